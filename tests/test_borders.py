@@ -54,7 +54,7 @@ def test_what_is_mounted_below_the_destination_stays(way, mount, when):
     for folder in ("gone/disk", "shared", "top"):
         mount(way.target / folder)
     fill(way.target, "gone/disk/precious gone/disk/d/precious shared/precious top/precious")
-    left = ["gone/disk: something is mounted there", "shared/precious: it is on what is mounted above it",
+    left = ["gone/disk: something is mounted there", "shared/precious: it is below something that is mounted",
             "top: something is mounted there"]
     dry = way.sync(when, "--dry-run")
     assert text_lines(dry, "would leave") == [f"would leave {line}" for line in left], dry

@@ -303,7 +303,7 @@ def test_a_link_to_a_file_that_was_kept_is_not_made(road, near, rule):
                       road.url("tree/"), expect=EXIT_SOME_FAILED)
     failed = {one["path"]: one["reason"] for one in outcome.report["failed"]}
     assert failed.keys() == ({"b"} if rule == "never" else {"b", "f"})
-    assert all(reason == "the file that it is a link to was not overwritten" for reason in failed.values())
+    assert all(reason == "the file that it links to was not overwritten" for reason in failed.values())
     assert {path.name: sha256(path) for path in there.iterdir() if path.is_file()} == before
     assert os.path.samefile(there / "same/a", there / "same/b"), "the kept file equals the source, so the link is made"
     results = {line["path"]: line["result"] for line in map(json.loads, manifest.read_text().splitlines()[1:-1])}

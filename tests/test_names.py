@@ -124,7 +124,7 @@ def test_names_that_the_file_system_does_not_take(folding):
     found = failures(outcome)
     assert set(found) == {"co:lon", "sub/what?", "dir:", "dir:/x", "large|", "bad\\xff"}, found
     for path in set(found) - {"dir:/x"}:
-        assert found[path].startswith("the file system there does not take this name: "), found[path]
+        assert found[path].startswith("the file system there refuses this name: "), found[path]
     assert names(folding.target) == "plain sub sub/ok" and not leftovers(folding.target)
     # On a file system that accepts the names, another run copies what failed.
     report = folding.source.parent / "report.json"

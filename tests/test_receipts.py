@@ -120,7 +120,7 @@ def test_whatever_was_changed_has_a_line_of_its_own(receipt, net, near):
             assert len(err.splitlines()) == 1 and "the receipt is not right" in err, (field, err)
         assert "the signature of the" in wrong(changed(lambda document: document[part].update(signature="AAAA")))
     replayed = wrong(changed(lambda document: document.update(sent=whole["received"])))
-    assert "in the place of what the sender says" in replayed
+    assert "in the place of the sender's" in replayed
     assert "by other keys" in wrong(whole, keys=[other_key(net, near)])
     assert "ends too early" in receipt.verify(document=text[:-40], expect=EXIT_FILES)[1]
     assert "version 2" in receipt.verify(document=changed(lambda document: document.update(receipt=2)), expect=EXIT_FILES)[1]

@@ -263,7 +263,7 @@ def test_contents_that_meet_keep_the_first_of_each_name(road, near, direction):
     (here / "b/e").write_text("a directory in a")
     outcome = road.cp("--manifest", near / "m.jsonl", *ends(road, near, direction, ["a/", "b/"]), expect=EXIT_SOME_FAILED)
     assert {entry["path"] for entry in outcome.report["failed"]} == {"x", "d/same", "e"}, outcome
-    assert all("another source has it, too" in entry["reason"] for entry in outcome.report["failed"])
+    assert all("another source has the same name" in entry["reason"] for entry in outcome.report["failed"])
     assert names(there / "in") == "d d/a d/b d/same e x"
     for name in ("x", "d/same"):
         assert sha256(there / "in" / name) == sha256(here / "a" / name)

@@ -1,6 +1,6 @@
-//! What a report lists up to a bound and counts beyond it.
+//! A list for a report: entries are kept up to a bound and only counted beyond it.
 //!
-//! Always true: the count is that of all that was added.
+//! Always true: the count includes the entries that are not kept.
 
 use std::sync::Mutex;
 
@@ -8,13 +8,13 @@ use farhaul_handover::Held as _;
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 
-/// Bytes that a list of the report may take that is for its user.
+/// The most bytes of one list in a report for a user.
 const BYTES_MAX: usize = 4 << 20;
-/// So many of one list have an event of their own while the transfer runs.
+/// The most entries of one list that have an event of their own while the transfer runs.
 pub(crate) const TOLD_MAX: u64 = 1000;
-/// What an entry takes besides its text.
+/// Bytes that an entry takes besides its text.
 const ENTRY_BYTES: usize = 64;
-/// What a peer says is kept up to these lengths.
+/// The lengths to which a peer's paths and reasons are cut.
 const PATH_SHOWN_MAX: usize = 4096;
 const REASON_SHOWN_MAX: usize = 1000;
 
@@ -38,17 +38,17 @@ impl<T> Default for ListedPart<T> {
 }
 
 impl<T> BoundedList<T> {
-    /// Entries of `bytes_max` bytes are listed; none, if that is 0.
+    /// Keeps entries of up to `bytes_max` bytes together; with 0 it only counts.
     pub(crate) fn new(bytes_max: usize) -> BoundedList<T> {
         BoundedList { list: Mutex::default(), bytes_max }
     }
 
-    /// A list that the client's user sees; the far end only counts.
+    /// A list that keeps entries only at the client, whose user sees them; the far end only counts.
     pub(crate) fn for_user(is_client: bool) -> BoundedList<T> {
         BoundedList::new(if is_client { BYTES_MAX } else { 0 })
     }
 
-    /// Counts one more and lists it while there is room; how many there are with it.
+    /// Counts one more entry, and keeps it while there is room. Returns the new count.
     pub(crate) fn add(&self, path: &[u8], reason: &str, entry: impl FnOnce(String, String) -> T) -> u64 {
         let mut list = self.list.lock().in_any_case();
         list.count += 1;
@@ -60,7 +60,8 @@ impl<T> BoundedList<T> {
         list.count
     }
 
-    /// The same, and tells the user of it: of the first ones by an event each, then once that there are more.
+    /// As [`BoundedList::add`], and tells the user: one event for each of the first [`TOLD_MAX`] entries,
+    /// then a single event that there are more.
     pub(crate) fn add_and_tell(
         &self,
         (path, reason): (&[u8], &str),
@@ -86,7 +87,7 @@ impl<T> BoundedList<T> {
     }
 }
 
-/// A path and what is said of it, of a length and of characters that people can be shown.
+/// Escapes a peer's path and cuts it and the reason to the lengths that people are shown.
 pub(crate) fn shown(path: &[u8], reason: &str) -> (String, String) {
     let path = farhaul_text::escape(&path[..path.len().min(PATH_SHOWN_MAX)]);
     (path, reason.chars().take(REASON_SHOWN_MAX).collect())

@@ -1,4 +1,5 @@
-//! A file that the sender reads chunk by chunk, from several threads: which chunks are left, and who holds it.
+//! A file that the sender reads chunk by chunk, from several threads: which chunks are left, and who holds
+//! it.
 //!
 //! Always true: each chunk is given out once; the last holder, and nobody else, says how the file ended.
 
@@ -18,16 +19,17 @@ use farhaul_volume::{
 use super::failures::Failure;
 use super::vanished;
 
-/// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
+/// Files of at least this size get a journal. A smaller one is sent again sooner than a journal is written.
 pub(super) const JOURNAL_MIN: u64 = 4 << 20;
 
 /// Why a file was not read to its end.
 #[derive(Debug, Clone)]
 pub(super) struct ReadTrouble {
     pub(super) failure: Failure,
-    /// It is not what it was: what it is now may be read.
+    /// The file has changed since it was listed or opened: its new content may be read instead.
     pub(super) is_change: bool,
-    /// It is what it was, but not of the size that its entry says: it may be read to its end.
+    /// The file has not changed, but its content is not of the size in its entry: it may be read to its end
+    /// as a stream.
     pub(super) is_unsized: bool,
 }
 
@@ -37,7 +39,7 @@ impl ReadTrouble {
         ReadTrouble { failure, is_change: true, is_unsized: false }
     }
 
-    /// What has been read of it is less, or more, than its size.
+    /// The trouble with a file of which less, or more, could be read than its size.
     pub(super) fn of_size(file: &SourceFile) -> ReadTrouble {
         match file.unchanged() {
             Ok(true) => ReadTrouble {
@@ -69,24 +71,24 @@ pub(crate) struct FileJob {
     pub(crate) entry: Entry,
     pub(crate) source: SourceRef,
     pub(crate) path: RelPath,
-    /// It has changed once already, other than by growing.
+    /// The file has changed once before, other than by growing.
     pub(crate) is_renewed: bool,
-    /// Of the whole content, if it was read as a whole, or if this end signs for it.
+    /// The digest of the whole content, if the file was read as a whole or if this end signs for it.
     pub(crate) digest: Mutex<Option<[u8; 32]>>,
     pub(crate) put: PutBytes,
-    /// Bytes of a stream, once it has ended.
+    /// The bytes of a stream; set when it has ended.
     pub(crate) streamed: AtomicU64,
 }
 
-/// Content bytes of a file that were put, without what was put again.
+/// Counts the content bytes of a file that were put into blocks, without those that were put again.
 #[derive(Default)]
 pub(crate) struct PutBytes(AtomicU64);
 
-/// The receiver has given the file up.
+/// The bit that says that the receiver has given the file up.
 const GIVEN_UP: u64 = 1 << 63;
 
 impl PutBytes {
-    /// So many more; false if they are not wanted any more.
+    /// Counts `bytes` more; returns false if the receiver does not want them any more.
     pub(super) fn add(&self, bytes: usize) -> bool {
         self.0.fetch_add(bytes as u64, Ordering::Relaxed) & GIVEN_UP == 0
     }
@@ -95,19 +97,19 @@ impl PutBytes {
         self.0.load(Ordering::Relaxed) & !GIVEN_UP
     }
 
-    /// Nothing more is to be put; returns what was.
+    /// From now on nothing more is to be put; returns the bytes that were.
     pub(super) fn give_up(&self) -> u64 {
         self.0.fetch_or(GIVEN_UP, Ordering::Relaxed) & !GIVEN_UP
     }
 }
 
 impl FileJob {
-    /// Sent as one piece of a pack, not chunk by chunk.
+    /// The file is sent as one piece of a pack, not chunk by chunk.
     pub(crate) fn is_whole(&self) -> bool {
         self.size <= CHUNK && !self.is_stream()
     }
 
-    /// Its size is known at its end.
+    /// The file's size is only known when it has been read to its end.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.entry.kind, farhaul_volume::EntryKind::Stream { .. })
     }
@@ -116,29 +118,31 @@ impl FileJob {
 /// A file that is read chunk by chunk.
 pub(crate) struct ChunkedFile {
     pub(super) job: Arc<FileJob>,
-    /// Chunks that the receiver has from an earlier run.
+    /// The number of chunks that the receiver has from an earlier run.
     had: u64,
-    /// When the file had last been changed, as it was opened first.
+    /// The time of the file's last change when it was first opened.
     ctime: OnceLock<FileTime>,
-    /// None while there is nothing to read: an open one takes descriptors.
+    /// The open file, or why it cannot be opened. `None` while nothing is to be read, as an open file takes
+    /// descriptors.
     file: Mutex<Option<Result<Arc<SourceFile>, ReadTrouble>>>,
-    /// Chunks that are to be read, but for holes.
+    /// The chunks that are still to be read; holes among them are skipped.
     left: Mutex<VecDeque<Range<u64>>>,
-    /// Of the chunks below this the receiver may say what it has in their place.
+    /// For chunks below this one the receiver may tell what it has in their place.
     old_chunks: u64,
-    /// Those of which it has; none when it says nothing more.
+    /// The chunks that the receiver has, or of which it has told; `None` once it tells nothing more.
     told: Mutex<Option<ChunkMap>>,
-    /// Chunks being read or waiting with marks, one for each pass over `left`, and one while marks may come.
+    /// How many holders the file has: one for each chunk that is being read or waits with marks, one for each
+    /// pass over `left`, and one while the receiver may tell of chunks.
     in_hand: AtomicU64,
     chunks_sent: AtomicU64,
-    /// Of the chunks that have been read, if this end signs for them.
+    /// The digests of the chunks that have been read, if this end signs for them.
     tree: OnceLock<Mutex<FileTree>>,
     failed: AtomicBool,
     unread: Mutex<Option<ProducerToken>>,
 }
 
 impl ChunkedFile {
-    /// None if the receiver's ranges make no sense.
+    /// Returns `None` if the receiver's ranges make no sense.
     pub(crate) fn new(
         job: Arc<FileJob>,
         have: &[(u64, u64)],
@@ -169,27 +173,28 @@ impl ChunkedFile {
         })
     }
 
-    /// The file's digest is to be known here, unless an earlier run has sent a part of it.
+    /// Lets this end compute the file's digest. Does nothing if an earlier run has sent a part of the file.
     pub(super) fn keep_tree(&self) {
         if self.had == 0 {
             self.tree.get_or_init(|| Mutex::new(FileTree::new(self.job.size)));
         }
     }
 
-    /// A chunk of the file has this value.
+    /// Notes the chaining value of a chunk.
     pub(super) fn note_chunk(&self, chunk: u64, cv: [u8; 32]) {
         if let Some(tree) = self.tree.get() {
             tree.lock().whole().set(chunk, ChunkCv(cv));
         }
     }
 
-    /// The receiver says something of this chunk; false if it may not.
+    /// Notes that the receiver has spoken of this chunk; returns false if it may not.
     pub(super) fn tell(&self, chunk: u64) -> bool {
         let mut told = self.told.lock().whole();
         chunk < self.old_chunks && told.as_mut().is_some_and(|told| told.insert(chunk))
     }
 
-    /// The receiver says nothing more: the rest is to be read. False if it had said so before.
+    /// Notes that the receiver tells of no more chunks, so that the rest is read. Returns false if it had
+    /// said so before.
     pub(super) fn tell_end(&self) -> bool {
         let Some(told) = self.told.lock().whole().take() else { return false };
         let rest = told.gaps(self.old_chunks).map(|(first, end)| first..end);
@@ -197,7 +202,7 @@ impl ChunkedFile {
         true
     }
 
-    /// Content bytes in chunk ranges of a file of `size` bytes.
+    /// Counts the content bytes in chunk ranges of a file of `size` bytes.
     pub(crate) fn bytes_of(ranges: &[(u64, u64)], size: u64) -> u64 {
         ranges
             .iter()
@@ -205,7 +210,7 @@ impl ChunkedFile {
             .sum()
     }
 
-    /// What the receiver has of it, as far as is known here, if it keeps that for a later run.
+    /// The bytes that the receiver keeps of the file for a later run, as far as this end knows.
     pub(super) fn bytes_kept(&self) -> u64 {
         let there = (self.had * CHUNK).saturating_add(self.job.put.count()).min(self.job.size);
         if self.job.size < JOURNAL_MIN { 0 } else { there }
@@ -223,7 +228,8 @@ impl ChunkedFile {
         let open = || {
             let file = SourceFile::open(&self.job.source, &self.job.entry)
                 .map_err(|error| ReadTrouble::of(&error))?;
-            // What the receiver has is of the file as it was listed; what was sent, of the file as it was opened first.
+            // A part from an earlier run belongs to the file as it was listed; chunks that this run has sent
+            // belong to the file as it was first opened.
             let listed = self.job.entry.ctime;
             let expected = *self.ctime.get_or_init(|| if self.had > 0 { listed } else { file.ctime() });
             if file.ctime() == expected { Ok(Arc::new(file)) } else { Err(ReadTrouble::changed()) }
@@ -231,7 +237,7 @@ impl ChunkedFile {
         self.file.lock().whole().get_or_insert_with(open).clone()
     }
 
-    /// Should a chunk be asked for again, it is opened again.
+    /// Closes the file; it is opened again if a chunk is asked for again.
     fn close(&self) {
         self.file.lock().whole().take_if(|file| file.is_ok());
     }
@@ -256,7 +262,7 @@ impl ChunkedFile {
         }
     }
 
-    /// One more holder, who will [`ChunkedFile::let_go`] of it.
+    /// Counts one more holder, which has to [`ChunkedFile::let_go`] in the end.
     pub(super) fn hold(&self) {
         self.in_hand.fetch_add(1, Ordering::AcqRel);
     }
@@ -265,19 +271,20 @@ impl ChunkedFile {
         *self.unread.lock().whole() = Some(unread);
     }
 
-    /// A chunk goes to the receiver for the first time, in so many bytes; false if it is not wanted any more.
+    /// Counts a chunk that goes to the receiver for the first time, with its bytes. Returns false if the
+    /// receiver does not want it any more.
     pub(super) fn count_chunk(&self, bytes: usize) -> bool {
         self.chunks_sent.fetch_add(1, Ordering::AcqRel);
         self.job.put.add(bytes)
     }
 
-    /// True to the first who says so.
+    /// Marks the file as failed; returns true to the first caller.
     pub(super) fn fail(&self) -> bool {
         !self.failed.swap(true, Ordering::AcqRel)
     }
 
-    /// A holder is through with it; the last one gets what has become of it, if that is not known yet: how many chunks there
-    /// are, or why they are not all there.
+    /// Counts one holder less. The last one gets what has become of the file, unless somebody has marked it
+    /// as failed: the number of its chunks, or why they are not all sent.
     pub(super) fn let_go(&self) -> Option<(Option<ProducerToken>, Result<u64, ReadTrouble>)> {
         if self.in_hand.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
@@ -294,7 +301,7 @@ impl ChunkedFile {
         let is_failed = self.failed.load(Ordering::Acquire);
         let result = (!is_failed).then(|| self.file().and_then(unchanged));
         if let (Some(Ok(_)), Some(tree)) = (&result, self.tree.get()) {
-            // All that is no hole has been read, and of one file.
+            // Everything but holes has been read, and the file did not change meanwhile.
             *self.job.digest.lock().whole() = Some(tree.lock().whole().root().0);
         }
         self.close();

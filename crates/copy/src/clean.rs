@@ -1,4 +1,4 @@
-//! `farhaul clean`: what interrupted transfers have left below a directory, and its removal.
+//! `farhaul clean`: finds the files that interrupted transfers have left below a directory, and removes them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use super::plain;
 
 /// Raised when a field of [`CleanReport`] changes its meaning.
 pub const CLEAN_SCHEMA: u32 = 1;
-/// As many files and failures are listed in a report.
+/// The most files, and the most failures, that a report lists.
 const LISTED_MAX: usize = 100_000;
 
-/// What is to be cleaned.
+/// A directory to clean, and what to remove from it.
 #[derive(Debug, Clone)]
 pub struct CleanJob {
     pub directory: PathBuf,
-    /// Only what has not been changed for so long.
+    /// Only files that have not been changed for this long are removed.
     pub older: Duration,
-    /// Nothing is removed, only said.
+    /// Only report what would be removed.
     pub dry_run: bool,
 }
 
-/// What was done.
+/// The result of a cleaning.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(default)]
 pub struct CleanReport {
@@ -35,10 +35,10 @@ pub struct CleanReport {
     pub error: Option<String>,
     pub error_detail: Option<ErrorDetail>,
     pub dry_run: bool,
-    /// What was removed (in a dry run: would be), and the room that it took.
+    /// The files that were removed (in a dry run: would be), and the bytes that they took.
     pub removed: u64,
     pub bytes: u64,
-    /// What stays because a running transfer has it in hand, or because it is too young.
+    /// Files that stay because a running transfer uses them (`in_use`), or because they are too young.
     pub in_use: u64,
     pub younger: u64,
     pub younger_bytes: u64,
@@ -60,7 +60,7 @@ pub struct CleanFailure {
     pub reason: String,
 }
 
-/// Removes what is old enough; each file that is gone is told.
+/// Removes the files that are old enough, and calls `tell` for each.
 pub fn clean(
     job: &CleanJob,
     handle: &Handle,

@@ -1,7 +1,9 @@
-//! Where the local ends of a job may lie: below one of a few directories, whatever its paths say and whatever links are in them.
+//! Confines the local ends of a job to a few directories, whatever its paths say and whatever links lie in
+//! them.
 //!
-//! Always true: a path counts by its components and by where it leads; what it leads to is found from a descriptor of the directory,
-//! at the beginning and each time anew, so that a link that is swapped in meanwhile leads nowhere else either.
+//! Always true: a path is judged by its components and by where it leads. It is resolved from a descriptor of
+//! the directory, at the beginning and again at each use, so that a link that is swapped in meanwhile cannot
+//! lead elsewhere.
 //! From: the way in which a daemon keeps its clients below its root (`resolution.rs`, [`Root`]).
 
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,29 +15,29 @@ use farhaul_volume::{Metadata, RelPath, Root, is_way_out};
 
 use super::failures::plain;
 
-/// Directories of this host, of which a job may use what lies below them and nothing else.
+/// Directories of this host: a job may use only what lies below them.
 #[derive(Debug, Clone)]
 pub struct LocalConfines(Arc<[ConfineRoot]>);
 
-/// One of them, opened when it is first used.
+/// One of the directories, opened at its first use.
 #[derive(Debug)]
 struct ConfineRoot {
     path: PathBuf,
     root: OnceLock<Root>,
 }
 
-/// A path that lies where it may.
+/// A path that lies within the confines.
 #[derive(Debug, Clone)]
 pub struct ConfinedPath {
-    /// The directory in which it lies.
+    /// The directory of the confines that the path lies in.
     pub root: Root,
-    /// The way from there.
+    /// The path below that directory.
     pub path: RelPath,
 }
 
 impl LocalConfines {
-    /// Absolute paths, without a symbolic link in them: who may write above such a directory could choose where it leads. Of two of
-    /// which one lies in the other, the upper one goes.
+    /// Takes absolute paths without a symbolic link in them, since whoever may write above such a directory
+    /// could choose where a link leads. If one directory lies in another, the upper one is used.
     pub fn of(directories: &[PathBuf]) -> Result<LocalConfines, Error> {
         let allowed = directories.iter().map(|path| {
             let is_plain =
@@ -51,20 +53,21 @@ impl LocalConfines {
         Ok(LocalConfines(allowed.into()))
     }
 
-    /// Where a local path lies; an error if that is outside, or if a symbolic link leads there.
+    /// Finds where a local path lies. Fails if that is outside the confines, or if a symbolic link leads
+    /// outside.
     pub fn spot(&self, path: &Path) -> Result<ConfinedPath, Error> {
         let spot = self.written(path)?;
         match spot.root.metadata_followed(&spot.path) {
-            Err(error) if is_way_out(&error) => {
-                Err(self
-                    .forbidden(format!("{}: a symbolic link leads out of where this may be", path.display())))
-            }
-            // What else is wrong with it is for who uses it.
+            Err(error) if is_way_out(&error) => Err(self.forbidden(format!(
+                "{}: a symbolic link in it leads out of what may be used here",
+                path.display()
+            ))),
+            // Any other fault is met by whoever uses the path.
             Ok(_) | Err(_) => Ok(spot),
         }
     }
 
-    /// Where it lies by what is written.
+    /// Finds where the path lies by its text alone.
     fn written(&self, path: &Path) -> Result<ConfinedPath, Error> {
         let given = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let cannot = |error: std::io::Error| {
@@ -72,7 +75,7 @@ impl LocalConfines {
         };
         let whole = std::path::absolute(given).map_err(cannot)?;
         if whole.components().any(|part| part == Component::ParentDir) {
-            return Err(self.forbidden(format!("{}: a path with '..' is not taken here", path.display())));
+            return Err(self.forbidden(format!("{}: a path with '..' is not allowed here", path.display())));
         }
         let found =
             self.0.iter().find_map(|allowed| Some((allowed, whole.strip_prefix(&allowed.path).ok()?)));
@@ -88,7 +91,7 @@ impl LocalConfines {
         let allowed: Vec<_> = self.0.iter().map(|allowed| allowed.path.display().to_string()).collect();
         let hint = match &allowed[..] {
             [] => "no file of this host may be used".to_string(),
-            allowed => format!("what may be used lies in {}", allowed.join(", ")),
+            allowed => format!("only files below {} may be used", allowed.join(", ")),
         };
         Error::new(Code::Forbidden, what).with_hint(hint)
     }
@@ -101,8 +104,11 @@ impl ConfineRoot {
         }
         let below = RelPath::from_written(self.path.as_os_str().as_bytes()).unwrap_or_default();
         let opened = Root::open("/").and_then(|top| top.subdir(&below)).map_err(|error| {
-            let what =
-                format!("cannot open {}, below which all has to be: {}", self.path.display(), plain(&error));
+            let what = format!(
+                "cannot open {}, which all paths have to be below: {}",
+                self.path.display(),
+                plain(&error)
+            );
             Error::new(Code::of_files(&error), what)
         })?;
         Ok(self.root.get_or_init(|| opened).clone())
@@ -115,7 +121,8 @@ impl ConfinedPath {
     }
 }
 
-/// What there is at a local path, through links, of a job that may use `grounds` or, without them, anything.
+/// Whether a local path leads to a directory, through links; `None` if it leads to nothing. Without `grounds`
+/// the job may use any path.
 pub(crate) fn is_directory(grounds: Option<&LocalConfines>, path: &Path) -> Option<bool> {
     match grounds {
         None => std::fs::metadata(path).ok().map(|there| there.is_dir()),
@@ -123,7 +130,7 @@ pub(crate) fn is_directory(grounds: Option<&LocalConfines>, path: &Path) -> Opti
     }
 }
 
-/// The path without links and dots; what is not there yet, below what is.
+/// The path without links and dots. Components that do not exist yet are appended to those that do.
 pub(crate) fn resolved(grounds: Option<&LocalConfines>, path: &Path) -> Option<PathBuf> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let real = match grounds {
@@ -221,7 +228,7 @@ mod tests {
         }
         let none = LocalConfines::of(&[]).unwrap().spot(&top);
         assert!(matches!(none, Err(error) if error.code() == Code::Forbidden));
-        // One that is missing takes nothing from the others.
+        // A directory that does not exist does not get in the way of the others.
         let several =
             LocalConfines::of(&[top.join("none"), top.join("b"), top.join("a/in"), top.join("a")]).unwrap();
         assert_eq!(several.spot(&top.join("b/file")).unwrap().path.as_bytes(), b"file");

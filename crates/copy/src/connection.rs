@@ -1,5 +1,5 @@
-//! Several copies over one session, one after the other or at once: those behind the first begin without a
-//! handshake, and at the rate that the path has shown.
+//! Several copies over one session, one after the other or at once. Those after the first need no handshake,
+//! and begin at the rate that the path has shown.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,26 +23,27 @@ use super::report::Report;
 use super::request::own_features;
 use super::{Terms, converse, serve_here};
 
-/// What a running session can be asked for, in bytes: one message, with some room for what is around it.
+/// The most bytes that a request in a running session may take: one message, less some room for its framing.
 const WORDS_MAX: usize = MESSAGE_MAX - 1024;
 
-/// A session with a far end that stays open for further copies. Dropped, it ends, and what runs in it.
+/// A session with a far end that stays open for further copies. Dropping it ends the session and the copies
+/// in it.
 pub struct CopyConnection {
     session: Arc<Session>,
     far: RemoteEnd,
     features: Features,
     network: NetworkOptions,
-    /// What both ends have proved to each other.
+    /// The keys that both ends have proved to each other.
     keys: Option<SessionKeys>,
-    /// Where the far end may put things, where that is here.
+    /// The directories that the far end is confined to, if it is on this host.
     within: Option<Vec<PathBuf>>,
-    /// The far end, where that is here.
+    /// The thread of the far end, if the far end is on this host.
     serving: Option<JoinHandle<()>>,
 }
 
 impl CopyConnection {
-    /// Connects with a first copy, and runs that to its end. There is a connection if there was a session, whatever
-    /// became of the copy.
+    /// Connects with a first copy, and runs that copy to its end. Returns a connection if there was a
+    /// session, even if the copy failed.
     pub fn open(job: CopyJob, handle: &Handle) -> (Report, Option<Error>, Option<CopyConnection>) {
         match contained(|| CopyConnection::begin(job, handle)).flatten() {
             Ok((outcome, connection)) => (outcome.report, outcome.error, Some(connection)),
@@ -73,7 +74,7 @@ impl CopyConnection {
                 let established = match far {
                     RemoteEnd::Ssh(target) => connect::ssh_connect(target, params, handle)?,
                     RemoteEnd::Daemon(target) => connect::daemon_connect(target, params, handle)?,
-                    RemoteEnd::Here => unreachable!("that was looked at before"),
+                    RemoteEnd::Here => unreachable!("the outer match has handled it"),
                 };
                 (established.within(&plan.means)?, None)
             }
@@ -93,8 +94,8 @@ impl CopyConnection {
         Ok((plan.ended(outcome.and_manifest(log.as_deref())), connection))
     }
 
-    /// One more copy with the same far end; several may run at a time, each by a thread of its own. It goes by the
-    /// session's options, whatever those of the job say of the network.
+    /// Runs one more copy with the same far end; several threads may do so at once. The copy uses the network
+    /// options of the session, not those of its job.
     pub fn copy(&self, job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
         let outcome = contained(|| self.run(job, handle)).flatten().unwrap_or_else(CopyOutcome::failed);
         (outcome.report, outcome.error)
@@ -114,8 +115,9 @@ impl CopyConnection {
         let words = request.words()?;
         if words.len() > WORDS_MAX {
             let what =
-                format!("what is asked for takes {} bytes, more than a running session takes", words.len());
-            let hint = "give fewer or shorter rules, or begin with it: Connection::open";
+                format!("the request takes {} bytes, more than a running session accepts", words.len());
+            let hint =
+                "give fewer or shorter rules, or open the connection with this copy: CopyConnection::open";
             return Err(Error::new(Code::BadOption, what).with_hint(hint));
         }
         let dialogue = self.session.open(words, side.role(), handle);
@@ -125,7 +127,8 @@ impl CopyConnection {
     }
 }
 
-/// What goes to a pipe has to come in order, which a session does for all that it carries or for nothing.
+/// Prepares a copy that can share its session. A copy to a pipe needs its content in order, and a session
+/// keeps order for everything that it carries or for nothing.
 fn one_of_many(plan: &CopyPlan) -> Result<ReadyJob, Error> {
     let ready = plan.ready()?;
     match ready.request.is_in_order() {
@@ -199,7 +202,7 @@ mod tests {
             assert_eq!(report.session.bytes, 5_150_000);
         };
         copy(&trees[1]);
-        // One that fails takes nothing else with it.
+        // A copy that fails does not disturb the others.
         let (_, error) = connection.copy(job(from.path().join("none"), to.path()), &handle());
         assert!(matches!(error, Some(ref error) if error.code() == Code::NotFound), "{error:?}");
         copy(&trees[2]);

@@ -1,4 +1,4 @@
-//! What this end of a copy says to the other one.
+//! The messages that this end of a copy sends to the other one.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,8 @@ use super::messages::{CopyMessage, Encoder};
 
 /// A session's common state, and the copy's own messages to the peer.
 ///
-/// Always true: messages are encoded in the order in which they go, since a path is told by what it has in common
-/// with the path before. So the encoder is locked only while the session takes messages.
+/// Always true: messages are encoded in the order in which they are sent, since a path is encoded by its
+/// difference to the path before. So the encoder is only locked while the session takes messages.
 pub(crate) struct Conversation {
     shared: Arc<Request>,
     encoder: Mutex<Encoder>,
@@ -22,7 +22,7 @@ impl Conversation {
         Arc::new(Conversation { shared, encoder: Mutex::default() })
     }
 
-    /// As `SessionShared::send`.
+    /// Encodes the messages and sends them, as `Request::send` does.
     pub(crate) fn send(&self, messages: &[CopyMessage]) {
         self.shared.send_encoded(|out| {
             let mut encoder = self.encoder.lock().whole();

@@ -1,4 +1,4 @@
-//! How a copy ended: from what both ends counted to one report.
+//! Makes one report of a copy from the counts of both ends.
 
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::session::Dialogue;
@@ -8,20 +8,20 @@ use super::manifest::{ManifestLog, shown_root};
 use super::receipt::{self, ReceiptExchange, ReceiptOptions};
 use super::report::{REPORT_SCHEMA, Report};
 
-/// How a session ended, as this end sees it.
+/// How a copy ended, as this end sees it.
 pub(crate) struct CopyOutcome {
     pub(crate) report: Report,
     pub(crate) error: Option<Error>,
 }
 
 impl CopyOutcome {
-    /// A session that never ran.
+    /// The outcome of a session that never ran.
     pub(crate) fn failed(error: Error) -> CopyOutcome {
         let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
         CopyOutcome { report, error: Some(error) }
     }
 
-    /// Ends the manifest; a run whose manifest could not be written has failed.
+    /// Ends the manifest. If it could not be written, the run has failed.
     pub(crate) fn and_manifest(mut self, log: Option<&ManifestLog>) -> CopyOutcome {
         match (log.map_or(Ok(None), |log| log.finish(&self.report)), &self.error) {
             (Ok(Some(root)), _) => self.report.tree_root = Some(shown_root(&root)),
@@ -32,7 +32,7 @@ impl CopyOutcome {
         self
     }
 
-    /// With what was signed.
+    /// Adds the receipt, or why there is none.
     pub(crate) fn and_receipt(mut self, receipting: Option<&ReceiptExchange>) -> CopyOutcome {
         match receipting.map(ReceiptExchange::receipt) {
             Some(Ok(receipt)) if self.error.is_none() => self.report.receipt = Some(Box::new(receipt)),
@@ -43,7 +43,8 @@ impl CopyOutcome {
         self
     }
 
-    /// With the receipt in its file, if it was asked for; a run without one that has to have it has failed.
+    /// Writes the receipt to its file, if a file was asked for. If a receipt is required and there is none,
+    /// the run has failed.
     pub(crate) fn with_receipt(
         mut self,
         wanted: Option<&ReceiptOptions>,
@@ -72,7 +73,7 @@ impl CopyOutcome {
         }
     }
 
-    /// It has failed after all.
+    /// Turns the outcome into a failure.
     pub(crate) fn but(self, error: Error) -> CopyOutcome {
         let report = Report { ok: false, ..self.report }.ended_by(Some(&error));
         CopyOutcome { report, error: Some(error) }
@@ -121,8 +122,8 @@ impl CopyOutcome {
     }
 }
 
-/// When not a single entry arrived, the transfer as a whole has failed. Bytes do not count: how much of an entry that fails
-/// has come by then is a matter of time.
+/// An error if not a single entry arrived: then the transfer as a whole has failed. Bytes do not count, since
+/// how much of a failing entry arrives is a matter of timing.
 fn nothing_arrived(report: &Report) -> Option<Error> {
     let first = report.failed.first()?;
     let Report { files, directories, links, skipped, deleted, renames, .. } = *report;
@@ -130,7 +131,7 @@ fn nothing_arrived(report: &Report) -> Option<Error> {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);
-    // What keeps a single file from arriving is said of the transfer, unless that would end in another way.
+    // The transfer takes the code of its first failed entry, unless that code would change the exit code.
     let is_of_files = first.code.exit_code() == ExitCode::Files;
     Some(Error::new(if is_of_files { first.code } else { Code::FilesFailed }, what))
 }

@@ -1,8 +1,8 @@
-//! Copies between two daemons: what the client judges of such a job, and what the daemon does that was told
-//! to bring something to another one, or to fetch it there.
+//! Copies between two daemons: the client's checks of such a job, and the work of the daemon that brings the
+//! content to the other daemon or fetches it from there.
 //!
-//! Always true: at the daemon that was told, paths are resolved as if its client had asked for the same by
-//! itself, below what that one may use; what it fetches is only what was asked for.
+//! Always true: the driving daemon resolves paths as if its client had asked for the same copy by itself,
+//! within what that client may use, and it fetches only what was asked for.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -29,14 +29,14 @@ use super::serve::{CLIENT_LANES_MAX, CLIENT_MEMORY_MAX, CopyServerPolicy};
 use super::{AgreedCopy, CopySide, CopySource, Destination, Terms};
 use crate::options::TransferOptions;
 
-/// A job whose source and destination are at daemons, as the client has judged it.
+/// A job whose source and destination are at daemons; the client has checked it.
 #[derive(Debug, Clone)]
 pub struct BetweenJob {
-    /// Where the content is.
+    /// The daemon that has the content.
     pub from: DaemonTarget,
-    /// Where it is to go.
+    /// The daemon that the content goes to.
     pub to: DaemonTarget,
-    /// A file here that is to have a line for each entry.
+    /// A file on this host that gets a line for each entry.
     pub manifest: Option<PathBuf>,
     sources: Vec<Vec<u8>>,
     target: Vec<u8>,
@@ -44,17 +44,18 @@ pub struct BetweenJob {
 }
 
 impl BetweenJob {
-    /// Whether a job is one.
+    /// Whether a job is one between two daemons.
     pub fn is_one(job: &CopyJob) -> bool {
         let is_daemon = |location: &Location| matches!(location, Location::Daemon { .. });
         !job.sources.is_empty() && job.sources.iter().all(is_daemon) && is_daemon(&job.destination)
     }
 
-    /// Refuses what needs this host between the two.
+    /// Checks a job, and refuses what would need this host between the two daemons.
     pub fn of(job: CopyJob) -> Result<BetweenJob, Error> {
         let refuse = |option: &str, why: &str| {
-            let what = format!("{option} does not go between two daemons: {why}");
-            let hint = "leave it, or copy by way of this host: from one daemon here, then to the other";
+            let what = format!("{option} cannot be used between two daemons: {why}");
+            let hint =
+                "leave the option out, or copy by way of this host: from one daemon here, then to the other";
             Err(Error::new(Code::BadOption, what).with_hint(hint))
         };
         if job.names.is_some() {
@@ -66,7 +67,7 @@ impl BetweenJob {
         if job.receipt.is_some() {
             return refuse(
                 "--receipt",
-                "this host is no end of the copy, and could only sign what it is told",
+                "this host is not an end of the copy, and could only sign what it is told",
             );
         }
         if !job.spread.is_empty() {
@@ -103,12 +104,13 @@ impl BetweenJob {
         Ok(BetweenJob { from, to, manifest, sources, target, options })
     }
 
-    /// Whether the daemon at the destination can fetch what is to go there: a grant is for one path.
+    /// Whether the daemon at the destination can fetch the content: a grant is for one path, so there may be
+    /// one source.
     pub fn can_be_fetched(&self) -> bool {
         self.sources.len() == 1
     }
 
-    /// What the daemon that drives is asked for, as if by a client that copies from there, or to there.
+    /// The request for the driving daemon, as a client would make it that copies from that daemon, or to it.
     pub fn request(&self, driver: DrivingDaemon) -> CopyRequest {
         let (direction, paths) = match driver {
             DrivingDaemon::Source => (CopyDirection::Pull, self.sources.clone()),
@@ -125,7 +127,7 @@ impl BetweenJob {
         }
     }
 
-    /// What the other daemon has to let the one do that drives.
+    /// The rights that the other daemon has to grant to the driving one.
     pub fn errand(&self, driver: DrivingDaemon) -> Errand {
         let (way, path) = match driver {
             DrivingDaemon::Source => (ContentDirection::Write, &self.target),
@@ -137,12 +139,12 @@ impl BetweenJob {
     }
 }
 
-/// Which of the two daemons opens the session with the other one.
+/// The daemon that opens the session with the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrivingDaemon {
-    /// Where the content is: it brings it.
+    /// The daemon that has the content; it sends it.
     Source,
-    /// Where it is to go: it fetches it.
+    /// The daemon that the content goes to; it fetches it.
     Destination,
 }
 
@@ -150,22 +152,22 @@ fn not_between() -> Error {
     Error::new(Code::Misuse, "source and destination are not both at daemons")
 }
 
-/// A copy with another daemon that this one makes for a client of its own. All that can be wrong here was
-/// looked at.
+/// A copy with another daemon that this one makes for a client of its own. Everything that can be wrong on
+/// this side has been checked.
 pub struct DelegatedCopy {
     request: CopyRequest,
     side: CopySide,
     terms: Terms,
-    /// What a manifest takes.
+    /// The thread and the memory that a manifest takes.
     _kept: Option<(Charge, Charge)>,
 }
 
-/// Bytes of the records that wait to be told, and of their text.
+/// Bytes of the records that wait to be sent to the client, and of their text.
 const MANIFEST_BYTES: u64 = 4 << 20;
 
 impl DelegatedCopy {
-    /// `asked` is what the client could have asked for by itself, and what its rights were judged for; `far`
-    /// the path at the other daemon; what is made for it is counted in `budget`.
+    /// `asked` is what the client could have asked for by itself; its rights were judged for that. `far` is
+    /// the path at the other daemon. Everything that is made for the copy counts in `budget`.
     pub fn prepare(
         mut asked: CopyRequest,
         far: Vec<u8>,
@@ -220,14 +222,14 @@ impl DelegatedCopy {
         Ok(DelegatedCopy { request, side, terms, _kept: kept })
     }
 
-    /// What the other daemon is to be asked for.
+    /// The request to the other daemon.
     pub fn params(&self) -> Result<HelloParams, Error> {
         let opening = self.request.opening(request::needs(&self.request.options))?;
         Ok(HelloParams { opening, features: request::own_features(), udp: true, early: false })
     }
 
-    /// Runs it to its end in a session with that one. `entries` takes the manifest, if the client wants one; the copy waits for
-    /// it.
+    /// Runs the copy to its end in a session with the other daemon. `entries` takes the manifest, if the
+    /// client wants one; the copy waits for it.
     pub fn run(
         mut self,
         established: EstablishedSession,
@@ -254,7 +256,7 @@ impl DelegatedCopy {
     }
 }
 
-/// Where a daemon puts what it fetches for its client.
+/// The destination at a daemon that fetches for its client.
 fn destination(confinement: &Confinement, asked: &CopyRequest, far: &[u8]) -> Result<Destination, Error> {
     let path = asked.paths.first().ok_or_else(|| Error::new(Code::BadRequest, "it named no destination"))?;
     if is_null(Path::new(OsStr::from_bytes(path))) {

@@ -1,7 +1,7 @@
-//! Where entries go: the mapping from the sender's names to paths below one directory of the receiver.
+//! Maps the sender's names to paths below one directory of the receiver.
 //!
-//! Always true: a path that comes out of [`TargetDirectory::place`] lies below the root and, when the receiver asked for certain
-//! names, below one of them; whoever sends anything else has broken the protocol.
+//! Always true: a path from [`TargetDirectory::place`] lies below the root and, if the receiver asked for
+//! certain names, below one of them. A sender of any other path has broken the protocol.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use farhaul_volume::{GeneratedSource, RelPath, Root, is_pattern, stands_for};
 
 use super::roots::DestinationRoots;
 
-/// Whether it names the destination that takes everything and keeps nothing.
+/// Whether the path names the destination that takes everything and keeps nothing.
 pub(crate) fn is_null(path: &Path) -> bool {
     path.as_os_str() == "null:"
 }
@@ -20,14 +20,15 @@ pub(crate) fn is_null(path: &Path) -> bool {
 /// Names that a pull asked for; the far end can create nothing else.
 #[derive(Debug)]
 pub(crate) enum PulledNames {
-    /// A push, or the content of a directory: anything below the root.
+    /// The pull may create anything below the root: it is a push, or asked for the content of a directory.
     Anything,
-    /// Literal ones, and patterns, each by its last component.
+    /// The last components of the sources: all of them as literal names, and those that are patterns as such
+    /// too.
     Names { literal: HashSet<Vec<u8>>, patterns: HashSet<Vec<u8>> },
 }
 
 impl PulledNames {
-    /// From the sources that were asked for, as the user wrote them.
+    /// Takes the names from the sources as the user wrote them.
     pub(crate) fn from_sources(sources: &[Vec<u8>]) -> PulledNames {
         let (mut literal, mut patterns) = (HashSet::new(), HashSet::new());
         for source in sources {
@@ -53,17 +54,17 @@ impl PulledNames {
     }
 }
 
-/// The last component of a path as the user wrote it; none for `.`, `..`, `/` and the empty path, whose content goes
-/// straight into the destination.
+/// The last component of a path as the user wrote it. `None` for `.`, `..`, `/` and the empty path, whose
+/// content goes straight into the destination.
 pub(crate) fn last_component(path: &[u8]) -> Option<&[u8]> {
     let last = path.rsplit(|&byte| byte == b'/').next()?;
     (!matches!(last, b"" | b"." | b"..")).then_some(last)
 }
 
-/// A source over SSH that is a home directory by `~` or `~user` alone is its content: it has no name that this end could
-/// know.
+/// Adds a slash to a source over SSH that is only `~` or `~user`: it stands for the content of a home
+/// directory, whose name this end does not know.
 pub(crate) fn with_slash_if_home(mut path: Vec<u8>) -> Vec<u8> {
-    // What no user is called may be a file.
+    // A name that no user can have may be a file's.
     let is_name = |name: &[u8]| !name.iter().any(|byte| b"/*?[\\$ ".contains(byte));
     if path.strip_prefix(b"~").is_some_and(is_name) {
         path.push(b'/');
@@ -78,17 +79,17 @@ pub(crate) struct TargetDirectory {
     pub(crate) is_new: bool,
     /// A directory below the root that only a dry run would have made.
     pub(crate) prefix: Option<RelPath>,
-    /// The single source gets this name instead of its own.
+    /// The name that the single source gets instead of its own.
     pub(crate) rename: Option<Vec<u8>>,
-    /// The source that has taken it.
+    /// The source that has taken that name.
     pub(crate) renamed: OnceLock<Vec<u8>>,
     pub(crate) asked: PulledNames,
-    /// No link in it may lead out of this.
+    /// The directory that no link in the destination may lead out of.
     pub(crate) confined_to: Option<Root>,
 }
 
 impl TargetDirectory {
-    /// Everything goes into `root`, which was there, under its own name.
+    /// Everything goes into `root`, an existing directory, under its own name.
     pub(crate) fn new(root: Root, asked: PulledNames) -> TargetDirectory {
         let (roots, renamed) = (DestinationRoots::one(root), OnceLock::new());
         TargetDirectory {
@@ -102,7 +103,7 @@ impl TargetDirectory {
         }
     }
 
-    /// The place of the directory whose content was asked for: the destination itself.
+    /// The place of a directory whose content was asked for: the destination itself.
     pub(crate) fn place_of_content(&self) -> Result<RelPath, Error> {
         if self.rename.is_some() || !matches!(self.asked, PulledNames::Anything) {
             return Err(Error::from(Misbehaviour::ContentUnasked));
@@ -110,7 +111,7 @@ impl TargetDirectory {
         Ok(self.prefix.clone().unwrap_or_default())
     }
 
-    /// The place of a manifest path; none if it is too long there.
+    /// The place of a manifest path; `None` if the path is too long there.
     pub(crate) fn place(&self, path: &[u8]) -> Result<Option<RelPath>, Error> {
         let refuse = |how: Misbehaviour, why: &str| {
             let shown = farhaul_text::escape(path);
@@ -129,7 +130,10 @@ impl TargetDirectory {
         let Some(rename) = &self.rename else { return Ok(Some(checked)) };
         let top = &path[..top_len];
         if self.renamed.get_or_init(|| top.to_vec()) != top {
-            return Err(refuse(Misbehaviour::PathUnasked, "when another source has the destination's name"));
+            return Err(refuse(
+                Misbehaviour::PathUnasked,
+                "after another source had taken the destination's name",
+            ));
         }
         let renamed = [&rename[..], &path[top_len..]].concat();
         Ok(RelPath::from_bytes(&renamed).ok())

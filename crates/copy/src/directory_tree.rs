@@ -1,7 +1,9 @@
-//! The directories of a manifest that are not finished yet, so that each gets its mode and time after its last entry.
+//! The directories of a manifest that are not finished yet, so that each gets its mode and time after its
+//! last entry.
 //!
-//! The sender lists depth first, so the directories being listed form a stack; one whose listing has ended stays until
-//! its last entry is done. Memory is bounded by the depth and by the entries that are outstanding.
+//! The sender lists depth first, so the directories being listed form a stack; one whose listing has ended
+//! stays until its last entry is done. Memory is bounded by the depth and by the entries that are
+//! outstanding.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,34 +13,37 @@ use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Attributes, FileTime, RelPath};
 
-/// Entries, open directories among them, that may be unfinished: twice what our sender has under way.
+/// The most entries, open directories among them, that may be unfinished: twice as many as our sender has
+/// under way.
 pub(crate) const OUTSTANDING_MAX: usize = 512 << 10;
-/// The same in bytes of names and attributes, four times what our sender has under way: a name that shares its beginning with the
-/// one before it takes a hundred times more room here than it took to send.
+/// The most bytes of the names and attributes of unfinished entries, four times what our sender has under
+/// way. A name that shares its beginning with the one before takes a hundred times more room here than on the
+/// wire.
 const NAMES_BYTES_MAX: usize = 256 << 20;
-/// As many levels as there can be: a path of 4095 bytes has 2048 components, and the destination itself is one level more.
+/// The most levels that a tree can have: a path of 4095 bytes has 2048 components, and the destination itself
+/// is one level more.
 const DEPTH_MAX: usize = 2049;
 
 #[derive(Debug)]
 pub(crate) struct UnfinishedDirectory {
     pub(crate) id: u64,
     pub(crate) path: RelPath,
-    /// None: it keeps the one that it has.
+    /// The mode that it is to get; `None` if it keeps its present one.
     pub(crate) mode: Option<u32>,
     /// The mode that it has at the source.
     pub(crate) source_mode: u32,
     pub(crate) mtime: FileTime,
     pub(crate) attributes: Attributes,
-    /// Whether it exists: if not, it gets neither mode nor time.
+    /// The directory exists. Otherwise it gets neither mode nor time.
     pub(crate) is_made: bool,
-    /// It was not there before.
+    /// The directory was not there before this transfer.
     pub(crate) is_new: bool,
-    /// It cannot have its name there: what that leads to is another directory.
+    /// The directory cannot have its name here, as the name leads to another directory.
     pub(crate) is_nameless: bool,
     pub(super) parent: Option<u64>,
-    /// Bytes that were added for it.
+    /// Bytes that were booked for it.
     pub(crate) booked: usize,
-    /// Entries below it that are not done; the tree's to count.
+    /// Entries below it that are not done; only the tree counts them.
     pub(super) pending: u64,
     pub(super) ended: bool,
 }
@@ -66,7 +71,7 @@ impl UnfinishedDirectory {
     }
 }
 
-/// What an entry is told of the directory that it is in.
+/// The facts about its directory that an entry needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParentDirectory {
     pub(crate) id: u64,
@@ -74,10 +79,12 @@ pub(crate) struct ParentDirectory {
     pub(crate) is_nameless: bool,
 }
 
-/// The conversing thread adds entries and directories; whoever settles an entry says that it is done.
+/// The unfinished directories. The conversing thread adds entries and directories; whoever settles an entry
+/// reports it done.
 ///
-/// Always true: a directory is handed out once, when its listing has ended and none of its entries is left, those inside it
-/// before it; what is booked for an entry is free again when it is done.
+/// Always true: a directory is handed out once, when its listing has ended and all its entries are done;
+/// directories inside it come before it. The bytes that are booked for an entry are free again when the entry
+/// is done.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryTree(Mutex<State>);
 
@@ -93,7 +100,8 @@ struct State {
     kept: Charge,
 }
 
-/// What an unfinished entry takes besides its names and attributes, as an item on its way and in a table.
+/// Bytes that an unfinished entry takes besides its names and attributes, while it is processed and in a
+/// table.
 const ENTRY_BYTES: usize = 320;
 
 impl DirectoryTree {
@@ -101,8 +109,8 @@ impl DirectoryTree {
         DirectoryTree(Mutex::new(State { kept: budget.nothing(), ..State::default() }))
     }
 
-    /// Books a new entry below the directory being listed, with the bytes that are kept of it until it is done, and returns that
-    /// directory.
+    /// Books a new entry below the directory being listed, with the bytes that are kept of the entry until it
+    /// is done. Returns that directory.
     pub(crate) fn add(&self, path: &RelPath, bytes: usize) -> Result<Option<ParentDirectory>, Error> {
         let state = &mut *self.0.lock().whole();
         state.book(bytes)?;
@@ -121,7 +129,7 @@ impl DirectoryTree {
         Ok(Some(ParentDirectory { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
     }
 
-    /// As [`DirectoryTree::add`], of an entry that has no path here, in a directory that is being listed.
+    /// As [`DirectoryTree::add`], for an entry that has no path at this end.
     pub(crate) fn add_unplaced(&self, bytes: usize) -> Result<ParentDirectory, Error> {
         let state = &mut *self.0.lock().whole();
         let Some(&parent) = state.stack.last() else {
@@ -133,12 +141,12 @@ impl DirectoryTree {
         Ok(ParentDirectory { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless })
     }
 
-    /// So many bytes are kept of an entry instead of those that were.
+    /// Books `bytes` for an entry instead of the bytes `before`.
     pub(crate) fn rebook(&self, before: usize, bytes: usize) -> Result<(), Error> {
         self.0.lock().whole().rebook(before, bytes)
     }
 
-    /// The entry just added is a directory, whose own entries come next.
+    /// Says that the entry just added is a directory, whose own entries come next.
     pub(crate) fn open(&self, directory: UnfinishedDirectory) -> Result<(), Error> {
         let state = &mut *self.0.lock().whole();
         if state.stack.len() == DEPTH_MAX {
@@ -149,7 +157,7 @@ impl DirectoryTree {
         Ok(())
     }
 
-    /// The listing of directory `id` is over; returns the directories that are finished with it.
+    /// Ends the listing of directory `id`; returns the directories that are finished by that.
     pub(crate) fn end(&self, id: u64) -> Result<Vec<UnfinishedDirectory>, Error> {
         let state = &mut *self.0.lock().whole();
         if state.stack.pop() != Some(id) {
@@ -164,8 +172,8 @@ impl DirectoryTree {
         Ok(done)
     }
 
-    /// An entry below `parent`, for which so many bytes are booked, is in its place or has failed; returns the directories that are
-    /// finished with it.
+    /// An entry below `parent`, for which `booked` bytes are booked, is in its place or has failed. Returns
+    /// the directories that are finished by that.
     pub(crate) fn child_done(&self, parent: Option<u64>, booked: usize) -> Vec<UnfinishedDirectory> {
         let state = &mut *self.0.lock().whole();
         let mut done = Vec::new();
@@ -181,7 +189,7 @@ impl DirectoryTree {
 }
 
 impl State {
-    /// One entry more that is not done.
+    /// Counts one more unfinished entry.
     fn book(&mut self, bytes: usize) -> Result<(), Error> {
         if self.outstanding == OUTSTANDING_MAX {
             return Err(Error::from(Misbehaviour::TooManyEntries));
@@ -210,7 +218,7 @@ impl State {
             Some(directory) => directory.pending -= 1,
             None => self.pending_at_top -= 1,
         }
-        // Less is never too much.
+        // Holding less cannot fail.
         let _ = self.hold();
     }
 

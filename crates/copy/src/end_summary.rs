@@ -1,4 +1,4 @@
-//! What one end of a session knows when it has ended well.
+//! The counts and lists of one end of a session that has ended well.
 
 use farhaul_session::report::SessionFigures;
 
@@ -25,7 +25,7 @@ pub(crate) struct EndSummary {
     pub(crate) vanished: ListedPart<VanishedEntry>,
     pub(crate) not_set: ListedPart<NotSetEntry>,
     pub(crate) not_taken: ListedPart<SkippedEntry>,
-    /// What has arrived in each directory of a destination that has several.
+    /// The entries that have arrived in each directory of a destination that has several.
     pub(crate) spread: Vec<SpreadFigures>,
     pub(crate) figures: SessionFigures,
 }

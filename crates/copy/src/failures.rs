@@ -1,4 +1,4 @@
-//! What could not be transferred.
+//! The entries that could not be transferred.
 
 use std::io;
 
@@ -10,12 +10,12 @@ use super::bounded_list::{BoundedList, ListedPart};
 use super::entry_events::shown_path;
 use super::report::{FailedAction, FailedEntry};
 
-/// Bytes of failures that are listed at the client, a few hundred thousand as a rule, and at a far end, which needs none but
-/// for its log.
+/// Bytes of listed failures: at the client enough for a few hundred thousand as a rule; a far end needs them
+/// only for its log.
 const CLIENT_BYTES_MAX: usize = 64 << 20;
 const FAR_BYTES_MAX: usize = 1 << 20;
 
-/// Of a name that a file system does not take as it is.
+/// The failure of an entry whose name the file system does not take as it is.
 pub(crate) fn of_name(name: &NameError, error: &io::Error) -> Failure {
     let code = match name {
         NameError::Taken { .. } => Code::AlreadyExists,
@@ -40,7 +40,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// `is_client`: the report is made of it.
+    /// `is_client`: the list goes into the client's report.
     pub(crate) fn new(is_client: bool) -> Failures {
         Failures { listing: BoundedList::new(if is_client { CLIENT_BYTES_MAX } else { FAR_BYTES_MAX }) }
     }

@@ -1,13 +1,14 @@
-//! One end of a session, spoken to by a list of messages in place of a peer: what `fuzz/` drives.
+//! One end of a session that talks to a list of messages instead of a peer: `fuzz/` drives it.
 //!
-//! The end is the very one that a far end runs (`serve_here`), with its threads, a folder and a flow by which
-//! nothing comes. The script stands where the bytes of the control stream come in ([`Tap::Feed`]); blocks go
-//! straight to the writers. A script is sections with [`SEPARATOR`] between them, so that one that is damaged costs
-//! only itself: first the options, then control messages as on the wire without their length, and blocks (see
-//! `block`).
+//! The end is the same one that a far end runs (`serve_here`), with its threads, a folder and a flow on which
+//! nothing arrives. The script takes the place of the control stream's bytes ([`Tap::Feed`]); blocks go
+//! straight to the writers. A script is sections with [`SEPARATOR`] between them, so that a damaged section
+//! leaves the others whole. First come the options, then control messages as on the wire without their
+//! length, and blocks (see `block`).
 //!
-//! Always true: a message is handled, and what it has set off in other threads is waited for a moment, before the
-//! next one comes; the last one ends the session. [`record_session`] makes a script of what a real session says.
+//! Always true: the next message comes only when the one before was handled and the other threads had a
+//! moment for what it set off. The last message ends the session. [`record_session`] makes a script of the
+//! messages of a real session.
 
 mod words;
 
@@ -45,16 +46,16 @@ use words::{DecodedMessage, FuzzedListener};
 pub use words::{block_trailer, manifest_line, messages};
 
 const SEPARATOR: &[u8] = b"\xff\xff";
-/// A section that begins with this is a block; no message has the code.
+/// A section that begins with this byte is a block; no message has this code.
 const BLOCK: u8 = 0;
-/// Added to a message's code: the next section comes together with it.
+/// The bit in a message's code by which the next section comes together with this one.
 const TOGETHER: u8 = 0x80;
-/// Other threads get so long for what a section sets off.
+/// How long other threads get for the work that a section sets off.
 const MOMENT: Duration = Duration::from_micros(400);
-/// A block that is taken and not let go of for so long belongs to somebody who waits for another.
+/// How long a block may be held before its holder is taken to be waiting for another block.
 const BLOCK_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Which end is spoken to.
+/// The end that the script talks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FuzzedEnd {
     Receiver,
@@ -66,15 +67,15 @@ struct Script {
     sections: std::vec::IntoIter<Vec<u8>>,
     decoder: Decoder,
     encoder: Encoder,
-    /// Gets the credit of blocks that were let go of.
+    /// Gets the credit for blocks that were let go of.
     flow: FedFlow,
-    /// Of files that were announced, so that a block can fit them.
+    /// The sizes of announced files, so that a block can fit them.
     sizes: HashMap<u64, u64>,
     has_begun: bool,
 }
 
-/// Runs one end with a script, in `folder`, where it finds `there/` (made beforehand) and nothing else.
-/// Panics if any thread of the session has panicked, or if something was made outside of that directory.
+/// Runs one end with a script in `folder`, which holds only `there/`, made beforehand. Panics if any thread
+/// of the session has panicked, or if something was made outside of that directory.
 pub fn converse(end: FuzzedEnd, script: &[u8], folder: &Path) -> Option<Error> {
     watch_panics();
     let mut sections: Vec<Vec<u8>> = split(script);
@@ -119,8 +120,8 @@ fn split(script: &[u8]) -> Vec<Vec<u8>> {
     sections
 }
 
-/// Bytes behind the options put the sections in another order, since moving one byte is what libFuzzer is good at: each says which of
-/// the sections comes next or, with bit 7, is left out.
+/// Reorders the sections by the bytes behind the options, since moving one byte is what libFuzzer is good at.
+/// Each byte says which of the remaining sections comes next or, with bit 7, is left out.
 fn ordered(mut rest: Vec<Vec<u8>>, order: &[u8]) -> Vec<Vec<u8>> {
     let mut sections = Vec::new();
     for &byte in order {
@@ -136,7 +137,7 @@ fn ordered(mut rest: Vec<Vec<u8>>, order: &[u8]) -> Vec<Vec<u8>> {
     sections
 }
 
-/// What the first section chooses.
+/// The request that the first section chooses.
 fn request(end: FuzzedEnd, flags: &[u8], there: &Path) -> CopyRequest {
     let bit = |byte: usize, bit: u8| flags.get(byte).is_some_and(|flags| flags & (1 << bit) != 0);
     let verify = match (bit(0, 0), bit(0, 1)) {
@@ -176,7 +177,7 @@ fn request(end: FuzzedEnd, flags: &[u8], there: &Path) -> CopyRequest {
         ..TransferOptions::default()
     };
     options.select.by_name = end == FuzzedEnd::Sender && bit(2, 3);
-    // A session that is refused is a short one.
+    // Options that are refused would end the session at once.
     let options = options.checked().unwrap_or_else(|_| TransferOptions::default());
     let mut path = there.as_os_str().as_encoded_bytes().to_vec();
     path.push(b'/');
@@ -197,11 +198,11 @@ impl Script {
             self.has_begun = true;
             shared.pool.stay_cold();
             if self.end == FuzzedEnd::Sender {
-                // Nothing can be said of an entry before it is announced.
+                // The receiver can say nothing of an entry before the sender has announced it.
                 until(Duration::from_millis(30), || shared.first_handle().counts().scan_done.load(Relaxed));
             }
         }
-        // The sender's blocks would wait for a peer's credit.
+        // Without a peer that gives credit, the sender's blocks would wait for ever.
         while shared.take_filled().is_some() {}
         if wait.is_zero() {
             return 0;
@@ -226,13 +227,13 @@ impl Script {
         if code == BLOCK {
             let said = out.len();
             let _ = self.block(shared, rest);
-            // A block alone is no message: the next one has to come.
+            // A block alone is not a message: the next section has to come.
             return if out.len() == said { FuzzStep::Together } else { FuzzStep::Apart };
         }
         let body = [&[code & !TOGETHER], rest].concat();
         if let Ok(message) = session::SessionMessage::decode(&body) {
             if let session::SessionMessage::Finish { .. } = &message {
-                // Nobody waits for the peer to have heard the last words.
+                // No peer will confirm the last messages, so do not wait for that.
                 shared.set_peer_closed(Complaint::default());
             }
             message.encode(out);
@@ -247,9 +248,10 @@ impl Script {
         if code & TOGETHER != 0 { FuzzStep::Together } else { FuzzStep::Apart }
     }
 
-    /// Pieces: varint file, varint chunk, flags, a byte that fills them (of a patch, the content follows behind a varint length).
-    /// Flags: 1 a piece that does not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole
-    /// chunk (of a stream, whose size is not known).
+    /// Fills a block from a section. The section lists pieces: varint file, varint chunk, flags, a byte that
+    /// fills the piece (for a patch, the content follows behind a varint length). Flags: 1 a piece that does
+    /// not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole chunk
+    /// (of a stream, whose size is not known).
     fn block(&mut self, shared: &SessionShared, section: &[u8]) -> Result<(), Malformed> {
         let Some(mut block) = shared.pool.try_take() else { return Ok(()) };
         block.set_len(block.capacity());
@@ -314,13 +316,13 @@ fn until(patience: Duration, is_so: impl Fn() -> bool) {
 
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// A panic in a thread that a session has started ends at most that session, which here must not go unseen.
+/// Watches for panics: one in a thread of a session ends only that session, and here it must not go unseen.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            // Threads that run other tests are called by the tests' paths.
+            // Threads that run other tests have the tests' paths as names.
             let is_other = std::thread::current().name().is_some_and(|name| name.contains("::"));
             if !is_other || is_fed() {
                 PANIC.lock().in_any_case().get_or_insert(panic.to_string());
@@ -336,8 +338,8 @@ fn take_panic() -> Option<String> {
 
 // ---- recording -----------------------------------------------------------------------------------------------------
 
-/// A script that says what a real peer says: one that sends `source` (or takes it) with the options that `flags` choose. The
-/// files' content should be one byte, `fill`, again and again, as that is what the script's blocks carry.
+/// Records a script of what a real peer says that sends `source` (or takes it) with the options that `flags`
+/// choose. The files' content should be the byte `fill` again and again, as the script's blocks carry that.
 /// Also returns the bytes themselves.
 pub fn record_session(
     end: FuzzedEnd,
@@ -364,7 +366,7 @@ pub fn record_session(
     let side = side.expect("the recorded folders are usable");
     let (peer, ours) = crate::job::local_pair(&request).expect("a pair of sockets");
     let names = options.select.by_name.then(|| vec![b"small".to_vec(), b"folder".to_vec()]);
-    // Who has asked for a manifest writes one.
+    // An end that has asked for a manifest has to write one.
     let folder = tempfile::tempdir().expect("a directory can be made");
     let log = options
         .integrity
@@ -395,7 +397,7 @@ fn script(flags: &[u8], fill: u8, bytes: &[u8]) -> Vec<u8> {
             continue;
         }
         script.extend_from_slice(SEPARATOR);
-        // By itself, so that a section does not need the one before.
+        // Each section is encoded by itself, so that it does not need the one before.
         let mut framed = Vec::new();
         let message = match next {
             DecodedMessage::Session(message) => {
@@ -425,7 +427,7 @@ fn script(flags: &[u8], fill: u8, bytes: &[u8]) -> Vec<u8> {
 
 // ---- beside the session --------------------------------------------------------------------------------------------
 
-/// The file of what paths have carried: what is made of it can be noted again.
+/// Reads a file of the path memory; a path that was read can be noted again.
 pub fn path_memory(file: &Path) -> bool {
     use farhaul_session::path_memory::{keep, recall};
     let peer = IpAddr::from([192, 0, 2, 1]);

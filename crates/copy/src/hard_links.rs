@@ -11,34 +11,34 @@ use farhaul_volume::RelPath;
 use super::incoming_entry::IncomingEntry;
 use super::sender::announcement::LINKS_BYTES_MAX;
 
-/// Files with several links that are remembered, as many as a sender announces, and twice the bytes.
+/// The most files with several links that are remembered, as many as a sender announces, and twice the bytes.
 const TARGETS_MAX: usize = 1 << 20;
 const TARGETS_BYTES_MAX: usize = 2 * LINKS_BYTES_MAX;
-/// What one takes besides its path.
+/// Bytes that one takes besides its path.
 pub(crate) const LINK_BYTES: usize = 96;
 
-/// What has become of a file that others link to.
+/// How a file ended that others link to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkTargetOutcome {
     /// It is in its place.
     There,
     /// A dry run would have put it there.
     Listed,
-    /// Another one is in its place, which may not be overwritten.
+    /// Another file is in its place, which may not be overwritten.
     Kept,
     Failed,
 }
 
 #[derive(Debug)]
 enum LinkTargetState {
-    /// With the links that wait for it.
+    /// The file is not settled; these links wait for it.
     Expected(Vec<IncomingEntry>),
     Settled(LinkTargetOutcome, RelPath),
 }
 
-/// Files that have several links, from their entries to the end.
+/// The files that have several links, from their entries to the end of the transfer.
 ///
-/// Always true: a link waits here only until it is known what becomes of its file, and is handed out once.
+/// Always true: a link waits here only until its file is settled, and is handed out once.
 #[derive(Debug, Default)]
 pub(crate) struct HardLinks(Mutex<Targets>);
 
@@ -54,7 +54,7 @@ impl HardLinks {
         HardLinks(Mutex::new(Targets { kept: budget.nothing(), ..Targets::default() }))
     }
 
-    /// Later entries may link to file `id`, which belongs at `path`.
+    /// Notes that later entries may link to file `id`, which belongs at `path`.
     pub(crate) fn expect(&self, id: u64, path: &RelPath) -> Result<(), Error> {
         let all = &mut *self.0.lock().whole();
         all.bytes += LINK_BYTES + path.as_bytes().len();
@@ -66,8 +66,8 @@ impl HardLinks {
         Ok(())
     }
 
-    /// Asks for the file that link `id` names: what became of it and its path; `None` when that is not decided yet, and the
-    /// link has to wait.
+    /// How the file ended that `link` names, and its path. `None` if that is not decided yet; then the link
+    /// waits here.
     pub(crate) fn request(
         &self,
         to: u64,
@@ -77,7 +77,7 @@ impl HardLinks {
         match self.0.lock().whole().targets.get_mut(&to) {
             None => Err(Error::misbehaved(
                 Misbehaviour::LinkToNothing,
-                format!("entry {id} links to {to}, which is no linked file"),
+                format!("entry {id} links to {to}, which is not a file with several links"),
             )),
             Some(LinkTargetState::Settled(outcome, path)) => Ok(Some((*outcome, path.clone()))),
             Some(LinkTargetState::Expected(waiting)) => {
@@ -97,7 +97,7 @@ impl HardLinks {
         }
     }
 
-    /// What became of file `id`, which belongs at `path`; returns the links that waited for it.
+    /// Settles file `id`, which belongs at `path`; returns the links that waited for it.
     pub(crate) fn settle(&self, id: u64, outcome: LinkTargetOutcome, path: &RelPath) -> Vec<IncomingEntry> {
         let targets = &mut self.0.lock().whole().targets;
         let Some(state) = targets.get_mut(&id) else { return Vec::new() };

@@ -7,17 +7,17 @@ use super::receiver::ReceiveRules;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IncomingEntry {
-    /// Its path is empty if the sender calls it as it is called here.
+    /// The entry; its path is empty if it has the same name at the sender as here.
     pub(crate) entry: ManifestEntry,
-    /// Where it goes, which is not always what the sender calls it.
+    /// The path that it gets here, which is not always its path at the sender.
     pub(crate) path: RelPath,
     /// The directory of the manifest that it is in.
     pub(crate) parent: Option<u64>,
     /// Bytes of names and attributes that the tree has booked for it.
     pub(crate) booked: usize,
-    /// Nothing is in its place, not even a part that an earlier transfer has left.
+    /// There is nothing at its path, not even a part that an earlier transfer has left.
     pub(crate) is_place_free: bool,
-    /// What is in its place, if it is of another sort and makes room.
+    /// The sort of entry at its path that has to make room, if that is of another sort.
     pub(crate) replaces: Option<EntrySort>,
 }
 
@@ -26,13 +26,13 @@ impl IncomingEntry {
         self.entry.id
     }
 
-    /// What the sender calls it.
+    /// The path that it has at the sender.
     pub(crate) fn source_path(&self) -> &[u8] {
         if self.entry.path.is_empty() { self.path.as_bytes() } else { &self.entry.path }
     }
 
-    /// How its file is to end. Where modes are left alone it keeps that of the file before it, which `there`
-    /// tells, or gets what the umask leaves.
+    /// How its file is to be written. If modes are not preserved, the file keeps the mode of its predecessor,
+    /// which `there` tells, or gets the mode that the umask leaves.
     pub(crate) fn write_options(
         &self,
         rules: &ReceiveRules,

@@ -1,7 +1,9 @@
-//! A file on its way in: what of it has come and where that is kept, until it has its name or has failed.
+//! An incoming file: what has arrived of it and where that is kept, until the file has its name or has
+//! failed.
 //!
-//! Always true: one thread alone is told that the file is complete; what its end says fits what has come, whichever of them comes
-//! first. Each state has a lock of its own, of which none is taken while another is held, and none leaves this file.
+//! Always true: exactly one thread is told that the file is complete. The announced end and the content have
+//! to fit, whichever comes first. Each state has a lock of its own; no lock is taken while another is held,
+//! and no guard leaves this file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,35 +31,37 @@ use super::stream_arrival::StreamArrival;
 use super::trailer::BlockPiece;
 use crate::options::VerifyMode;
 
-/// A sender gives a file up sooner; one that does not could keep us asking for ever.
+/// How many pieces of a file may be damaged before it fails. An honest sender gives a file up sooner; another
+/// one could make us ask for ever.
 const DAMAGED_MAX: u32 = 16;
 
-/// A file on its way in.
+/// A file that is arriving.
 pub(crate) struct IncomingFile {
     pub(crate) item: IncomingEntry,
     kind: IncomingKind,
-    /// Of chunks that may be there, or whose place holds something: what the sender was told.
+    /// What the sender was told of chunks that may be here already, or whose place in the file holds old
+    /// content.
     pub(crate) told: Option<ToldChunks>,
-    /// What has come of it, if only its end says how long it is.
+    /// The chunks that have arrived of a stream, whose size only its end tells.
     came: Mutex<StreamArrival>,
-    /// Size and number of chunks, once the sender has said them.
+    /// Size and number of chunks, once the sender has announced them.
     end: Mutex<Option<(u64, u64)>>,
     finishing: AtomicBool,
-    /// Pieces that did not match their digest.
+    /// The number of pieces that did not match their digest.
     damaged: AtomicU32,
-    /// Of the whole content, when that is there and was verified.
+    /// The digest of the whole content, once that is here and verified.
     digest: OnceLock<[u8; 32]>,
 }
 
 pub(crate) enum IncomingKind {
-    /// Comes as one piece.
+    /// It arrives as one piece.
     Whole,
     Chunked(RwLock<Option<Arc<Partial>>>),
     /// Its size is known only at its end.
     Stream(IncomingStream),
-    /// Standard output: chunks leave in order.
+    /// It goes to standard output, so chunks leave in order.
     Pipe(Mutex<PipeState>),
-    /// Chunks that came, and were not kept.
+    /// It is not kept; these chunks have arrived.
     Null(Mutex<ChunkMap>),
 }
 
@@ -89,7 +93,8 @@ impl IncomingStream {
         Ok(IncomingStream { temp: Mutex::new(Some(temp)), file, chunks: Mutex::default() })
     }
 
-    /// Of the whole content. A single chunk of a stream has the value of a chunk among others, and is read for its digest.
+    /// The digest of the whole content. Chunks are noted with their values as chunks among others; if there
+    /// is only one, the file is read back for its digest.
     fn digest(&self, size: u64) -> [u8; 32] {
         let mut tree = FileTree::new(size);
         for (&chunk, &cv) in self.chunks.lock().whole().iter() {
@@ -103,7 +108,7 @@ impl IncomingStream {
     }
 }
 
-/// Chunks that wait for the ones before them.
+/// Chunks that wait for those before them.
 #[derive(Default)]
 pub(crate) struct PipeState {
     next: u64,
@@ -118,19 +123,20 @@ impl IncomingFile {
         IncomingFile { item, kind, told: None, came, end, finishing, damaged, digest }
     }
 
-    /// There is another version, of which the sender is told.
+    /// Adds what the sender is told of the old version at the file's path.
     pub(crate) fn compared(self, told: ToldChunks) -> IncomingFile {
         IncomingFile { told: Some(told), ..self }
     }
 
-    /// None once it is over.
+    /// The partial file; `None` once the file is complete or abandoned.
     pub(crate) fn partial(&self) -> Option<Arc<Partial>> {
         let IncomingKind::Chunked(partial) = &self.kind else { return None };
         partial.read().whole().clone()
     }
 
-    /// Books the sender's word on the end; true when the file is complete and the caller has to finish it. The word may be repeated,
-    /// but not changed, and it has to fit what the file is and what has come.
+    /// Notes the end that the sender announces; returns true if the file is complete and the caller has to
+    /// finish it. The end may be announced again, but not differently, and it has to fit the entry and the
+    /// chunks that have arrived.
     pub(crate) fn expect_end(&self, size: u64, chunks: u64) -> Result<bool, Error> {
         let wrong = || {
             Error::misbehaved(Misbehaviour::ImpossibleEnd, format!("{} ends where it cannot", self.item.path))
@@ -139,7 +145,7 @@ impl IncomingFile {
             EntryContent::Stream => self.came.lock().whole().end(size, chunks),
             _ => size == self.item.entry.size(),
         };
-        // A writer that is through with a piece must not see an end that is refused.
+        // Refuse before the end is stored: a writer that has just finished a piece must not see a wrong end.
         if !fits {
             return Err(wrong());
         }
@@ -147,7 +153,7 @@ impl IncomingFile {
         if end == (size, chunks) { Ok(self.is_complete()) } else { Err(wrong()) }
     }
 
-    /// True once: to the one caller that has to finish the file.
+    /// Returns true once: to the one caller that has to finish the file.
     pub(crate) fn is_complete(&self) -> bool {
         let Some((_, chunks)) = *self.end.lock().whole() else { return false };
         let there = match &self.kind {
@@ -162,18 +168,19 @@ impl IncomingFile {
         there >= chunks && !self.finishing.swap(true, Ordering::AcqRel)
     }
 
-    /// Keeps what can be resumed, drops the rest.
+    /// Gives the file up: what can be resumed is kept, the rest dropped.
     pub(crate) fn abandon(&self) {
         if let IncomingKind::Chunked(partial) = &self.kind {
             drop(partial.write().whole().take());
         }
     }
 
-    /// Makes what has been written so far count even if the machine goes down.
+    /// Makes what has been written so far survive a crash of the machine.
     pub(crate) fn checkpoint(&self) -> std::io::Result<()> {
         match &self.kind {
             IncomingKind::Chunked(partial) => {
-                // Not under the lock: a file that is complete meanwhile does not wait for its sync.
+                // The lock is not held meanwhile, so that a file that gets complete does not wait for this
+                // sync.
                 let partial = partial.read().whole().clone();
                 partial.map_or(Ok(()), |partial| partial.checkpoint())
             }
@@ -183,7 +190,7 @@ impl IncomingFile {
         }
     }
 
-    /// Another transfer waits for it.
+    /// Whether another transfer waits for this file.
     pub(crate) fn is_requested(&self) -> bool {
         match &self.kind {
             IncomingKind::Chunked(partial) => {
@@ -195,17 +202,17 @@ impl IncomingFile {
         }
     }
 
-    /// It came as one piece, so that its sender knows its digest.
+    /// Whether the file came as one piece, so that its sender knows its digest.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self.kind, IncomingKind::Whole)
     }
 
-    /// It has a partial file, or the like, open.
+    /// Whether it has a partial or temporary file open.
     pub(crate) fn is_large(&self) -> bool {
         matches!(self.kind, IncomingKind::Chunked(_) | IncomingKind::Stream(_))
     }
 
-    /// Its size, if it is known by now.
+    /// The size, or what the entry says of it while the end is not announced.
     pub(crate) fn size(&self) -> u64 {
         self.end.lock().whole().map_or(self.item.entry.size(), |(size, _)| size)
     }
@@ -220,7 +227,8 @@ impl IncomingFile {
         }
     }
 
-    /// Writes a file that came as one piece, but for its name. None where nothing is kept.
+    /// Writes a file that came as one piece, but does not name it yet. Returns `None` if the destination
+    /// keeps nothing.
     pub(crate) fn write_whole(
         &self,
         receiver: &CopyReceiver,
@@ -241,7 +249,7 @@ impl IncomingFile {
         }
     }
 
-    /// Hands what is still in memory of a file that is whole to the disk.
+    /// Starts to write to the disk what the kernel still has in memory of a complete file.
     pub(crate) fn begin(&self) -> std::io::Result<()> {
         match &self.kind {
             IncomingKind::Chunked(_) => self.partial().map_or(Ok(()), |partial| partial.begin()),
@@ -250,12 +258,12 @@ impl IncomingFile {
         }
     }
 
-    /// Waits until the disk has it.
+    /// Waits until the disk has the content.
     pub(crate) fn wait(&self) -> std::io::Result<()> {
         self.partial().map_or(Ok(()), |partial| partial.wait())
     }
 
-    /// Whether its name has to wait for a disk.
+    /// Whether the file must be on the disk before it gets its name.
     pub(crate) fn needs_a_disk(&self) -> bool {
         match &self.kind {
             IncomingKind::Chunked(_) => self.partial().is_some_and(|partial| partial.needs_a_disk()),
@@ -266,8 +274,8 @@ impl IncomingFile {
         }
     }
 
-    /// Writes a piece of a file that does not come as one; false if it was there already, or another writer has it in hand, or the file
-    /// is over. `meter` has the time that the writing takes.
+    /// Writes a piece of a file that comes in several. Returns false if the chunk is here already, if another
+    /// writer is writing it, or if the file is over. `meter` takes the time of the writing.
     pub(crate) fn write(
         &self,
         piece: &BlockPiece,
@@ -299,7 +307,8 @@ impl IncomingFile {
         }
     }
 
-    /// Makes a chunk of what is in its place; `had` is the value of that, if the sender was told it. None if the file is over.
+    /// Makes a chunk out of the old content at its place; `had` is that content's chaining value, if the
+    /// sender was told it. Returns `None` if the file is over.
     pub(crate) fn patch(
         &self,
         piece: &BlockPiece,
@@ -319,12 +328,12 @@ impl IncomingFile {
         }))
     }
 
-    /// A piece did not match its digest; false if that has been in vain too often.
+    /// Counts a piece that did not match its digest; returns false if that has happened too often.
     pub(crate) fn may_ask_again(&self) -> bool {
         self.damaged.fetch_add(1, Ordering::Relaxed) < DAMAGED_MAX
     }
 
-    /// Whether the piece has the length that its place has.
+    /// Whether the piece has the length that belongs at its offset.
     pub(crate) fn fits(&self, piece: &BlockPiece) -> bool {
         if piece.is_patch {
             let start = piece.chunk.checked_mul(CHUNK);
@@ -350,7 +359,7 @@ impl IncomingFile {
         self.item.entry.size().saturating_sub(chunk * CHUNK).min(CHUNK)
     }
 
-    /// Gives a file that did not come as one piece its name.
+    /// Gives a file that came in several pieces its name.
     pub(crate) fn complete(&self, receiver: &CopyReceiver) -> Result<(), Failure> {
         let cannot = |error: std::io::Error| receiver.cannot("finish", &self.item.path, &error);
         match &self.kind {
@@ -359,7 +368,7 @@ impl IncomingFile {
                 let Some(partial) = partial.write().whole().take() else { return Ok(()) };
                 if receiver.rules.verify == VerifyMode::Readback && !partial.readback().map_err(cannot)? {
                     partial.discard();
-                    let why = "what was written does not read back; it was removed";
+                    let why = "the content does not read back as it was written; it was removed";
                     return Err(Failure::new(Code::DiskFailed, why));
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
@@ -402,7 +411,7 @@ fn writing_stream(
     stream.temp.lock().whole().as_ref().map_or(Ok(()), work)
 }
 
-/// Whether this call wrote the chunk; only then it is booked.
+/// Writes a chunk and marks it as written; returns false if another writer has done so.
 fn write_chunk(partial: &Partial, piece: &BlockPiece, data: &[u8]) -> Result<bool, Failure> {
     let cv = ChunkCv(piece.digest);
     partial
@@ -424,7 +433,8 @@ fn write_stream(stream: &IncomingStream, piece: &BlockPiece, data: &[u8]) -> Res
     Ok(())
 }
 
-/// Writes what is next in order. Blocks are sent in order, so the one that is waited for is always on its way.
+/// Writes the chunks that are next in order. Blocks are sent in order, so the missing one is always on its
+/// way.
 fn write_pipe(state: &mut PipeState) -> Result<(), Failure> {
     while let Some((arrived, range)) = state.waiting.remove(&state.next) {
         write_out(&arrived.block[range.clone()]).map_err(|error| Failure {
@@ -437,14 +447,15 @@ fn write_pipe(state: &mut PipeState) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Past the standard library's buffer, which takes a descriptor that is not open for writing for one that takes everything.
+/// Writes to standard output past the standard library's buffer, which ignores errors if the descriptor is
+/// not open for writing.
 fn write_out(mut bytes: &[u8]) -> std::io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(std::io::stdout(), bytes) {
             Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
             Ok(count) => bytes = &bytes[count..],
             Err(rustix::io::Errno::INTR) => {}
-            // Whoever shares it has made it non-blocking.
+            // Another process that shares standard output has made it non-blocking.
             Err(rustix::io::Errno::AGAIN) => {
                 let stdout = std::io::stdout();
                 match poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], None) {
@@ -463,7 +474,7 @@ fn readback(stream: &IncomingStream) -> std::io::Result<()> {
     for (&chunk, cv) in stream.chunks.lock().whole().iter() {
         let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;
         if chunk_cv(&buffer[..len]) != cv.0 {
-            return Err(std::io::Error::other("what was written does not read back"));
+            return Err(std::io::Error::other("the content does not read back as it was written"));
         }
     }
     Ok(())
@@ -533,7 +544,7 @@ mod tests {
             |result: Result<bool, Error>| Misbehaviour::of(&result) == Some(Misbehaviour::ImpossibleEnd);
         let known = file(of_size(CHUNK + 5));
         assert!(wrong(known.expect_end(CHUNK, 1)) && known.expect_end(CHUNK + 5, 2).is_ok());
-        assert!(wrong(known.expect_end(CHUNK + 5, 3)), "another one than before");
+        assert!(wrong(known.expect_end(CHUNK + 5, 3)), "it differs from the first announcement");
         let stream = file(EntryContent::Stream);
         let piece = |chunk, len| BlockPiece { file: 0, chunk, len, digest: [0; 32], is_patch: false };
         assert!(stream.fits(&piece(1, 7)) && !stream.fits(&piece(2, CHUNK as u32)));

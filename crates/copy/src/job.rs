@@ -1,4 +1,4 @@
-//! `farhaul cp` and `farhaul sync`: from what the user named to a session and its report.
+//! `farhaul cp` and `farhaul sync`: turns what the user named into a session and its report.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -31,8 +31,8 @@ use super::{
 };
 use crate::options::{SpreadOptions, TransferOptions, in_each};
 
-/// A source or a destination. At either end `zero:`, `random:` (with a number of bytes behind it, or endless) and `null:`
-/// are content that is made and a place where nothing is kept.
+/// A source or a destination. At either end `zero:` and `random:` (endless, or with a number of bytes behind)
+/// are sources of generated content, and `null:` is a destination that keeps nothing.
 #[derive(Debug, Clone)]
 pub enum Location {
     Local(PathBuf),
@@ -53,34 +53,36 @@ pub enum Location {
 pub struct CopyJob {
     pub sources: Vec<Location>,
     pub destination: Location,
-    /// Nothing but these of what the single source directory contains.
+    /// Take only these names of the single source directory.
     pub names: Option<Vec<Vec<u8>>>,
-    /// Nothing but what failed in an earlier run of the same job.
+    /// Take only what failed in an earlier run of the same job.
     pub retry: Option<RetrySelection>,
     pub options: TransferOptions,
-    /// Lists of directories: a location in one of them stands for the same in all of its list. Resolved into the options.
+    /// Lists of directories: a location in one of the directories stands for the same location in all
+    /// directories of its list. Resolved into the options.
     pub spread: Vec<Vec<Vec<u8>>>,
-    /// A file that takes a line for each entry, in the place of whatever is there. Needs the option `manifest`.
+    /// A file that gets a line for each entry; an existing file is replaced. Needs the option `manifest`.
     pub manifest: Option<PathBuf>,
-    /// Local sources and destinations, those of `spread` among them, lie below one of these directories, by what is written and by
-    /// where it leads, from the beginning to the end; pipes are refused. None: they may be anywhere.
+    /// The directories that local sources and destinations, those of `spread` among them, have to lie below:
+    /// by their text and by where links lead, throughout the transfer. Pipes are refused. With `None` they
+    /// may lie anywhere.
     pub within: Option<Vec<PathBuf>>,
-    /// Both ends sign for what has been copied, which only a copy from or to a daemon can have.
+    /// Both ends sign for what has been copied. Only a copy from or to a daemon can have that.
     pub receipt: Option<ReceiptOptions>,
-    /// What this end's session has together with others of this process.
+    /// The limits that this end's session shares with other sessions of this process.
     pub means: SessionLimits,
 }
 
-/// The end that is not this one.
+/// The end of the copy that is not this one.
 #[derive(Debug, Clone)]
 pub(crate) enum RemoteEnd {
     Ssh(SshTarget),
     Daemon(DaemonTarget),
-    /// Both ends are here.
+    /// The far end is in this process, too.
     Here,
 }
 
-/// Runs a job to its end. The report is filled as far as the transfer went, also when there is an error.
+/// Runs a job to its end. The report covers what was done, even if there is an error.
 pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     handle.begin();
     let run = || match CopyPlan::new(job) {
@@ -92,7 +94,7 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     (outcome.report, outcome.error)
 }
 
-/// Says what is wrong with a job, as far as this end can tell without troubling the far one.
+/// Checks a job as far as this end can without asking the far one.
 pub fn check(job: &CopyJob) -> Result<(), Error> {
     match BetweenJob::is_one(job) {
         true => BetweenJob::of(job.clone()).map(|_| ()),
@@ -100,7 +102,7 @@ pub fn check(job: &CopyJob) -> Result<(), Error> {
     }
 }
 
-/// A job that can begin: what the far end is asked for and must be able to do, and what this end does.
+/// A job that can begin: the request to the far end and what it must be able to do, and the work of this end.
 pub(crate) struct ReadyJob {
     pub(crate) request: CopyRequest,
     pub(crate) needs: Features,
@@ -108,7 +110,7 @@ pub(crate) struct ReadyJob {
     pub(crate) terms: Terms,
 }
 
-/// A job that has been judged: which way, with whom, and what stays to be resolved at this end.
+/// A job that has been checked: its direction, its far end, and what is still to be resolved at this end.
 pub(crate) struct CopyPlan {
     pub(crate) far: RemoteEnd,
     request: CopyRequest,
@@ -117,7 +119,7 @@ pub(crate) struct CopyPlan {
     manifest: Option<PathBuf>,
     pub(crate) grounds: Option<LocalConfines>,
     pub(crate) receipt: Option<ReceiptOptions>,
-    /// Why there can be none, if that is known.
+    /// Why there can be no receipt, if that is known already.
     no_receipt: Option<&'static str>,
     pub(crate) means: SessionLimits,
 }
@@ -198,7 +200,7 @@ impl CopyPlan {
             Location::Pipe => return CopyPlan::to_own_output(paths, pipe, options),
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
-        // A pipe or a device is read as a file is.
+        // A pipe or a device counts as a file, as it is read like one.
         let is_file = |path: &Path| confines::is_directory(grounds, path) == Some(false);
         let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
             None => is_file(path),
@@ -223,7 +225,7 @@ impl CopyPlan {
         CopyPlan { far, request, near, names, manifest, grounds, receipt, no_receipt, means }
     }
 
-    /// `cp file -`: this end is asked for its own file.
+    /// `cp file -`: the far end, in this process too, is asked for the file.
     fn to_own_output(paths: Vec<PathBuf>, pipe: bool, options: TransferOptions) -> Result<CopyPlan, Error> {
         if pipe {
             return Err(Error::new(
@@ -276,7 +278,7 @@ impl CopyPlan {
         super::are_written_distinct(&paths)?;
         let far = far.expect("a pull has a remote source");
         let single_file = matches!(near, LocalEnd::ReceivePipe);
-        // Several flows would bring the chunks out of order, and a pipe takes them in order.
+        // Several flows would bring the chunks out of order, and a pipe needs them in order.
         let options = match single_file {
             true => {
                 let paths = options.network.paths.iter().take(1).copied().collect();
@@ -297,7 +299,7 @@ impl CopyPlan {
         Ok(CopyPlan::of(far, request, near))
     }
 
-    /// What is wrong at this end is found before the far end is troubled.
+    /// Resolves this end of the job. What is wrong here is found before the far end is asked.
     pub(crate) fn ready(&self) -> Result<ReadyJob, Error> {
         let side = self.side()?;
         let names = self.names.clone().filter(|_| matches!(side, CopySide::Receive(_)));
@@ -309,10 +311,11 @@ impl CopyPlan {
             CopyDirection::Push => None,
         };
         if let CopySide::Receive(Destination::Tree(target)) = &side {
-            // One name is for one source, and only the far end knows how many a pattern stands for.
+            // Only one source can get the name, and only the far end knows for how many a pattern stands.
             request.target_is_name = target.rename.is_some();
         }
-        // Here, reading both versions costs more than writing one; changing a file in place does just that.
+        // Within one host, reading both versions costs more than writing one, so no deltas; unless the file
+        // is changed in place, which needs to read anyway.
         let is_local = matches!(self.far, RemoteEnd::Here);
         let is_receipt_needed = self.receipt.as_ref().is_some_and(|receipt| receipt.is_required);
         let needs = request::needs(&request.options);
@@ -332,8 +335,8 @@ impl CopyPlan {
             Err(error) => return self.ended(CopyOutcome::failed(error)),
         };
         let log = terms.log.clone();
-        // What a pipe has given it does not give again, and a manifest has a line for what the far end is
-        // like.
+        // An early request may have to be made again. A pipe cannot give its content twice, and a manifest
+        // needs to know the far end's mode mask first.
         let early = matches!(self.far, RemoteEnd::Daemon(_))
             && !matches!(self.near, LocalEnd::SendPipe)
             && log.is_none();
@@ -356,12 +359,12 @@ impl CopyPlan {
         self.ended(outcome.and_manifest(log.as_deref()))
     }
 
-    /// With its receipt, if that was asked for.
+    /// Adds the receipt, if one was asked for.
     pub(crate) fn ended(&self, outcome: CopyOutcome) -> CopyOutcome {
         outcome.with_receipt(self.receipt.as_ref(), self.no_receipt)
     }
 
-    /// Connects and runs a session; says whether it is to be begun anew.
+    /// Connects and runs a session. The flag says whether the session has to be begun again.
     fn run_once(
         &self,
         params: HelloParams,
@@ -421,7 +424,7 @@ impl CopyPlan {
     }
 }
 
-/// Has the far end asked for what a receipt needs; yields why there can be none.
+/// Adds what a receipt needs to the request; returns why there can be no receipt, if so.
 fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
     job.options.integrity.receipt = None;
     let Some(ReceiptOptions { file, is_required }) = &job.receipt else { return Ok(None) };
@@ -438,7 +441,7 @@ fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
     } else if !ends().any(|location| matches!(location, Location::Daemon { .. })) {
         Some("within one host there is nobody who could sign; copy from or to a daemon (fh://)")
     } else if keeps_nothing {
-        Some("what goes to null: or to standard output stands on no disk")
+        Some("content for null: or for standard output is on no disk")
     } else {
         None
     };
@@ -455,7 +458,7 @@ fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
     }
 }
 
-/// Refuses a job of which a local path lies, or leads, outside of where it may.
+/// Refuses a job if a local path of it lies, or leads, outside the confines.
 fn stay_within(job: &CopyJob, grounds: &LocalConfines) -> Result<(), Error> {
     let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
     for (location, is_destination) in
@@ -464,7 +467,7 @@ fn stay_within(job: &CopyJob, grounds: &LocalConfines) -> Result<(), Error> {
         match location {
             Location::Ssh { .. } | Location::Daemon { .. } => {}
             Location::Pipe => {
-                let what = "a pipe is no place that may be used here: name a file";
+                let what = "a pipe cannot be used here: name a file";
                 return Err(Error::new(Code::Forbidden, what));
             }
             Location::Local(path) if is_destination && super::is_null(path) => {}
@@ -481,7 +484,7 @@ fn stay_within(job: &CopyJob, grounds: &LocalConfines) -> Result<(), Error> {
     Ok(())
 }
 
-/// Which of a job's lists of directories the sources and the destination lie in.
+/// Finds the lists of directories that the job's sources and its destination lie in.
 pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
     let list_of = |location: &Location| {
         let (path, is_daemon) = match location {
@@ -524,7 +527,8 @@ pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
     Ok(SpreadOptions { source: directories(source), target: directories(target) })
 }
 
-/// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
+/// Makes the source of a sync or of a list of names mean the content of that directory, with or without a
+/// slash, and refuses what does not suit.
 pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&LocalConfines>) -> Result<CopyJob, Error> {
     job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
@@ -573,15 +577,15 @@ pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&LocalConfines>) ->
         if names.len() > super::NAMES_MAX || bytes > super::NAMES_BYTES_MAX {
             return usage("takes at most 1,048,576 names and 32 MiB of them");
         }
-        // Judged here, so that the far end is not troubled.
+        // Checked here, so that the far end need not.
         farhaul_volume::Selection::new(names.clone())
             .map_err(|error| Error::new(Code::BadPattern, format!("{what}: {error}")))?;
     }
     Ok(job)
 }
 
-/// Refuses to copy a file of this host to itself, and a directory into itself: it would be read while it grows. Of `names` in it,
-/// if they are given, nothing else is read.
+/// Refuses to copy a file of this host onto itself, or a directory into itself, since it would be read while
+/// it grows. If `names` are given, only these are read of the directory.
 fn outside_of_sources(
     job: &CopyJob,
     names: Option<&[Vec<u8>]>,
@@ -624,9 +628,10 @@ fn outside_of_sources(
     Ok(())
 }
 
-/// `source` leads to `from`; `to` to `targets`, each of which is a file or the directory that the file would go to.
+/// Checks one source file: `source` leads to `from`, and `to` leads to `targets`, each a file or the
+/// directory that the file would go into.
 fn are_two_files(source: &Path, from: &Path, to: &Path, targets: &[PathBuf]) -> Result<(), Error> {
-    // It goes under its own name, not under that of what a link leads to.
+    // The file goes under its own name, even if it is a link to another.
     let name = last_component(source.as_os_str().as_bytes()).map(OsStr::from_bytes);
     for target in targets {
         let (shown, place) = match (target.is_dir(), name) {
@@ -641,14 +646,14 @@ fn are_two_files(source: &Path, from: &Path, to: &Path, targets: &[PathBuf]) -> 
     Ok(())
 }
 
-/// Whether two names are one file, by links of either kind.
+/// Whether two paths lead to the same file, through symbolic or hard links.
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     let meta = |path: &Path| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
     let both = meta(one).zip(meta(other));
     both.is_some_and(|(one, other)| (one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
-/// A name in a list, without dots.
+/// The path of a listed name, without dots.
 fn plain(name: &[u8]) -> PathBuf {
     let parts = Path::new(OsStr::from_bytes(name)).components();
     parts.filter(|part| matches!(part, Component::Normal(_))).collect()
@@ -667,7 +672,7 @@ impl RemoteEnd {
     }
 }
 
-/// Both ends in this process, joined by a pair of sockets.
+/// Runs both ends in this process, joined by a pair of sockets.
 fn run_here(
     request: &CopyRequest,
     side: CopySide,
@@ -686,7 +691,8 @@ fn run_here(
     };
     let mut outcome = super::run(AgreedCopy::new(near, request.clone()), side, terms, handle);
     let far = far.join().ok().and_then(|summary| summary.error);
-    // What this host lacks is said by the end that has missed it, not by the one that was left.
+    // If the far end lacks a resource, the near end only sees that the session is lost: report the far end's
+    // error.
     if let (Some(near), Some(error)) = (&outcome.error, far)
         && near.exit_code() == ExitCode::Lost
         && error.exit_code() == ExitCode::Internal
@@ -697,7 +703,8 @@ fn run_here(
     outcome
 }
 
-/// Both keep something here, and what one sends the other receives.
+/// Counts both ends in the limits of this process. Only the near end goes under its caps, as it sends what
+/// the other receives.
 pub(crate) fn both_within(
     (near, mut far): (EstablishedSession, EstablishedSession),
     within: &SessionLimits,
@@ -706,7 +713,7 @@ pub(crate) fn both_within(
     Ok((near.within(within)?, far))
 }
 
-/// Both ends of a copy within this process.
+/// Two ends of a session within this process.
 pub(crate) fn local_pair(request: &CopyRequest) -> Result<(EstablishedSession, EstablishedSession), Error> {
     connect::local_pair(&request.opening(Features::default())?, &request::own_features())
 }
@@ -718,7 +725,7 @@ mod tests {
     use super::*;
     use crate::options::TransferOptions;
 
-    /// What is said of a copy within this host of `words`, below `folder`.
+    /// Checks a copy within this host; `words` are its locations below `folder`.
     fn judge(folder: &Path, words: &str) -> Result<(), Error> {
         let mut locations: Vec<_> = words
             .split(' ')

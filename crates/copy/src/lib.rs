@@ -1,10 +1,10 @@
-//! Copying: one session that brings a tree of files from one end to the other.
+//! Copies a tree of files from one end of a session to the other.
 //!
-//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does, `daemon_to_daemon.rs` what
-//! two daemons do for a client. The sending end is `sender.rs` with `read_queue.rs`, the receiving end
-//! `receiver.rs` (with what is in `receiver/`), `writer.rs`, `incoming_file.rs`, `destination.rs`, `roots.rs`,
-//! `directory_tree.rs`, `hard_links.rs` and, for a sync, `surplus.rs`. What the ends say to each other is in `messages.rs`;
-//! `conversation.rs` says it. `verify.rs` and `clean.rs` need no session.
+//! `job.rs` is for `farhaul cp` and `farhaul sync`, `serve.rs` for the far end, `daemon_to_daemon.rs` for two
+//! daemons that copy for a client. The sending end is `sender.rs` with `read_queue.rs`; the receiving end is
+//! `receiver.rs` (with what is in `receiver/`), `writer.rs`, `incoming_file.rs`, `destination.rs`,
+//! `roots.rs`, `directory_tree.rs`, `hard_links.rs` and, for a sync, `surplus.rs`. The ends' messages are in
+//! `messages.rs`; `conversation.rs` sends them. `verify.rs` and `clean.rs` need no session.
 #![forbid(unsafe_code)]
 
 mod bounded_list;
@@ -102,7 +102,7 @@ use receipt::ReceiptExchange;
 use receiver::ReceiveRules;
 use sender::ReadPlan;
 
-/// What this end does with the content.
+/// The part of this end: to send the content or to receive it.
 pub(crate) enum CopySide {
     Send(CopySource),
     Receive(Destination),
@@ -117,26 +117,26 @@ impl CopySide {
     }
 }
 
-/// What may differ between the ends of a session.
+/// Settings that may differ between the ends of a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terms {
     pub(crate) strip_setuid: bool,
-    /// Mode bits that nothing gets here.
+    /// Mode bits that are taken off everything that is created here.
     pub(crate) mask: u32,
-    /// Files that the client may have read or written at a time for its disks; none for as many as it has
+    /// The most files that may be read or written at a time for the client; `None` for as many as it has
     /// directories.
     pub(crate) lanes_max: Option<usize>,
-    /// Names that the sender is to be asked for.
+    /// The names to request from the sender.
     pub(crate) names: Option<Vec<Vec<u8>>>,
-    /// Sources that the request has no room for.
+    /// Further sources for which the request has no room.
     pub(crate) more_paths: Option<Vec<Vec<u8>>>,
-    /// Takes what becomes of the entries, at the client's end.
+    /// Takes the fate of each entry, at the client's end.
     pub(crate) log: Option<Arc<ManifestLog>>,
-    /// The keys that the connection has proved: what a receipt is signed with.
+    /// The keys that the connection has proved; a receipt is signed with them.
     pub(crate) keys: Option<SessionKeys>,
 }
 
-/// A root that is computed for a receipt without a manifest. Dropped, it ends its thread.
+/// Computes the root of the digest tree for a receipt without a manifest. Dropping it ends its thread.
 struct RootOnly {
     log: Arc<ManifestLog>,
     _thread: Charge,
@@ -151,18 +151,18 @@ impl RootOnly {
 
 impl Drop for RootOnly {
     fn drop(&mut self) {
-        // Who is interested in it has asked for it.
+        // Whoever wants the root has asked for it by now.
         let _ = self.log.finish(&Report::default());
     }
 }
 
-/// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others
-/// are.
+/// Runs one end of a session to its end. A panic in this thread becomes an outcome, as one in the others
+/// does.
 pub(crate) fn run(agreed: AgreedCopy, side: CopySide, terms: &Terms, handle: &Handle) -> CopyOutcome {
     contained(|| run_to_end(agreed, side, terms, handle)).unwrap_or_else(CopyOutcome::failed)
 }
 
-/// A session, and what it is to do: as both ends have agreed.
+/// A session and its request, as both ends have agreed on them.
 pub(crate) struct AgreedCopy {
     session: Setup,
     request: CopyRequest,
@@ -184,7 +184,7 @@ fn run_to_end(agreed: AgreedCopy, side: CopySide, terms: &Terms, handle: &Handle
     }
 }
 
-/// Runs one end of a copy, as a request of a session, to its end.
+/// Runs one end of a copy, which is a request of a session, to its end.
 fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms: &Terms) -> CopyOutcome {
     let in_order = request.is_in_order();
     let part = match side {
@@ -203,7 +203,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
     };
     let log = terms.log.clone().or_else(|| root_only.as_ref().map(|root| root.log.clone()));
     let options = request.options;
-    // The same rules choose what is sent and protect what is not to be removed.
+    // The rules that choose what is sent also protect entries at the destination from removal.
     let filter = match options.select.scan() {
         Ok(scan) => scan.filter,
         Err(error) => {
@@ -227,7 +227,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
         }
         CopySide::Receive(destination) => {
             let rules = ReceiveRules::new(&options, terms);
-            // A sender that signs has to know what has become of all.
+            // A sender that signs has to know what became of each entry.
             let tells = !dialogue.is_client() || receipting.is_some();
             let notes = receiver::EntryNotes::new(options.integrity.manifest.clone(), log, tells);
             let (names, more_paths) = (terms.names.as_deref(), terms.more_paths.as_deref());
@@ -241,7 +241,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
     outcome.and_receipt(receipting.as_deref()).and_manifest(root_only.as_ref().map(|root| &*root.log))
 }
 
-/// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
+/// Refuses a session whose request cannot be met, and sends `error` to the far end as the reason.
 pub(crate) fn refuse(established: EstablishedSession, error: Error, handle: &Handle) -> CopyOutcome {
     let tell = || {
         let EstablishedSession { session, opening, .. } = established;
@@ -253,7 +253,7 @@ pub(crate) fn refuse(established: EstablishedSession, error: Error, handle: &Han
         }
     };
     if let Err(panic) = contained(tell) {
-        tracing::debug!(%panic, "a refusal could not be told");
+        tracing::debug!(%panic, "a refusal could not be sent");
     }
     CopyOutcome::failed(error)
 }
@@ -268,7 +268,7 @@ mod tests {
     use crate::messages::{CopyMessage, EntryContent, ManifestEntry};
     use crate::options::TransferOptions;
 
-    /// A sender that leaves once it has been told that everything is there.
+    /// Runs a receiver whose sender leaves once it has been told that everything has arrived.
     fn left_by(complaint: Option<Error>) -> Option<Error> {
         let folder = tempfile::tempdir().unwrap();
         let request = CopyRequest {
@@ -297,7 +297,7 @@ mod tests {
         serving.join().unwrap()
     }
 
-    /// A sender that announces again what has left standard output.
+    /// A sender that announces again content that has already left by standard output.
     #[test]
     fn what_has_left_standard_output_is_not_sent_again() {
         let request = CopyRequest {

@@ -1,9 +1,10 @@
-//! What the name of a source or destination means: a local path, a pipe, a host over SSH, a daemon.
+//! Reads the name of a source or destination: a local path, a pipe, a host over SSH, a daemon.
 //!
-//! The rules are scp's: `[user@]host:path`, a host in brackets for IPv6, and a name is local when a slash stands before
-//! its first colon. URLs come on top: `fh://[user@]host[:port]/path` for a daemon, `ssh://` with an absolute path and
-//! `scp://` with one below the home directory, as OpenSSH reads it. Paths are bytes and are taken as they stand: no
-//! percent decoding, so that any file name can be written. `zero:`, `random:` and `null:` are ends without files.
+//! The rules are scp's: `[user@]host:path`, a host in brackets for IPv6, and a name is local if a slash
+//! stands before its first colon. Beyond scp there are URLs: `fh://[user@]host[:port]/path` for a daemon,
+//! `ssh://` with an absolute path and `scp://` with one below the home directory, as OpenSSH reads it. Paths
+//! are bytes and stay as they are: without percent decoding any file name can be written. `zero:`, `random:`
+//! and `null:` are ends without files.
 
 use std::ffi::{OsStr, OsString};
 use std::net::Ipv6Addr;
@@ -18,22 +19,22 @@ use super::job::Location;
 /// A host as named by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSpec {
-    /// Before `@`.
+    /// The part before `@`.
     pub user: Option<String>,
     /// A name or an address; IPv6 without brackets.
     pub name: String,
-    /// If one was named.
+    /// The port, if one was named.
     pub port: Option<u16>,
 }
 
-/// One source or destination.
+/// A source or a destination as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocationSpec {
     /// `-`: stdin as a source, stdout as a destination.
     Pipe,
     /// On this host.
     Local(PathBuf),
-    /// At a host that ssh reaches.
+    /// On a host that ssh reaches.
     Ssh(HostSpec, Vec<u8>),
     /// The path is relative to the daemon's root; empty for the root itself.
     Daemon(HostSpec, Vec<u8>),
@@ -67,7 +68,8 @@ impl LocationSpec {
         }
     }
 
-    /// Reads an argument that names a host and no path: `[user@]host`, `ssh://host[:port]`, `fh://host[:port]`.
+    /// Reads an argument that names a host and no path: `[user@]host`, `ssh://host[:port]`,
+    /// `fh://host[:port]`.
     pub fn parse_host(argument: &OsStr) -> Result<LocationSpec, Error> {
         let bytes = argument.as_bytes();
         let bad = |why: &str| Err(Error::new(Code::BadLocation, format!("{}: {why}", argument.display())));
@@ -84,7 +86,7 @@ impl LocationSpec {
         }
     }
 
-    /// With the far end's path as the engine reads it.
+    /// Converts the size in a far end's `zero:` or `random:` to bytes, as the engine needs it.
     fn resolved(self) -> Result<LocationSpec, Error> {
         let path = |path: Vec<u8>| Ok::<_, Error>(without_files(&path)?.unwrap_or(path));
         Ok(match self {
@@ -94,7 +96,7 @@ impl LocationSpec {
         })
     }
 
-    /// The same for a job, with what is usual in all that a name does not say.
+    /// The location for a job; everything that the name does not say gets its default.
     pub fn to_location(&self) -> Location {
         match self {
             LocationSpec::Pipe => Location::Pipe,
@@ -112,7 +114,7 @@ impl LocationSpec {
         }
     }
 
-    /// The path at whichever end.
+    /// The path, at either end.
     pub fn path(&self) -> &[u8] {
         match self {
             LocationSpec::Pipe => b"-",
@@ -121,7 +123,7 @@ impl LocationSpec {
         }
     }
 
-    /// Another path at the same host.
+    /// The same host with another path.
     pub fn with_path(&self, path: &[u8]) -> LocationSpec {
         match self {
             LocationSpec::Pipe | LocationSpec::Local(_) => {
@@ -132,7 +134,7 @@ impl LocationSpec {
         }
     }
 
-    /// Standard input, also by the names that the system has for it.
+    /// Whether it is standard input, also by the system's names for that.
     pub fn is_input(&self) -> bool {
         const NAMES: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
         match self {
@@ -142,17 +144,17 @@ impl LocationSpec {
         }
     }
 
-    /// Takes everything and gives nothing.
+    /// Whether it takes everything and keeps nothing.
     pub fn is_sink(&self) -> bool {
         self.path() == b"null:"
     }
 
-    /// Gives content that no file has.
+    /// Whether its content is generated.
     pub fn is_made(&self) -> bool {
         MADE.iter().any(|kind| self.path().starts_with(kind.as_bytes()))
     }
 
-    /// The host, when the place is remote.
+    /// The host, if the location is remote.
     pub fn host(&self) -> Option<&HostSpec> {
         match self {
             LocationSpec::Ssh(host, _) | LocationSpec::Daemon(host, _) => Some(host),
@@ -160,7 +162,7 @@ impl LocationSpec {
         }
     }
 
-    /// Whether both are on the same machine, reached the same way as the same user.
+    /// Whether both are on the same host, reached in the same way by the same user.
     pub fn is_beside(&self, other: &LocationSpec) -> bool {
         match (self, other) {
             (LocationSpec::Ssh(one, _), LocationSpec::Ssh(two, _))
@@ -177,7 +179,8 @@ fn usage(text: &str) -> Error {
 
 const MADE: [&str; 2] = ["zero:", "random:"];
 
-/// `null:`, `zero:`, `random:`, `random:4G`: an end without files, with its size in bytes as the engine wants it.
+/// Reads `null:`, `zero:`, `random:` or `random:4G`, and writes a size in bytes as the engine needs it.
+/// `None` for any other name.
 fn without_files(name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if name == b"null:" {
         return Ok(Some(name.to_vec()));
@@ -196,7 +199,7 @@ fn without_files(name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     Ok(Some(format!("{kind}{bytes}").into_bytes()))
 }
 
-/// `scheme://rest`, when the argument begins so; a letter first, then letters and digits.
+/// Splits `scheme://rest`. A scheme is a letter and then letters and digits.
 fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = bytes.windows(3).position(|three| three == b"://")?;
     let scheme = &bytes[..at];
@@ -227,7 +230,7 @@ fn url(scheme: &[u8], rest: &[u8], argument: &OsStr) -> Result<LocationSpec, Err
     }
 }
 
-/// Over SSH a path is seen from the home directory, and no path is that directory.
+/// The path over SSH: relative to the home directory, which an empty path stands for.
 fn home_if_empty(path: &[u8]) -> Vec<u8> {
     if path.is_empty() { b".".to_vec() } else { path.to_vec() }
 }
@@ -270,12 +273,12 @@ fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<HostSpec,
             let (name, after) = inner.split_once(']').ok_or_else(|| bad("a bracket is not closed"))?;
             let bare = name.split('%').next().unwrap_or(name);
             if port_rule == Port::Allow && bare.parse::<Ipv6Addr>().is_err() {
-                return Err(bad("in brackets stands an IPv6 address, such as [fd00::2]"));
+                return Err(bad("brackets are for an IPv6 address, such as [fd00::2]"));
             }
             let port = if after.is_empty() {
                 None
             } else {
-                Some(after.strip_prefix(':').ok_or_else(|| bad("behind ] comes :port"))?)
+                Some(after.strip_prefix(':').ok_or_else(|| bad("only :port may follow after ]"))?)
             };
             (name, port)
         }

@@ -1,11 +1,11 @@
-//! The manifest of a transfer: what became of each entry, one JSON object a line, and the root of their digest tree. docs/guide/verify.md has
-//! the fields.
+//! The manifest of a transfer: what became of each entry, one JSON object a line, and the root of the
+//! entries' digest tree. docs/guide/verify.md lists the fields.
 //!
-//! Sessions hand records over; a thread of its own turns them into text and writes it, a batch at a time, and adds them to the
-//! root (`manifest/tree.rs`). Where a root is wanted and no manifest, nothing is written.
+//! Sessions hand records over. A thread of its own turns them into text, writes that in batches, and adds the
+//! records to the root (`manifest/tree.rs`). If only a root is wanted, nothing is written.
 //!
-//! Always true: who hands a record over waits for no disk, unless [`WAITING_MAX`] records wait already; a line is written
-//! whole or, when the run is killed, is the last one and has no line end.
+//! Always true: handing a record over waits for no disk, unless [`WAITING_MAX`] records wait already. Every
+//! line is whole, except that the last one lacks its line end if the run was killed.
 
 mod manifest_copy;
 mod text;
@@ -30,17 +30,17 @@ pub use manifest_copy::ManifestCopy;
 pub(crate) use text::{ManifestEntryText, ManifestLine, parse, unhex};
 pub(crate) use tree::{ManifestTally, shown as shown_root};
 
-/// Version of the lines' shape.
+/// Version of the lines' format.
 pub(crate) const MANIFEST_SCHEMA: u32 = 1;
 
-/// Records that may wait for the thread; beyond it the transfer waits.
+/// The most records that may wait for the thread; beyond that the transfer waits.
 const WAITING_MAX: usize = 64 << 10;
-/// The same where no disk is waited for: a few MiB at a daemon.
+/// The same if no manifest file is written: a few MiB at a daemon.
 const ROOT_WAITING_MAX: usize = 2 * BATCH;
-/// As many wake the thread before its time: a wake-up each would cost more than the record.
+/// How many waiting records wake the thread early. A wake-up for each record would cost more than the record.
 const BATCH: usize = 4096;
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Text that is written at once.
+/// Bytes of text that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// What became of an entry.
@@ -50,31 +50,31 @@ pub(crate) enum EntryFate {
     Sent,
     /// It was there already.
     Unchanged,
-    /// Something else is there, which may not be overwritten.
+    /// Another entry is in its place, which may not be overwritten.
     Kept,
-    /// It was there under another name.
+    /// Its content was at the destination under another name.
     Renamed,
     Failed,
-    /// It had gone from the source when it was to be read.
+    /// It vanished from the source before it was read.
     Vanished,
     /// It is of a kind that was not asked for.
     Skipped,
-    /// What the destination had too much is gone.
+    /// It was surplus at the destination and has been removed.
     Deleted,
-    /// What the destination has too much is still there.
+    /// It is surplus at the destination and is still there.
     NotDeleted,
     /// A dry run would have sent it.
     WouldSend,
 }
 
 impl EntryFate {
-    /// Of what is in its place now, or would be if this were no dry run.
+    /// The fate of an entry that is in its place now, or in a dry run would be.
     pub(crate) fn sent(dry_run: bool) -> EntryFate {
         if dry_run { EntryFate::WouldSend } else { EntryFate::Sent }
     }
 }
 
-/// What an entry is, as far as it is known.
+/// The kind of an entry, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     Unknown,
@@ -85,28 +85,28 @@ pub(crate) enum RecordKind {
     Special(SpecialNode),
 }
 
-/// One line.
+/// One line of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ManifestRecord {
-    /// As named at the source.
+    /// The path at the source.
     pub(crate) path: Vec<u8>,
     pub(crate) kind: RecordKind,
     pub(crate) mode: u32,
-    /// Seconds and nanoseconds.
+    /// In seconds and nanoseconds.
     pub(crate) mtime: (i64, u32),
     pub(crate) fate: EntryFate,
     pub(crate) digest: Option<[u8; 32]>,
-    /// The other end has computed the digest, and this one has not.
+    /// The digest was computed by the other end, not by this one.
     pub(crate) is_told: bool,
     pub(crate) extra: Vec<(Algorithm, Vec<u8>)>,
-    /// Of what failed.
+    /// The error code, if the entry failed.
     pub(crate) code: Option<Code>,
-    /// Why it failed or was skipped; of what is renamed, the name that it had.
+    /// Why the entry failed or was skipped; for a renamed one the name that it had.
     pub(crate) note: Option<Vec<u8>>,
 }
 
 impl ManifestRecord {
-    /// Of something of which nothing more is known.
+    /// A record of an entry of which only the path is known.
     pub(crate) fn of_path(path: &[u8], fate: EntryFate) -> ManifestRecord {
         let (kind, path) = (RecordKind::Unknown, path.to_vec());
         let (mode, mtime, extra) = Default::default();
@@ -114,7 +114,7 @@ impl ManifestRecord {
         ManifestRecord { path, kind, mode, mtime, fate, digest, is_told: false, extra, code, note }
     }
 
-    /// `to` is the path of the file to which a hard link leads.
+    /// `to` is the path of the file that a hard link leads to.
     pub(crate) fn of_entry(entry: &ManifestEntry, fate: EntryFate, to: Option<Vec<u8>>) -> ManifestRecord {
         let kind = match &entry.what {
             EntryContent::File { size, .. } => RecordKind::File { size: *size },
@@ -128,7 +128,7 @@ impl ManifestRecord {
         ManifestRecord { kind, mode: entry.mode, mtime, ..ManifestRecord::of_path(&entry.path, fate) }
     }
 
-    /// A file that has vanished has failed for no reason that anybody could do something about.
+    /// Marks the entry as failed, or as vanished: then nobody could do anything about it.
     pub(crate) fn failed(self, failure: &Failure) -> ManifestRecord {
         if is_vanished(failure) {
             return ManifestRecord { fate: EntryFate::Vanished, digest: None, ..self };
@@ -142,41 +142,42 @@ impl ManifestRecord {
     }
 }
 
-/// Takes the records of one transfer.
+/// Takes the records of one transfer and writes its manifest.
 #[derive(Debug)]
 pub(crate) struct ManifestLog {
-    /// What the manifest is called in errors, if one is written.
+    /// The manifest's name in error messages, if one is written.
     name: String,
-    /// Records that may wait.
+    /// The most records that may wait.
     waiting_max: usize,
     state: Mutex<State>,
-    /// For the thread: there is something to do. For the others: there is room.
+    /// `more` wakes the thread when there is work; `room` wakes the others when records may be added.
     more: Condvar,
     room: Condvar,
-    /// The single source has this name at the destination.
+    /// The name that the single source has at the destination.
     renamed: OnceLock<Vec<u8>>,
-    /// Mode bits that nothing gets at the destination.
+    /// Mode bits that the destination takes off everything.
     mask: OnceLock<u32>,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
-    /// Of the records that the thread has seen; none in a dry run, which brings nothing.
+    /// The sum over the records that the thread has seen; `None` in a dry run, which brings nothing.
     tally: Option<Mutex<ManifestTally>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<ManifestRecord>,
-    /// The line that ends the manifest, once nothing more comes.
+    /// The last line of the manifest, once no more records come.
     end: Option<Vec<u8>>,
-    /// The thread has records in hand.
+    /// The thread is working on records.
     is_busy: bool,
-    /// Somebody waits until it has seen all.
+    /// Somebody waits until the thread has seen all records.
     is_awaited: bool,
     /// The thread has given up.
     is_broken: bool,
 }
 
 impl ManifestLog {
-    /// Begins a manifest, in the place of whatever file is there; with the root of its digest tree, unless nothing is brought.
+    /// Begins a manifest file, replacing an existing one. It gets the root of the digest tree, unless this is
+    /// a dry run.
     pub(crate) fn create(path: &Path, is_dry_run: bool) -> Result<Arc<ManifestLog>, Error> {
         let cannot = |error: io::Error| {
             let why = super::plain(&error);
@@ -187,13 +188,13 @@ impl ManifestLog {
         ManifestLog::start(Some(Box::new(file)), (path.display().to_string(), WAITING_MAX), !is_dry_run)
     }
 
-    /// The same for whoever is told the manifest's text, in pieces.
+    /// Begins a manifest whose text goes to `out`, in pieces.
     pub(crate) fn told(mut out: Box<dyn Write + Send>, is_dry_run: bool) -> Result<Arc<ManifestLog>, Error> {
-        out.write_all(&text::begin(now())).map_err(Error::io("cannot tell of the entries".to_string()))?;
+        out.write_all(&text::begin(now())).map_err(Error::io("cannot send the manifest".to_string()))?;
         ManifestLog::start(Some(out), ("for the other end".into(), ROOT_WAITING_MAX), !is_dry_run)
     }
 
-    /// For the root alone.
+    /// Computes the root only.
     pub(crate) fn of_root() -> Result<Arc<ManifestLog>, Error> {
         ManifestLog::start(None, (String::new(), ROOT_WAITING_MAX), true)
     }
@@ -220,12 +221,13 @@ impl ManifestLog {
         Ok(log)
     }
 
-    /// The first component of all paths is another one at the destination. To be said before the first record.
+    /// Says that the first component of all paths is `name` at the destination. Call it before the first
+    /// record.
     pub(crate) fn set_renamed(&self, name: &[u8]) {
         let _ = self.renamed.set(name.to_vec());
     }
 
-    /// The destination takes these bits off all modes. To be said before the first record.
+    /// Says which bits the destination takes off all modes. Call it before the first record.
     pub(crate) fn set_mask(&self, mask: u32) {
         let _ = self.mask.set(mask);
     }
@@ -244,14 +246,14 @@ impl ManifestLog {
         }
     }
 
-    /// What all that was handed over so far comes to; none where no root is computed, or where that has failed.
+    /// The tally of all records so far; `None` if no root is computed, or if the thread has failed.
     pub(crate) fn tally(&self) -> Option<ManifestTally> {
         let mut state = self.state.lock().whole();
         state.is_awaited = true;
         self.more.notify_one();
         while (state.is_busy || !state.waiting.is_empty()) && !state.is_broken {
             (state, _) = self.room.wait_timeout(state, Duration::from_secs(1)).whole();
-            // One that has panicked leaves it as it is.
+            // A thread that has panicked cannot set the flag itself.
             state.is_broken |= self.thread.lock().whole().as_ref().is_none_or(JoinHandle::is_finished);
         }
         state.is_awaited = false;
@@ -260,13 +262,15 @@ impl ManifestLog {
         self.tally.as_ref().filter(|_| is_whole).map(|tally| tally.lock().whole().clone())
     }
 
-    /// Writes what waits and the end of the manifest; the root, if one was computed.
+    /// Writes the waiting records and the end of the manifest; returns the root, if one was computed.
     pub(crate) fn finish(&self, report: &Report) -> Result<Option<[u8; 32]>, Error> {
         self.state.lock().whole().end = Some(text::end(report));
         self.more.notify_one();
         let thread = self.thread.lock().whole().take();
         let written = thread.map_or(Ok(()), |thread| {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("its writer has ended too early")))
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the thread that writes it has ended too early")))
         });
         written.map_err(|error| Error::io(format!("cannot write the manifest {}", self.name))(error))?;
         Ok(self.tally.as_ref().map(|tally| tally.lock().whole().root()))
@@ -301,7 +305,7 @@ impl ManifestLog {
         }
     }
 
-    /// Moves what waits into `records`, which is empty; returns the end if that has come.
+    /// Moves the waiting records into `records`, which is empty; returns the end once it is set.
     fn wait_for_more(&self, records: &mut Vec<ManifestRecord>) -> Option<Vec<u8>> {
         let mut state = self.state.lock().whole();
         state.is_busy = false;
@@ -329,7 +333,7 @@ impl ManifestLog {
     }
 }
 
-/// Since 1970.
+/// The time since 1970.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -391,7 +395,7 @@ mod tests {
             matches!(ManifestLog::create(Path::new("/nonexistent/m"), false), Err(error) if error.code() == Code::NotFound)
         );
         let log = ManifestLog::create(Path::new("/dev/full"), false);
-        assert!(log.is_err(), "the first line already");
+        assert!(log.is_err(), "even the first line cannot be written");
         let temp = tempfile::tempdir().unwrap();
         let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
         log.state.lock().unwrap().is_broken = true;

@@ -1,7 +1,7 @@
-//! What the two ends of a copy say to each other on the session's control stream, as values and as bytes.
+//! The messages of a copy on the session's control stream, as values and as bytes.
 //!
-//! The first byte of a message is its code. Paths share a prefix with the path before, so a tree's manifest costs
-//! little more than its names. docs/reference/wire.md has the table.
+//! The first byte of a message is its code. A path shares a prefix with the path before it, so a tree's
+//! manifest costs little more than its names. docs/reference/wire.md has the table.
 //!
 //! Always true: decoding never panics.
 
@@ -21,11 +21,11 @@ pub(crate) use self::decode::{Decoder, decode_spread};
 pub(crate) use self::encode::{Encoder, encode_spread};
 pub(crate) use self::entry_sort::EntrySort;
 
-/// Chunk ranges in one `Have`; what does not fit is sent again.
+/// The most chunk ranges in one `Have`; chunks in further ranges are sent again.
 pub(crate) const RANGES_MAX: usize = 4096;
-/// Added to an entry's kind: attributes follow.
+/// Added to an entry's kind if attributes follow.
 const ATTRIBUTES: u8 = 0x40;
-/// An entry that is announced again has this added to its id each time.
+/// Added to the id of an entry each time that it is announced again.
 pub(crate) const RENEWAL: u64 = 1 << 48;
 
 /// One entry of the manifest. Ids count up from 0 in the order of sending.
@@ -37,14 +37,14 @@ pub(crate) struct ManifestEntry {
     pub(crate) mtime_secs: i64,
     pub(crate) mtime_nanos: u32,
     pub(crate) what: EntryContent,
-    /// Of files and directories, if they are asked for.
+    /// The attributes of a file or directory, if they are asked for.
     pub(crate) attributes: Attributes,
 }
 
 impl ManifestEntry {
-    /// What its names and attributes take in memory.
+    /// Bytes that its names and attributes take in memory.
     pub(crate) fn names_bytes(&self) -> usize {
-        // An attribute of nothing takes two bytes on the way and two vectors here.
+        // An empty attribute takes two bytes on the wire, and two vectors here.
         const PAIR: usize = size_of::<(Vec<u8>, Vec<u8>)>();
         let target = if let EntryContent::Symlink { target } = &self.what { target.len() } else { 0 };
         let pairs = self.attributes.iter().map(|(name, value)| PAIR + name.len() + value.len());
@@ -55,7 +55,7 @@ impl ManifestEntry {
         FileTime { secs: self.mtime_secs, nanos: self.mtime_nanos }
     }
 
-    /// Bytes of content, as far as they are known ahead.
+    /// Bytes of content, as far as they are known beforehand.
     pub(crate) fn size(&self) -> u64 {
         if let EntryContent::File { size, .. } = self.what { size } else { 0 }
     }
@@ -67,7 +67,8 @@ pub(crate) enum EntryContent {
         size: u64,
         inode: u64,
         device: u64,
-        /// When anything of it was last changed. Only of a file of more than one chunk, of which parts may be kept.
+        /// The time of the last change of content or metadata. Only sent for a file of more than one chunk,
+        /// of which an earlier run may have left a part.
         ctime: FileTime,
         sparse: bool,
         /// Later entries may be hard links to this one.
@@ -85,34 +86,35 @@ pub(crate) enum EntryContent {
     Special(SpecialNode),
 }
 
-/// How an entry is there, when entries are listed ahead.
+/// How an entry exists at the source, for the list that is sent ahead of the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// Anything but a directory.
     Plain,
     /// A directory, whose entries come next.
     Directory,
-    /// Of that directory nothing more comes.
+    /// The end of that directory's entries.
     DirectoryEnd,
-    /// Of that directory nothing more is said, though there may be more in it.
+    /// The end of what is listed of that directory, though it may have more entries.
     DirectoryUnlisted,
 }
 
-/// What the receiver wants of a file.
+/// The parts of a file that the receiver wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// All of it.
     Send,
     /// All but these chunk ranges (first, count), which an earlier run brought.
     Have(Vec<(u64, u64)>),
-    /// All but what an earlier run brought; and of the chunks below `old_chunks` only what differs from what is here: its values and
-    /// marks follow ([`CopyMessage::Kept`], [`CopyMessage::Marks`]).
+    /// All but these ranges from an earlier run; and of the chunks below `old_chunks` only what differs from
+    /// the content at the receiver, whose values and marks follow ([`CopyMessage::Kept`],
+    /// [`CopyMessage::Marks`]).
     Patch { have: Vec<(u64, u64)>, old_chunks: u64 },
-    /// Nothing: what is there may not be overwritten, whatever it is.
+    /// Nothing: the existing entry may not be overwritten, whatever it is.
     Keep,
-    /// It would be sent, but this is a dry run.
+    /// Nothing, as this is a dry run; the file would be sent otherwise.
     Listed,
-    /// Whether all of it depends on whether its content has this digest.
+    /// All of it, unless the content at the source has this digest.
     Compare([u8; 32]),
 }
 
@@ -141,33 +143,35 @@ pub(crate) enum CopyMessage {
         id: u64,
         failure: Failure,
     },
-    /// File `id` has changed: what came of it is void, and it is announced again, under an id that no entry has.
+    /// File `id` has changed: its content so far is void, and it is announced again under a new id.
     Renewed {
         id: u64,
         entry: ManifestEntry,
     },
     /// The scan is over.
     EntriesEnd,
-    /// There is something of this name, which is not sent: it is no reason to remove what the receiver has. Of the directory whose
-    /// entries are being listed: nothing more of them is said, though there may be some. Only said when something may be removed.
+    /// The source has an entry of this name that is not sent, so the receiver must not remove its own. With
+    /// the path of the directory being listed: the rest of its entries is not listed. Only sent if something
+    /// may be removed.
     LeftOut {
         path: Vec<u8>,
     },
-    /// Ahead of the entries: what there will be, in their order, so that the rest can be removed first.
+    /// Sent ahead of the entries: one that will come, in the same order, so that the surplus can be removed
+    /// first.
     Present {
         path: Vec<u8>,
         presence: Presence,
     },
-    /// All of that has been said; without an error, so that it is all that there is.
+    /// The end of the list ahead. It is complete if the scan met no error.
     PresentEnd {
         is_complete: bool,
     },
-    /// What came of [`Decision::Compare`].
+    /// The answer to [`Decision::Compare`].
     Compared {
         id: u64,
         is_same: bool,
     },
-    /// The chunk has the value of [`CopyMessage::Kept`]: it is not sent.
+    /// The chunk has the value of [`CopyMessage::Kept`], so it is not sent.
     Same {
         id: u64,
         chunk: u64,
@@ -191,24 +195,24 @@ pub(crate) enum CopyMessage {
         id: u64,
         chunk: u64,
     },
-    /// What there is in the place of a chunk (see [`farhaul_volume::Marks`]).
+    /// The marks of the content at a chunk's place at the receiver (see [`farhaul_volume::Marks`]).
     Marks {
         id: u64,
         chunk: u64,
         marks: Vec<u8>,
     },
-    /// An earlier run has brought this chunk, with this value, when the source was in another state. Answered by [`CopyMessage::Same`] or
-    /// by the chunk.
+    /// An earlier run brought this chunk, with this value, when the source was in another state. The answer
+    /// is [`CopyMessage::Same`] or the chunk.
     Kept {
         id: u64,
         chunk: u64,
         cv: ChunkCv,
     },
-    /// Chunks of which nothing was said are wanted whole.
+    /// No more marks come; chunks without any are wanted whole.
     MarksEnd {
         id: u64,
     },
-    /// Entries that are there already, so many from this one on: nothing of them is wanted.
+    /// The `count` entries from `first` on are unchanged at the receiver; nothing of them is wanted.
     Unchanged {
         first: u64,
         count: u64,
@@ -217,64 +221,67 @@ pub(crate) enum CopyMessage {
     DirectoriesDone {
         count: u64,
     },
-    /// This was too much and has been removed (in a dry run: would be).
+    /// This entry was surplus and has been removed (in a dry run: would be).
     Deleted {
         path: Vec<u8>,
     },
-    /// This was too much and is still there.
+    /// This entry is surplus and is still there.
     NotDeleted {
         path: Vec<u8>,
         failure: Failure,
     },
-    /// This was too much, and stays since it is mounted.
+    /// This entry is surplus and stays, as it is mounted.
     Left {
         path: Vec<u8>,
         border: Border,
     },
-    /// What was there has made room (in a dry run: would) for an entry of another sort.
+    /// An entry has made room (in a dry run: would) for one of another sort.
     Replaced {
         path: Vec<u8>,
         was: EntrySort,
         by: EntrySort,
     },
-    /// For the receiver's manifest: what is there and is not taken.
+    /// For the receiver's manifest: an entry at the source that is not taken.
     Skipped {
         path: Vec<u8>,
         reason: String,
     },
-    /// Before anything is decided: the single source is called so here.
+    /// Sent before any decision: the single source has this name at the receiver.
     Placed {
         name: Vec<u8>,
     },
-    /// The entry is in its place: its content was there as `from`.
+    /// The entry is in its place: its content was at the destination under the name `from`.
     Renamed {
         id: u64,
         from: Vec<u8>,
     },
-    /// For the sender's manifest, before `Done` or `Unchanged`: what the sender cannot know of file `id`.
+    /// For the sender's manifest, before `Done` or `Unchanged`: digests of file `id` that the sender cannot
+    /// compute.
     Digests {
         id: u64,
         digests: Digests,
     },
     // Either way.
-    /// The content of the entry is there (from the sender: comes), and its mode, times or attributes could
-    /// not be set (read). What becomes of it else is said besides.
+    /// The content of the entry is there (from the sender: will come), but its mode, times or attributes
+    /// could not be set (from the sender: read). Other messages say how the entry ends.
     NotSet {
         path: Vec<u8>,
         reason: String,
     },
-    /// What this end has signed (JSON), or why it has signed nothing: the receiver's when all is there and synced, then the sender's.
+    /// This end's signed statement (JSON), or why it has signed nothing. The receiver sends it when
+    /// everything is there and synced, then the sender does.
     Receipt {
         statement: Vec<u8>,
         reason: String,
     },
     // Receiver to sender.
-    /// Names that are asked for, before anything else is; the last of such messages says that there are no more.
+    /// Names that are asked for, before any other request; the last message of this kind says so.
     Names {
         names: Vec<Vec<u8>>,
         is_last: bool,
     },
-    /// Sources that the request had no room for, before anything else is said; the last of such messages says that there are no more.
+    /// Sources for which the request had no room, before any other message; the last message of this kind
+    /// says so.
     Paths {
         paths: Vec<Vec<u8>>,
         is_last: bool,
@@ -282,7 +289,7 @@ pub(crate) enum CopyMessage {
 }
 
 impl CopyMessage {
-    /// For errors.
+    /// The message's name in errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             CopyMessage::Entry(_) => "entry",

@@ -1,4 +1,5 @@
-//! Sources of one name would overwrite one another. Where that is known before anything is sent, nothing is.
+//! Refuses sources of the same name, as one would overwrite the other. Where that is known beforehand,
+//! nothing is sent.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -13,28 +14,28 @@ use farhaul_volume::{Root, Source, is_pattern};
 use super::destination::last_component;
 use super::job::is_same_file;
 
-/// Names of sources that a receiver remembers: 16 MiB of hashes.
+/// The most names of sources that a receiver remembers: 16 MiB of hashes.
 const NAMES_MAX: usize = 1 << 20;
 
-/// Refuses sources of which two would go under one name.
+/// Refuses sources of which two would get the same name.
 pub(crate) fn are_distinct(sources: &[Source]) -> Result<(), Error> {
     let mut seen = HashMap::new();
     for source in sources {
         let path = source.path.as_os_str().as_bytes();
         let made = source.generated.map(|generated| generated.name());
         let path = made.unwrap_or(path);
-        // Contents of directories may meet; only what is named twice cannot.
+        // The contents of two directories may be merged; only the same directory twice is refused.
         let name = if source.dest.is_empty() { path } else { source.dest.as_bytes() };
-        // The same path below two directories is two.
+        // The same path below two directories of a spread source is not the same source.
         let root = source.beneath.first().filter(|_| source.dest.is_empty()).map(Root::identity);
-        // What lies below a root is not looked at from here.
+        // A path below a root cannot be resolved from here.
         let places = if source.beneath.is_empty() { Places::Here } else { Places::Elsewhere };
         remember(&mut seen, (source.dest.is_empty(), root, name), path, places)?;
     }
     Ok(())
 }
 
-/// As [`are_distinct`], of far sources, as far as that can be known here.
+/// As [`are_distinct`], for sources at the far end, as far as this end can know.
 pub(crate) fn are_written_distinct(paths: &[Vec<u8>]) -> Result<(), Error> {
     let mut seen = HashMap::new();
     let literal = paths.iter().filter(|path| !is_pattern(path));
@@ -44,10 +45,10 @@ pub(crate) fn are_written_distinct(paths: &[Vec<u8>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a content is meant, below which root, and what it is called.
+/// Whether the source is a directory's content, the root that it is below, and its name.
 type TopName<'a> = (bool, Option<usize>, &'a [u8]);
 
-/// Whether two paths can be looked at.
+/// Whether this end can look at two paths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Places {
     Here,
@@ -89,7 +90,7 @@ pub(crate) struct TopNames {
 }
 
 impl TopNames {
-    /// An honest sender has judged its sources, so a second one of a name breaks the rules.
+    /// Notes a name. An honest sender has checked its sources, so the same name twice breaks the protocol.
     pub(crate) fn take(&mut self, name: &[u8]) -> Result<(), Error> {
         if self.seen.len() == NAMES_MAX || self.seen.insert(self.hasher.hash_one(name)) {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Entries whose content is there, and whose mode, times or attributes the receiver could not set.
+//! Entries whose content has arrived, but whose mode, times or attributes could not be set.
 //!
-//! Always true: each is counted once at either end, and counts as arrived.
+//! Always true: each end counts such an entry once, and the entry counts as arrived.
 
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;

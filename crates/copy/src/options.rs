@@ -1,5 +1,6 @@
-//! What the user may choose for a transfer. The same struct travels to the far end, so that both ends work by one set of
-//! options. `Default` works; nothing in here is judged but in [`TransferOptions::checked`].
+//! The options of a transfer that the user may choose. The same struct travels to the far end, so both ends
+//! work by the same options. `Default` works; [`TransferOptions::checked`] is the only place that judges
+//! options.
 #![deny(missing_docs)]
 
 use farhaul_session::error::{Code, Error};
@@ -16,12 +17,12 @@ pub enum OverwriteMode {
     Always,
     /// Replace only what is older than the source.
     Older,
-    /// Skip what has the same size and modification time, replace the rest.
+    /// Skip a file of the same size and modification time, replace the rest.
     #[default]
     Different,
-    /// Skip what has the same content, whatever its times are, and give it mode and time; replace the rest.
+    /// Skip a file of the same content, whatever its times are, but set its mode and time; replace the rest.
     Content,
-    /// Leave everything that exists.
+    /// Leave everything that exists as it is.
     Never,
 }
 
@@ -30,7 +31,8 @@ pub enum OverwriteMode {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum VerifyMode {
-    /// The seal of each datagram only; with `cipher none` a checksum, which stops nobody who changes contents on purpose.
+    /// The seal of each datagram only. With `cipher none` that is a checksum, which does not stop anybody
+    /// from changing content on purpose.
     Transit,
     /// A BLAKE3 tree over every file, from the sender's read buffer to the receiver's write buffer.
     #[default]
@@ -39,24 +41,24 @@ pub enum VerifyMode {
     Readback,
 }
 
-/// Which of the sources' entries are taken. Judged before a scan begins.
+/// Selects which of the sources' entries are taken; checked before a scan begins.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelectOptions {
-    /// Filter rules as lines, see [`farhaul_volume::RuleList`]. At most 4096, and 64 KiB.
+    /// Filter rules, one a line, see [`farhaul_volume::RuleList`]. At most 4096 rules and 64 KiB.
     #[serde(with = "crate::request::base64_list")]
     pub rules: Vec<Vec<u8>>,
-    /// Bytes of a file. Default none.
+    /// The smallest size of a file, in bytes. Default: none.
     pub size_min: Option<u64>,
-    /// The same, at most.
+    /// The largest size of a file, in bytes. Default: none.
     pub size_max: Option<u64>,
-    /// Modification time of a file in seconds since 1970. Default none.
+    /// The earliest modification time of a file, in seconds since 1970. Default: none.
     pub mtime_min: Option<i64>,
-    /// The same, at the latest.
+    /// The latest modification time of a file. Default: none.
     pub mtime_max: Option<i64>,
-    /// Directories on which something is mounted are taken without what is in them.
+    /// Directories on which something is mounted are taken without their content.
     pub one_file_system: bool,
-    /// Only what a list of names asks for; on a pull it follows on the control stream.
+    /// Only the entries of a list of names are taken; on a pull the list follows on the control stream.
     pub by_name: bool,
 }
 
@@ -72,7 +74,7 @@ impl SelectOptions {
         Ok(())
     }
 
-    /// What a scan has to know of them, but for the names.
+    /// The options of a scan, without the names.
     pub(crate) fn scan(&self) -> Result<ScanOptions, Error> {
         let usage = |error: farhaul_volume::FilterError| Error::new(Code::BadPattern, error.to_string());
         let filter = Filter::new(&self.rules).map_err(usage)?;
@@ -87,23 +89,23 @@ impl SelectOptions {
     }
 }
 
-/// Directories, each on a device of its own, that together are the one place of a source or of the destination.
+/// Directories, each on a device of its own, that together are one source or the destination.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpreadOptions {
-    /// A source that lies in one of these lies in all of them. Empty, or 2 to 64.
+    /// A source that lies in one of these directories lies in all of them. Empty, or 2 to 64.
     #[serde(with = "crate::request::base64_list")]
     pub source: Vec<Vec<u8>>,
-    /// The destination, which lies in one of these, is in all of them.
+    /// A destination that lies in one of these directories lies in all of them.
     #[serde(with = "crate::request::base64_list")]
     pub target: Vec<Vec<u8>>,
 }
 
-/// Most directories that one place may be spread over.
+/// The most directories that one location may be spread over.
 pub const SPREAD_MAX: usize = 64;
 
 impl SpreadOptions {
-    /// Files that have to be under way at a time so that each directory has one.
+    /// The number of files that have to be under way at a time so that each directory has one.
     pub(crate) fn lanes(&self) -> usize {
         self.source.len().max(self.target.len()).max(1)
     }
@@ -134,7 +136,7 @@ pub(crate) fn in_each(directories: &[Vec<u8>], path: &[u8]) -> Option<Vec<Vec<u8
     Some(directories.iter().map(|directory| [trimmed(directory), rest].concat()).collect())
 }
 
-/// What of `path` comes behind `directory`.
+/// The part of `path` behind `directory`; `None` if it does not lie below that.
 fn below<'a>(directory: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     path.strip_prefix(directory).filter(|rest| rest.is_empty() || rest[0] == b'/')
 }
@@ -144,54 +146,54 @@ fn trimmed(directory: &[u8]) -> &[u8] {
     &directory[..end]
 }
 
-/// When what is too much is removed.
+/// When surplus entries are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum DeleteWhen {
-    /// Before anything is sent; the source is listed twice.
+    /// Before anything is sent; the source is listed twice for that.
     Before,
-    /// When everything else is done.
+    /// After everything else.
     #[default]
     After,
 }
 
-/// What the destination has and the source has not is removed.
+/// Removes what the destination has and the source has not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeleteOptions {
     /// Default: after everything else.
     pub when: DeleteWhen,
-    /// What filter rules exclude is removed too.
+    /// Remove also what filter rules exclude.
     pub excluded: bool,
-    /// At most so many entries. Default: no limit.
+    /// Remove at most this many entries. Default: no limit.
     pub max: Option<u64>,
-    /// What is mounted below the destination is emptied too.
+    /// Empty also what is mounted below the destination.
     pub across_mounts: bool,
 }
 
-/// The destination is made like the content of the one source.
+/// Makes the destination like the content of the one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SyncOptions {
-    /// Files of the same size are compared by their digests, not by their times.
+    /// Compare files of the same size by their digests, not by their times.
     pub checksum: bool,
-    /// A file that the destination has under another name is taken from there.
+    /// Take a file from the destination if it is there under another name.
     pub detect_renames: bool,
-    /// None: nothing is removed.
+    /// How surplus entries are removed. `None`: nothing is removed.
     pub delete: Option<DeleteOptions>,
 }
 
-/// What the receiver finds out for the client's manifest.
+/// The digests that the receiver computes for the client's manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ManifestOptions {
-    /// Digests also of files that were there already, which are read for it.
+    /// Compute digests also of files that were there already; they are read for that.
     pub unchanged: bool,
-    /// Digests by which other tools know a file. Each file that has arrived is read once for all of them.
+    /// Digests of other algorithms, for other tools. Each file that has arrived is read once for all of them.
     #[serde(serialize_with = "to_names", deserialize_with = "from_names")]
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, default = json!([])))]
     pub extra: Vec<Algorithm>,
@@ -212,50 +214,52 @@ fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Algorith
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Durability {
-    /// When the system has them. Against power loss it holds that a next run notices what was lost.
+    /// When the system has them. After a power loss, the next run notices what was lost.
     #[default]
     No,
-    /// Success is reported only after all were synced to the disk.
+    /// Success is reported only after all data were synced to the disk.
     End,
-    /// Each file is synced, and the directory that holds it, before it counts as arrived.
+    /// A file counts as arrived only after it and its directory were synced.
     File,
 }
 
-/// How files are compared, made and changed, and what of them is kept beside names, contents, modes and times. Those that the
-/// command line has in the same form have their names and help from here.
+/// How files are compared, made and changed, and what is kept of them beside names, contents, modes and
+/// times. Options that the command line has in the same form get their names and help texts from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FileOptions {
-    /// What happens to files that exist.
+    /// How files are treated that exist at the destination.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub overwrite: OverwriteMode,
-    /// Of a large file that is there in another version, only what differs is sent. Default: if the ends are on different hosts.
+    /// If another version of a large file is there, send only what differs. Default: if the ends are on
+    /// different hosts.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub delta: Option<bool>,
-    /// Such a file is changed where it is, not beside it: without its room twice, and half new if that is interrupted.
+    /// Change such a file in place, not beside it. That takes no additional room, but an interrupted run
+    /// leaves a file that is half new.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub in_place: bool,
-    /// What is appended to a file while it is sent is sent too, until it has not grown for so many seconds. Default: it is taken
-    /// as it was listed.
+    /// Send also what is appended to a file meanwhile, until the file has not grown for this many seconds.
+    /// Default: the file is taken as it was listed.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub follow_growth_secs: Option<u64>,
-    /// Each file gets its name by a rename, so that one event (`IN_MOVED_TO`) tells programs that watch a directory of every file
-    /// that is whole. Default: a new small file is linked there, of which they hear as `IN_CREATE`.
+    /// Name each file by a rename, so that programs that watch a directory get one event (`IN_MOVED_TO`) for
+    /// every whole file. Default: a new small file gets its name by a link, which they see as `IN_CREATE`.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub announce: bool,
-    /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
+    /// Keep set-user-id and set-group-id bits (a daemon still takes them off).
     #[cfg_attr(feature = "clap", arg(skip))]
     pub keep_setuid: bool,
-    /// Times that are no further apart than so many seconds are the same. Default: what the destination's
-    /// file system keeps of a time is the same as that time.
+    /// Times that differ by at most this many seconds are taken as equal. Default: a time is equal to what
+    /// the destination's file system keeps of it.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub modify_window_secs: u64,
     /// Leave modes as the receiver's umask and directories make them
     #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
     pub no_perms: bool,
-    /// Leave modification times as they come; then the next run sends files again, unless it goes by
+    /// Leave modification times as they come; the next run then sends all files again, unless it uses
     /// --checksum
     #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
     pub no_times: bool,
@@ -274,7 +278,7 @@ pub struct FileOptions {
     /// Make devices, which are skipped otherwise (as root, not at a daemon)
     #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
     pub devices: bool,
-    /// Take symbolic links for what they lead to
+    /// Copy what symbolic links lead to, not the links
     #[cfg_attr(feature = "clap", arg(short = 'L', long, help_heading = KEEP))]
     pub follow: bool,
     /// Skip symbolic links that lead out of what is copied
@@ -283,42 +287,43 @@ pub struct FileOptions {
     /// Skip symbolic links
     #[cfg_attr(feature = "clap", arg(long, conflicts_with = "follow", help_heading = KEEP))]
     pub no_links: bool,
-    /// Where a directory comes, use a symbolic link to a directory that the receiver has (its user's, or root's)
+    /// Keep a symbolic link to a directory (the receiving user's, or root's) where a directory arrives
     #[cfg_attr(feature = "clap", arg(short = 'K', long, help_heading = KEEP))]
     pub keep_dirlinks: bool,
 }
 
-/// Where the command line lists them.
+/// The heading of these options in the command line's help.
 #[cfg(feature = "clap")]
 const KEEP: &str = "Keep";
 
-/// How it is made sure that what arrives is what was sent, and stays.
+/// How arrival is verified and secured against a crash.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IntegrityOptions {
     /// How arrival is verified.
     pub verify: VerifyMode,
-    /// When it counts.
+    /// When data count as safe.
     pub durable: Durability,
-    /// None when nobody writes a manifest, and there is no receipt.
+    /// The digests for a manifest. `None` if nobody writes one and there is no receipt.
     pub manifest: Option<ManifestOptions>,
-    /// The name of this transfer in its receipt: 32 hexadecimal digits; none for no receipt. A job sets it by its
-    /// [`ReceiptOptions`](crate::ReceiptOptions).
+    /// The name of this transfer in its receipt: 32 hexadecimal digits; `None` for no receipt. A job sets it
+    /// by its [`ReceiptOptions`](crate::ReceiptOptions).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(ignore))]
     pub receipt: Option<String>,
 }
 
 impl IntegrityOptions {
-    /// What is signed has been computed, and is on the disk.
+    /// Checks the options, and makes those of a receipt complete: what is signed has to be computed and on
+    /// the disk.
     fn checked(&mut self, dry_run: bool) -> Result<(), Error> {
         let Some(transfer) = &self.receipt else { return Ok(()) };
         if transfer.len() != 32 || !transfer.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
             return bad("the name of a transfer in a receipt has 32 hexadecimal digits");
         }
         if dry_run {
-            return bad("--receipt and --dry-run contradict each other: nothing is brought");
+            return bad("--receipt and --dry-run contradict each other: a dry run copies nothing");
         }
         if self.verify == VerifyMode::Transit {
             return bad("a receipt needs digests: use --verify digest or readback");
@@ -331,42 +336,42 @@ impl IntegrityOptions {
     }
 }
 
-/// The options of one transfer, in groups, each of which is judged and passed as a whole.
+/// The options of one transfer, in groups. Each group is checked and passed as a whole.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferOptions {
-    /// What the session has of them, which a hello has beside them.
+    /// The session's options, which travel beside the others in the hello.
     #[serde(skip)]
     pub network: NetworkOptions,
-    /// How files are made.
+    /// How files are compared, made and changed.
     pub files: FileOptions,
     /// Default: everything is taken.
     pub select: SelectOptions,
-    /// How it is made sure that all is right.
+    /// How arrival is verified.
     pub integrity: IntegrityOptions,
-    /// Default: each location is one place.
+    /// Directories that a source or the destination is spread over. Default: each location is one directory.
     pub spread: SpreadOptions,
-    /// None for a copy.
+    /// The options of a sync; `None` for a copy.
     pub sync: Option<SyncOptions>,
     /// Decide and list, but change nothing.
     pub dry_run: bool,
 }
 
-/// All else as it is by default.
+/// Leaves all other options at their defaults.
 impl From<NetworkOptions> for TransferOptions {
     fn from(network: NetworkOptions) -> Self {
         TransferOptions { network, ..TransferOptions::default() }
     }
 }
 
-/// A file that has not grown for so long is done; times that end the clock are refused with it.
+/// The longest time that a file may have to grow; larger times would overflow the clock.
 const FOLLOW_GROWTH_SECS_MAX: u64 = 7 * 24 * 3600;
 
-/// Enough for what a change of the clocks does to times that a file system keeps as local ones.
+/// The largest window. A day covers the changes of clocks that affect a file system with local times.
 const MODIFY_WINDOW_SECS_MAX: u64 = 24 * 3600;
 
 impl TransferOptions {
-    /// Files of the same size are compared by their digests.
+    /// Whether files of the same size are compared by their digests.
     pub(crate) fn compares_content(&self) -> bool {
         compares_content(&self.files, self.sync.as_ref())
     }
@@ -378,7 +383,7 @@ pub(crate) fn compares_content(files: &FileOptions, sync: Option<&SyncOptions>) 
 }
 
 impl FileOptions {
-    /// Extended attributes that are kept.
+    /// The kinds of extended attributes that are kept.
     pub(crate) fn attributes(&self, is_daemon: bool) -> AttributeKinds {
         AttributeKinds::chosen(self.xattrs, self.acls, is_daemon, self.keep_setuid)
     }
@@ -386,7 +391,7 @@ impl FileOptions {
     fn checked(self) -> Result<FileOptions, Error> {
         if self.in_place && self.delta == Some(false) {
             return bad(
-                "--inplace changes only what differs, and --whole-file sends everything: leave one of them",
+                "--inplace changes only what differs, and --whole-file sends everything: leave one of them out",
             );
         }
         if self.in_place && self.overwrite == OverwriteMode::Older {
@@ -395,7 +400,7 @@ impl FileOptions {
             );
         }
         if self.no_perms && self.keep_setuid {
-            return bad("-p keeps all bits of modes, and --no-perms none: leave one of them");
+            return bad("-p keeps all bits of modes, and --no-perms none: leave one of them out");
         }
         if self.modify_window_secs > MODIFY_WINDOW_SECS_MAX {
             return bad("--modify-window takes at most a day");
@@ -412,7 +417,7 @@ fn bad<T>(text: &str) -> Result<T, Error> {
 }
 
 impl TransferOptions {
-    /// The one place that judges options, whoever they came from.
+    /// Checks the options, whoever they came from; nothing else judges them.
     pub fn checked(mut self) -> Result<Self, Error> {
         self.network = self.network.checked()?;
         self.select.checked()?;
@@ -428,13 +433,13 @@ impl TransferOptions {
             return bad("--detect-renames looks in one directory only, not in those of --spread");
         }
         if let Some(SyncOptions { detect_renames: true, delete: Some(delete), .. }) = &mut self.sync {
-            // What is deleted first cannot be renamed.
+            // A file that is deleted first cannot be renamed.
             delete.when = DeleteWhen::After;
         }
         if let Some(sync) = &self.sync {
             if sync.checksum && !matches!(files.overwrite, OverwriteMode::Different | OverwriteMode::Content)
             {
-                return bad("--checksum and --overwrite contradict each other: leave one of them");
+                return bad("--checksum and --overwrite contradict each other: leave one of them out");
             }
             if sync.delete.is_some() && self.select.by_name {
                 return bad(

@@ -1,12 +1,12 @@
-//! The sender's readers: they turn wanted files into filled blocks.
+//! The sender's readers: they turn the files that the receiver wants into filled blocks.
 //!
-//! Small files are packed one behind another into a reader's own block; a large file is read by all readers at once,
-//! chunk by chunk, in the order of its offsets. Where an end has several devices, so many large files are read by turns,
-//! from as many devices as there are. A reader holds at most one unfinished pack, and sends it as soon as
-//! nothing more is waiting, so nothing lingers.
+//! Small files are packed one behind another into a reader's own block. A large file is read by all readers
+//! at once, chunk by chunk, in the order of its offsets. If an end has several devices, as many large files
+//! are read in turns, each from another device if possible. A reader holds at most one unfinished pack, and
+//! sends that as soon as nothing more is waiting.
 //!
-//! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the flows, by
-//! whoever finished that chunk; a file that changed while it was read is never completed.
+//! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the
+//! flows, by the reader that finished that chunk. A file that changed while it was read is never completed.
 
 mod peer_chunks;
 mod stream_reading;
@@ -38,16 +38,16 @@ enum SendTurn {
 }
 
 enum ReadTask {
-    /// A chunk, and whether it has been sent before.
+    /// A chunk, and whether this is the first time that it is sent.
     Chunk(Arc<ChunkedFile>, u64, SendTurn),
     Whole(Arc<FileJob>, Option<ProducerToken>, SendTurn),
-    /// The receiver's content has this digest.
+    /// Compare the file with the receiver's content, which has this digest.
     Compare(Arc<FileJob>, [u8; 32]),
-    /// A chunk in whose place the receiver has something.
+    /// A chunk in whose place the receiver has content.
     Told(Arc<ChunkedFile>, u64, PeerChunk),
-    /// What is read to its end.
+    /// A file that is read to its end.
     Stream(Arc<FileJob>, Option<ProducerToken>),
-    /// Nothing is waiting now.
+    /// No task is waiting now.
     Nothing,
     Closed,
 }
@@ -57,13 +57,14 @@ struct ReadBacklog {
     again: VecDeque<(Arc<ChunkedFile>, u64)>,
     told: VecDeque<(Arc<ChunkedFile>, u64, PeerChunk)>,
     files: VecDeque<BacklogItem>,
-    /// Large files that have been begun, the next one first; kept only if there may be several.
+    /// Large files that are being read, the next one first; only used if several may be read at a time.
     begun: VecDeque<Arc<ChunkedFile>>,
-    /// Pipes are read one after the other, in the order in which they were named: their writers may be silent for long.
+    /// Named pipes are read one after the other, in the order in which they were named, as their writers may
+    /// be silent for long.
     pipes: VecDeque<(Arc<FileJob>, Option<ProducerToken>)>,
     is_pipe_read: bool,
     closed: bool,
-    /// Readers that have nothing to do: only they need to be woken, which is a system call.
+    /// The number of readers without work: only they have to be woken, which is a system call.
     idle: usize,
 }
 
@@ -74,11 +75,11 @@ enum BacklogItem {
     Stream(Arc<FileJob>, Option<ProducerToken>),
 }
 
-/// How far ahead a large file is looked for to keep another device busy.
+/// How many waiting files are searched for a large one on another device.
 const AHEAD: usize = 64;
 
 impl ReadBacklog {
-    /// Begins large files until so many are under way, each from another device if there are such.
+    /// Begins large files until `lanes` of them are being read, each from another device if possible.
     fn begin(&mut self, lanes: usize) {
         while lanes > 1 && self.begun.len() < lanes {
             let large = |waited: &BacklogItem| match waited {
@@ -98,35 +99,35 @@ impl ReadBacklog {
     }
 }
 
-/// Wanted files, in the order of the receiver's answers.
+/// The wanted files, in the order of the receiver's answers.
 pub(crate) struct ReadQueue {
     shared: Arc<Conversation>,
     outlet: Outlet,
-    /// Large files that are read at a time.
+    /// The most large files that are read at a time.
     lanes: usize,
     pub(crate) digests: bool,
-    /// This end signs for what it sends: the digests of all files are to be known here.
+    /// This end signs for what it sends, so it has to know the digests of all files.
     signs: bool,
     waiting: Mutex<ReadBacklog>,
     more: Condvar,
-    /// Content bytes that the receiver has kept and that were found to be the source's.
+    /// Content bytes that the receiver has from an earlier run, and that equal the source's.
     pub(super) resumed: AtomicU64,
-    /// A file that has changed may be read again.
+    /// Whether a file that has changed may be read again.
     may_renew: bool,
-    /// How long a file must not have grown; None to take it as it was listed.
+    /// How long a file must not have grown before it is done; `None` to take it as it was listed.
     growth: Option<Duration>,
     unsettled: Mutex<Vec<UnstableSource>>,
 }
 
-/// A file of which it is not clear whether it stays what it was listed as.
+/// A file that may no longer be what its entry says.
 pub(super) enum UnstableSource {
     /// It has changed.
     Changed(Arc<FileJob>),
-    /// It has another size than its entry says.
+    /// It is not of the size in its entry.
     Unsized(Arc<FileJob>),
-    /// All of it has been sent, in so many chunks, and it may have grown.
+    /// All of it has been sent, in this number of chunks, but it may have grown.
     Sent(Arc<FileJob>, u64, Option<ProducerToken>),
-    /// It is not read before it has stopped growing.
+    /// It is only read after it has stopped growing.
     Young(Arc<FileJob>, Option<ProducerToken>),
 }
 
@@ -154,12 +155,12 @@ impl ReadQueue {
         }
     }
 
-    /// For an end that signs, or does not.
+    /// Sets whether this end signs.
     pub(crate) fn signing(self, signs: bool) -> ReadQueue {
         ReadQueue { signs, ..self }
     }
 
-    /// A small file that may be growing is read when it has stopped.
+    /// Adds a small file. If it may be growing, it is read when it has stopped.
     pub(crate) fn push_wanted(&self, job: Arc<FileJob>, unread: Option<ProducerToken>) {
         match self.growth {
             Some(_) => self.settle_later(UnstableSource::Young(job, unread)),
@@ -193,7 +194,8 @@ impl ReadQueue {
         self.push(|waiting| waiting.again.push_back((large, chunk)));
     }
 
-    /// The receiver says what it has in the place of a chunk. False if it says more than it may.
+    /// Adds a chunk for which the receiver has told what it has in its place. Returns false if the receiver
+    /// may not tell that.
     pub(super) fn push_told(&self, large: &Arc<ChunkedFile>, chunk: u64, theirs: PeerChunk) -> bool {
         let len = large.chunk_len(chunk);
         let fits = |theirs: &PeerChunk| match theirs {
@@ -211,7 +213,7 @@ impl ReadQueue {
         })
     }
 
-    /// The receiver has said all that it has of a file.
+    /// Notes that the receiver tells nothing more of a file; returns false if it had said so before.
     pub(crate) fn end_patches(&self, large: &Arc<ChunkedFile>) -> bool {
         let is_first = large.tell_end();
         if is_first {
@@ -227,12 +229,12 @@ impl ReadQueue {
         });
     }
 
-    /// The next pipe may be read.
+    /// Lets the next pipe be read.
     pub(super) fn end_pipe(&self) {
         self.push(|waiting| waiting.is_pipe_read = false);
     }
 
-    /// Whether the receiver wants files that nobody has begun to read.
+    /// Whether there are wanted files that no reader has begun.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.lock().whole().files.is_empty()
     }
@@ -318,7 +320,7 @@ impl ReadQueue {
         }
     }
 
-    /// The body of a reader thread.
+    /// Runs a reader thread.
     pub(crate) fn read(&self) {
         let mut reader = Reader {
             queue: self,
@@ -341,7 +343,7 @@ impl ReadQueue {
         }
     }
 
-    /// One holder of a large file is through with it; the last one says how it ended.
+    /// One holder lets go of a large file; if it is the last one, the file's end is sent.
     fn let_go(&self, large: &ChunkedFile) {
         let Some((unread, result)) = large.let_go() else { return };
         match result {
@@ -371,12 +373,13 @@ impl ReadQueue {
         self.shared.control.notify();
     }
 
-    /// What has come up since the last call, for whoever knows what becomes of it.
+    /// The unstable files since the last call; the caller decides what becomes of them.
     pub(super) fn take_unsettled(&self) -> Vec<UnstableSource> {
         std::mem::take(&mut *self.unsettled.lock().whole())
     }
 
-    /// Nothing more will be sent: the session ends, or the receiver has all that it wanted.
+    /// Whether nothing more will be sent, since the session ends or the receiver has everything that it
+    /// wanted.
     pub(super) fn is_over(&self) -> bool {
         self.shared.is_stopped() || self.waiting.lock().whole().closed
     }
@@ -388,31 +391,32 @@ impl ReadQueue {
     }
 }
 
-/// Chunks of which the receiver has told that may wait; it stops at a quarter of it.
+/// The most chunks that may wait after the receiver has told of them; our receiver stops at a quarter of
+/// that.
 const TOLD_MAX: usize = 16 << 10;
 
 struct PackedBlock {
     block: Block,
     content: usize,
-    /// Of the content, what was sent before.
+    /// The bytes of `content` that were sent before.
     again: usize,
     pieces: Vec<BlockPiece>,
     unread: Vec<ProducerToken>,
-    /// What is said when it is on its way.
+    /// Messages to send once the block is on its way.
     ends: Vec<CopyMessage>,
 }
 
 struct Reader<'a> {
     queue: &'a ReadQueue,
     pack: Option<PackedBlock>,
-    /// For content that is only looked at.
+    /// A buffer for content that is only compared.
     scratch: Vec<u8>,
     reading: Arc<Meter>,
     digesting: Arc<Meter>,
 }
 
 impl Reader<'_> {
-    /// A buffer from the pool; none when the session ends while we wait.
+    /// Takes a block from the pool; `None` if the session ends meanwhile.
     fn take_block(&self) -> Option<Block> {
         self.queue.outlet.claim(|| self.queue.is_over())
     }
@@ -433,7 +437,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Sees to a pack with room for a piece of `size` bytes; none when the session ends while we wait.
+    /// Makes sure that there is a pack with room for a piece of `size` bytes. There is none if the session
+    /// ends meanwhile.
     fn make_room(&mut self, size: usize) {
         let is_full =
             |pack: &PackedBlock| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX;
@@ -478,9 +483,10 @@ impl Reader<'_> {
         pack.unread.extend(unread);
     }
 
-    /// Answers whether the receiver has the same content. What cannot be read is not; why is said when it is asked for.
+    /// Answers whether the receiver's content is the same. A file that cannot be read differs; it fails when
+    /// it is asked for.
     fn compare(&mut self, job: &FileJob, digest: [u8; 32]) {
-        // What is packed must not wait behind a file that may be terabytes long.
+        // The pack must not wait for a file that may be terabytes long.
         self.flush();
         self.scratch.resize(CHUNK as usize, 0);
         let (queue, scratch) = (self.queue, &mut self.scratch);
@@ -495,10 +501,10 @@ impl Reader<'_> {
         queue.shared.send(&[CopyMessage::Compared { id: job.id, is_same }]);
     }
 
-    /// Sends what makes this chunk of the receiver's, if that is shorter.
+    /// Sends the differences from the receiver's chunk if they are shorter than the chunk, else the chunk.
     fn patch(&mut self, large: &Arc<ChunkedFile>, chunk: u64, theirs: &[u8]) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        // In front what was read, behind it what is sent.
+        // The first half takes the content, the second half the patch.
         scratch.resize(2 * CHUNK as usize, 0);
         let (place, out) = scratch.split_at_mut(CHUNK as usize);
         let place = &mut place[..large.chunk_len(chunk)];
@@ -531,7 +537,7 @@ impl Reader<'_> {
     }
 
     fn chunk(&mut self, large: &Arc<ChunkedFile>, chunk: u64, sent: SendTurn) {
-        // A pack must not wait behind a file that may be terabytes long.
+        // The pack must not wait for a file that may be terabytes long.
         self.flush();
         let Some(mut block) = self.take_block() else { return };
         let want = (large.job.size - chunk * CHUNK).min(CHUNK) as usize;

@@ -1,17 +1,20 @@
-//! The receiving end of a transfer: it decides what it wants, writes what comes, and puts each file under its name when
-//! it is whole.
+//! The receiving end of a transfer: it decides what it wants, writes what arrives, and names each file when
+//! that is whole.
 //!
-//! Threads: the caller's handles the manifest and everything that the sender says; writers take complete blocks
-//! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told which.
+//! The caller's thread handles the manifest and all messages of the sender; writers take complete blocks
+//! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told
+//! which.
 //!
-//! What they share is in tables, each a type of its own with its lock inside: `directory_tree.rs`, `hard_links.rs`, a file itself in `incoming_file.rs`,
-//! and in `receiver/` `files.rs` (with `open_partials.rs`), `untold_count.rs`, `partials.rs`, `ambiguous_directories.rs`, `told_chunks.rs`, `moves.rs`,
-//! `notes.rs` and `durability.rs`. The other files there say what the receiver does with them. No lock is held outside its table, and
-//! no table asks another one while it holds its own, so there is no order among the locks; in which order two tables are looked at
-//! matters at the end of a session only, in `finish_if_done`.
+//! The threads share tables, each a type of its own with its lock inside: `directory_tree.rs`,
+//! `hard_links.rs`, a file itself in `incoming_file.rs`, and in `receiver/` `files.rs` (with
+//! `open_partials.rs`), `untold_count.rs`, `partials.rs`, `ambiguous_directories.rs`, `told_chunks.rs`,
+//! `moves.rs`, `entry_notes.rs` and `durability.rs`. The other files there say what the receiver does with
+//! them. No lock is held outside its table, and no table asks another one while it holds its own, so the
+//! locks need no order. The order in which two tables are asked matters only at the end of a session, in
+//! `finish_if_done`.
 //!
-//! Always true: a directory gets its mode and time after the last of its entries is done; whatever breaks the rules of
-//! the manifest ends the session before anything of it is created.
+//! Always true: a directory gets its mode and time after the last of its entries is done. A manifest that
+//! breaks the rules ends the session before anything that breaks them is created.
 
 mod ambiguous_directories;
 mod comparison;
@@ -91,7 +94,7 @@ use crate::options::{
     compares_content,
 };
 
-/// What becomes of the transfer's entries.
+/// The place that the transfer's entries go to.
 pub(crate) enum Destination {
     Tree(Box<TargetDirectory>),
     /// Standard output takes one file.
@@ -108,13 +111,13 @@ pub(crate) struct ReceiveRules {
     pub(crate) durable: bool,
     pub(crate) durable_each: bool,
     pub(crate) dry_run: bool,
-    /// Of files in another version only what differs is asked for.
+    /// Ask only for the differences of a file that is there in another version.
     pub(crate) delta: bool,
-    /// None for a copy.
+    /// The options of a sync; `None` for a copy.
     pub(crate) sync: Option<SyncOptions>,
-    /// Extended attributes that are set as the sender's are.
+    /// The kinds of extended attributes that are made as they are at the sender.
     pub(crate) attributes: AttributeKinds,
-    /// For a client of this host, not for whoever owns it.
+    /// This end receives for a client of this host's daemon, not for the user that it runs as.
     pub(crate) is_daemon: bool,
     /// Mode bits that may be set.
     pub(crate) mode_mask: u32,
@@ -134,38 +137,38 @@ impl ReceiveRules {
             durable: durable != Durability::No,
             durable_each: durable == Durability::File,
             dry_run: options.dry_run,
-            // Without digests nobody would notice that two marks are the same by chance.
+            // Without digests nobody would notice two marks that are equal by chance.
             delta: files.delta == Some(true) && verify != VerifyMode::Transit,
             sync: options.sync,
             mode_mask: if strip_setuid { 0o1777 } else { 0o7777 } & !terms.mask,
         }
     }
 
-    /// What is to be set of a mode that something has at the source; None if modes are left alone.
+    /// The part of a source's mode that is to be set; `None` if modes are not preserved.
     pub(crate) fn mode(&self, mode: u32) -> Option<u32> {
         (!self.files.no_perms).then_some(mode & self.mode_mask)
     }
 
-    /// The same of a time.
+    /// The modification time that is to be set; `None` if times are not preserved.
     pub(crate) fn mtime(&self, mtime: FileTime) -> Option<FileTime> {
         (!self.files.no_times).then_some(mtime)
     }
 
-    /// The same of a directory's time.
+    /// The same for a directory.
     pub(crate) fn directory_mtime(&self, mtime: FileTime) -> Option<FileTime> {
         self.mtime(mtime).filter(|_| !self.files.omit_dir_times)
     }
 }
 
-/// What of the source is wanted.
+/// The request to the source.
 pub(crate) struct SourceRequest<'a> {
     pub(crate) filter: Filter,
-    /// What the sender is to be asked for, if it is by name.
+    /// The names to request from the sender, if there is a list of names.
     pub(crate) names: Option<&'a [Vec<u8>]>,
-    /// Sources that the request had no room for.
+    /// Further sources for which the request had no room.
     pub(crate) more_paths: Option<&'a [Vec<u8>]>,
     pub(crate) notes: EntryNotes,
-    /// If there is to be a receipt.
+    /// Set if there is to be a receipt.
     pub(crate) receipting: Option<Arc<ReceiptExchange>>,
 }
 
@@ -174,7 +177,7 @@ pub(crate) struct CopyReceiver {
     pub(crate) shared: Arc<Conversation>,
     pub(crate) destination: Destination,
     pub(crate) rules: ReceiveRules,
-    /// What it excludes at the receiver is not deleted.
+    /// Entries that this filter excludes at the receiver are not deleted.
     protection: Filter,
     pub(crate) files: IncomingFiles,
     pub(crate) untold: UntoldCount,
@@ -187,7 +190,7 @@ pub(crate) struct CopyReceiver {
     failures: Failures,
     vanished: Vanished,
     warnings: Warnings,
-    /// To the threads that copy what cannot be linked.
+    /// Sends links that cannot be made to the threads that copy the file instead.
     link_copies: crossbeam_channel::Sender<LinkCopy>,
     noted: ReplacementNotes,
     not_taken: SkippedEntries,
@@ -197,7 +200,7 @@ pub(crate) struct CopyReceiver {
     receipting: Option<Arc<ReceiptExchange>>,
     is_client: bool,
     moves: Moves,
-    /// What the single source is called at its own end, if it has another name here.
+    /// The name of the single source at its own end, if it has another name here.
     original: OnceLock<Vec<u8>>,
 }
 
@@ -210,16 +213,16 @@ struct Counts {
     deleted: AtomicU64,
     renames: AtomicU64,
     bytes_resumed: AtomicU64,
-    /// Content bytes of files that have failed, which stay for a later run.
+    /// Content bytes of failed files that stay for a later run.
     bytes_kept: AtomicU64,
     /// Content bytes that a dry run would have moved.
     bytes_listed: AtomicU64,
 }
 
-/// What only the conversing thread knows.
+/// The state of the conversing thread alone.
 struct ConversationState {
     next_id: u64,
-    /// Names of sources that have come.
+    /// The names of sources that have arrived.
     names: TopNames,
     entries_done: bool,
     finish_sent: bool,
@@ -227,24 +230,24 @@ struct ConversationState {
     locked: Vec<WaitingPartial>,
     /// Large files that wait until others are whole.
     postponed: VecDeque<IncomingEntry>,
-    /// Files whose content is being compared, by their id.
+    /// Files whose content is being compared, by their ids.
     comparing: HashMap<u64, UndecidedEntry>,
-    /// What the destination has too much, if that is to be deleted.
+    /// The surplus at the destination, if that is to be deleted.
     surplus: Option<Surplus>,
-    /// Something of the source could not be listed.
+    /// Some of the source could not be listed.
     listing_failed: bool,
-    /// In whose places there are directories.
+    /// Entries in whose places there are directories.
     blocked: Vec<IncomingEntry>,
-    /// Surplus directories of which a dry run has found that something stays.
+    /// Surplus directories of which, in a dry run, something would stay.
     staying: HashSet<RelPath>,
-    /// What the destination has under other names, if that is looked for.
+    /// The files that the destination has under other names, if renames are looked for.
     renames: Option<Renames>,
-    /// Runs when all is there.
+    /// The final sync, once everything is there.
     sync: Option<RunningSync>,
     queues: Queues,
 }
 
-/// To the threads that digest, and to those that look at other versions.
+/// Queues to the threads that compute digests (`compare`), and to those that look at old versions (`patch`).
 struct Queues {
     compare: crossbeam_channel::Sender<FileToRead>,
     patch: crossbeam_channel::Sender<Arc<IncomingFile>>,
@@ -256,7 +259,7 @@ impl ConversationState {
             DeleteWhen::Before => ConflictRule::Surplus,
             DeleteWhen::After => ConflictRule::Keep,
         };
-        // In a dry run the destination may be missing.
+        // In a dry run the destination may not exist.
         let is_there = matches!(&receiver.destination, Destination::Tree(target) if target.prefix.is_none());
         ConversationState {
             next_id: 0,
@@ -290,16 +293,16 @@ impl ConversationState {
     }
 }
 
-/// A large file whose partial another transfer still holds.
+/// A large file whose partial file is still held by another transfer.
 struct WaitingPartial {
     item: IncomingEntry,
     deadline: Instant,
-    /// Asks the holder for it, should that have lost its peer.
+    /// Asks the holder to give the partial file up, if that has lost its peer.
     _request: Option<PartialRequest>,
 }
 
-/// Old versions are read and digested by at most so many threads; where there are none to be read, one tells
-/// what was kept, and copies what cannot be linked.
+/// The most threads that read and digest old versions. Without deltas there is one thread, which tells what
+/// an earlier run has left, and copies where a link cannot be made.
 const PATCHERS_MAX: usize = 2;
 
 /// Runs the receiving end to its end.
@@ -346,7 +349,7 @@ pub(crate) fn run(
         moves: Moves::within(&shared.budget),
         original: OnceLock::new(),
     };
-    // That ends the threads; on success everything has been written already.
+    // Dropping it ends the threads; on success everything has been written by then.
     let let_go = || drop(open);
     let ended = together(&shared, let_go, |crew| {
         let receiver = &receiver;
@@ -360,7 +363,7 @@ pub(crate) fn run(
             let whole = whole.clone();
             crew.start("write", move || writer::run(receiver, &finish, &finishing, &whole, &over))?;
         }
-        // What is in it is settled when the last writer has gone.
+        // The settling threads end when the last writer has gone, after they have emptied the queue.
         drop((whole, settled));
         let is_reading = compares_content(&rules.files, rules.sync.as_ref())
             || rules.sync.is_some_and(|sync| sync.detect_renames)
@@ -412,7 +415,8 @@ impl CopyReceiver {
                         self.handle(message, &mut conversation, finish)?;
                         if conversation.replies.len() >= 256 {
                             self.answer(&mut conversation.replies);
-                            // Those before may be whole by now, long before all entries have been looked at.
+                            // Large files before these may be whole by now, long before all entries have been
+                            // decided.
                             self.go_on_opening(&mut conversation)?;
                         }
                     }
@@ -433,7 +437,8 @@ impl CopyReceiver {
         }
     }
 
-    /// What has not changed is told by runs: an answer for each entry of a large tree would take round trips until the rate allows it.
+    /// Sends the answers. Runs of unchanged entries become one message: with an answer each, a large tree
+    /// would take round trips until the rate allows them.
     fn answer(&self, replies: &mut Vec<CopyMessage>) {
         replies.dedup_by(|next, run| match (run, next) {
             (
@@ -449,8 +454,8 @@ impl CopyReceiver {
         replies.clear();
     }
 
-    /// A peer that seems gone may have come again as another transfer, which then waits for the files that this one
-    /// holds. It gets them.
+    /// A peer that seems gone may have come back in another transfer, which then waits for the files that
+    /// this one holds. Ends this transfer in that case, so that the other one gets them.
     fn make_room_for_another(&self) -> Result<(), Error> {
         if self.files.all().iter().any(|file| file.is_requested()) {
             return Err(Error::new(
@@ -475,7 +480,7 @@ impl CopyReceiver {
         if !self.files.is_empty() || !self.tree.is_done() {
             return Ok(());
         }
-        // Looked at last: a file leaves the table before its writer has told the sender.
+        // Checked last: a file leaves the table before its writer has told the sender.
         if !self.untold.is_none() {
             return Ok(());
         }
@@ -490,7 +495,7 @@ impl CopyReceiver {
             && let Destination::Tree(target) = &self.destination
         {
             let sync = conversation.sync.get_or_insert_with(|| {
-                // A disk that hangs must not hold on to the memory of a session that has been given up.
+                // A disk that hangs must not keep the memory of a session that has been given up.
                 let shared = Arc::downgrade(&self.shared);
                 let tell = move || {
                     if let Some(shared) = shared.upgrade() {
@@ -506,7 +511,7 @@ impl CopyReceiver {
             }
         }
         if let Some(receipting) = &self.receipting {
-            // All of it is on the disk now. The sender compares, and answers.
+            // Everything is on the disk now. The sender compares the root, and answers.
             let failed = self.shared.handle.counts().failed.load(Relaxed);
             self.shared.send(&[receipting.say(self.notes.tally().as_ref(), failed)]);
             return Ok(());
@@ -515,7 +520,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// This end has signed; it ends when the other one has, too.
+    /// This end has signed; it ends when the other end has signed, too.
     fn finish_signed(&self, dialogue: &Dialogue, conversation: &mut ConversationState) -> Result<(), Error> {
         if self.receipting.as_ref().is_some_and(|receipting| receipting.has_heard()) {
             self.say_finished(dialogue, conversation);
@@ -528,7 +533,7 @@ impl CopyReceiver {
     }
 
     fn say_finished(&self, dialogue: &Dialogue, conversation: &mut ConversationState) {
-        // What the threads have found last.
+        // The last warnings of the threads.
         self.warn(dialogue);
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
@@ -575,8 +580,8 @@ impl CopyReceiver {
         file.abandon();
     }
 
-    /// Where one of several directories has no room for the rest of a file, nothing is kept there, so that
-    /// the next run begins it in another one.
+    /// Discards the part of a file for whose rest one of several directories has no room, so that the next
+    /// run begins the file in another one.
     fn leave_to_others(&self, file: &IncomingFile, failure: &Failure) {
         let Destination::Tree(target) = &self.destination else { return };
         if failure.code == Code::NoSpace
@@ -618,7 +623,7 @@ impl CopyReceiver {
             CopyMessage::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies, finish),
             CopyMessage::Compared { id, is_same } => self.compared(id, is_same, conversation),
             CopyMessage::SourceFailed { path, failure } => {
-                // What has gone is no gap in the listing.
+                // A vanished entry does not make the listing incomplete.
                 conversation.listing_failed |= !is_vanished(&failure);
                 self.book_failure(&path, &failure, FailedAction::Copy);
                 self.notes.add(|| ManifestRecord::of_path(&path, EntryFate::Failed).failed(&failure));
@@ -666,7 +671,7 @@ impl CopyReceiver {
 
     // ---- settling ----------------------------------------------------------------------------------------------
 
-    /// Books a file that was in the table (or never entered it) as in its place or as failed.
+    /// Books a file, which has left the table or never was in it, as in its place or as failed.
     pub(crate) fn settle(
         &self,
         file: &IncomingFile,
@@ -696,7 +701,7 @@ impl CopyReceiver {
         }
     }
 
-    /// Lets go of a file that cannot be written.
+    /// Gives up a file that cannot be written.
     pub(crate) fn give_up(&self, file: &IncomingFile, failure: Failure, replies: &mut Vec<CopyMessage>) {
         if self.files.take(file.item.id()).is_some() {
             self.leave_to_others(file, &failure);
@@ -705,7 +710,7 @@ impl CopyReceiver {
         }
     }
 
-    /// The sender knows of the failure already.
+    /// Books a failure that the sender has reported itself.
     fn settle_failure(&self, file: &IncomingFile, failure: &Failure) {
         let _ = self.leave_under_way(&file.item.path, None, Ok(()));
         self.shared.send(&[self.failed(&file.item, failure)]);
@@ -721,7 +726,7 @@ impl CopyReceiver {
         self.child_done(item);
     }
 
-    /// A file is in its place or has failed at this end.
+    /// Notes that a file is in its place or has failed at this end.
     fn leave_under_way(
         &self,
         path: &RelPath,
@@ -734,7 +739,7 @@ impl CopyReceiver {
         result
     }
 
-    /// Which of several directories it happened in is part of the reason.
+    /// Adds to the reason in which of several directories it happened.
     fn in_place(&self, path: &RelPath, failure: Failure) -> Failure {
         let Destination::Tree(target) = &self.destination else { return failure };
         match target.roots.name_of(path) {
@@ -743,7 +748,7 @@ impl CopyReceiver {
         }
     }
 
-    /// How the file of an entry is to end.
+    /// How the file of an entry is to be written.
     pub(crate) fn write_options(&self, target: &TargetDirectory, item: &IncomingEntry) -> WriteOptions {
         let there = || target.roots.metadata(&item.path).ok().flatten().filter(Metadata::is_file);
         item.write_options(&self.rules, || there().map(|there| there.mode))
@@ -760,14 +765,15 @@ impl CopyReceiver {
         self.report_failed(item.id(), &item.path, failure)
     }
 
-    /// The system has one word for a file system without room and for one with as many files as it can have.
+    /// Tells a file system without room from one that has as many files as it can have; the system has one
+    /// error for both.
     fn explained(&self, path: &RelPath, failure: &Failure) -> Failure {
         let Destination::Tree(target) = &self.destination else { return failure.clone() };
         if failure.code != Code::NoSpace {
             return failure.clone();
         }
         let free = |path: &RelPath| target.roots.of(path).free_files(path).ok();
-        // The directory may be what could not be made.
+        // The parent directory may be what could not be created.
         let free = free(&path.parent().unwrap_or_default()).or_else(|| free(&RelPath::empty())).flatten();
         match free {
             Some(0) => failure.without_files(),
@@ -775,7 +781,7 @@ impl CopyReceiver {
         }
     }
 
-    /// As [`CopyReceiver::failed`], for what the manifest knows already.
+    /// As [`CopyReceiver::failed`], for an entry that the manifest has already.
     fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> CopyMessage {
         let failure = self.explained(path, failure);
         let path = self.source_path(path);
@@ -783,8 +789,8 @@ impl CopyReceiver {
         CopyMessage::Failed { id, path, failure }
     }
 
-    /// What has become of an entry, but for metadata that could not be set, which is booked here: all of its
-    /// content is there.
+    /// Turns a failure that is only about metadata into success, since all of the content is there, and books
+    /// the metadata as not set.
     pub(crate) fn but_for_metadata<T: Default>(
         &self,
         path: &RelPath,
@@ -811,7 +817,7 @@ impl CopyReceiver {
         self.shared.handle.tell_detail(|| failed(path, failure));
     }
 
-    /// A file is in its place, or will not be: makes the links that have waited for that.
+    /// Makes the links that waited for a file, which is in its place now or never will be.
     fn link_target_done(&self, item: &IncomingEntry, outcome: LinkTargetOutcome) {
         // A file that is sent again may have lost its other names meanwhile.
         let is_again = item.id() >= RENEWAL;
@@ -850,7 +856,7 @@ impl CopyReceiver {
         }
     }
 
-    /// Gives a directory whose entries are done what it is to have.
+    /// Gives a directory whose entries are done its mode, time and attributes.
     fn dress(&self, target: &TargetDirectory, directory: &UnfinishedDirectory) -> Result<(), Failure> {
         let path = &directory.path;
         if self.rules.durable {

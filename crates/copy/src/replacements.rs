@@ -1,7 +1,7 @@
-//! What a user wants to know of beside what was sent and deleted: what made room for something of another sort, and what stays
-//! because it is mounted.
+//! Entries that a user should know of, besides those that were sent and deleted: those that made room for one
+//! of another sort, and surplus ones that stay because they are mounted.
 //!
-//! Always true: each is counted once at either end.
+//! Always true: each end counts such an entry once.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use super::bounded_list::{BoundedList, ListedPart};
 use super::messages::EntrySort;
 use super::report::LeftEntry;
 
-/// Bytes of what is left that the report lists.
+/// The most bytes of such surplus entries that the report lists.
 const LEFT_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Default for ReplacementNotes {
 }
 
 impl ReplacementNotes {
-    /// What was at `path` has made room (in a dry run: would) for something else.
+    /// Notes that the entry at `path` has made room (in a dry run: would) for another one.
     pub(crate) fn replaced(
         &self,
         shared: &Request,
@@ -47,11 +47,11 @@ impl ReplacementNotes {
         });
     }
 
-    /// What is at `path` is too much and stays.
+    /// Notes that the entry at `path` is surplus and stays.
     pub(crate) fn left(&self, shared: &Request, path: &[u8], border: Border, dry_run: bool) {
         let reason = match border {
             Border::MountPoint => "something is mounted there",
-            Border::Beyond => "it is on what is mounted above it",
+            Border::Beyond => "it is below something that is mounted",
         };
         self.left.add(path, reason, |path, reason| LeftEntry { path, reason });
         shared.handle.tell_detail(|| {

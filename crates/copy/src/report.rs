@@ -1,5 +1,5 @@
-//! What a transfer tells when it is over: the `--json` report, published in docs/reference/report.md, and what the two ends
-//! tell each other for it.
+//! The report of a transfer: the `--json` report, published in docs/reference/report.md, and the figures that
+//! the two ends exchange for it.
 #![deny(missing_docs)]
 
 use farhaul_session::error::{Code, Error, ErrorDetail, ExitCode};
@@ -8,25 +8,25 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::receipt::Receipt;
 
-/// Version of the report's shape; raised when a field changes its meaning or goes.
+/// Version of the report's format; raised when a field changes its meaning or is removed.
 pub const REPORT_SCHEMA: u32 = 1;
 
 /// One entry that did not arrive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailedEntry {
-    /// Path as named on the sending side; [`farhaul_text::unescape`] makes the bytes of it.
+    /// The path as named on the sending side; [`farhaul_text::unescape`] turns it into bytes.
     pub path: String,
-    /// What kind of error it is.
+    /// The error's code.
     #[serde(default = "some_failure", deserialize_with = "code_of_name")]
     pub code: Code,
     /// Why.
     pub reason: String,
-    /// What was to be done with it.
+    /// The action that failed.
     #[serde(default)]
     pub action: FailedAction,
 }
 
-/// One entry whose content is there, and whose mode, times or attributes could not be set.
+/// One entry whose content is there, but whose mode, times or attributes could not be set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotSetEntry {
     /// As [`FailedEntry::path`].
@@ -35,16 +35,16 @@ pub struct NotSetEntry {
     pub reason: String,
 }
 
-/// One entry that the destination has too much and that stays, since it is mounted.
+/// One surplus entry at the destination that stays, since it is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftEntry {
-    /// Below the destination; [`farhaul_text::unescape`] makes the bytes of it.
+    /// The path below the destination; [`farhaul_text::unescape`] turns it into bytes.
     pub path: String,
     /// Why.
     pub reason: String,
 }
 
-/// One entry that is there and was not taken: a pipe, a socket, a device, a symbolic link that leads out.
+/// One source entry that was not taken: a pipe, a socket, a device, a symbolic link that leads out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedEntry {
     /// As [`FailedEntry::path`].
@@ -53,14 +53,14 @@ pub struct SkippedEntry {
     pub reason: String,
 }
 
-/// One source file that was listed, and had gone when it was to be read.
+/// One source file that was listed, but vanished before it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VanishedEntry {
     /// As [`FailedEntry::path`].
     pub path: String,
 }
 
-/// What is known of a failure in a report of another version, which may have no code or one that is unknown here.
+/// The code of a failure in another version's report, which may have no code or an unknown one.
 fn some_failure() -> Code {
     Code::FilesFailed
 }
@@ -70,14 +70,14 @@ fn code_of_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::E
     Ok(Code::of_name(&name).unwrap_or_else(some_failure))
 }
 
-/// What was to be done with an entry that failed.
+/// The action that failed for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailedAction {
-    /// It was to be brought.
+    /// It was to be copied.
     #[default]
     Copy,
-    /// The destination has it too much.
+    /// It is surplus at the destination and was to be deleted.
     Delete,
 }
 
@@ -86,18 +86,18 @@ pub enum FailedAction {
 pub struct Report {
     /// [`REPORT_SCHEMA`].
     pub schema: u32,
-    /// Everything arrived, or was there already, with what was to be kept of it: true exactly when the exit
-    /// code is 0.
+    /// Everything arrived, or was there already, with all metadata that was to be preserved: true exactly
+    /// when the exit code is 0.
     pub ok: bool,
     /// Why the transfer as a whole ended early, if it did.
     pub error: Option<String>,
-    /// What a program wants to know of that.
+    /// The error for programs: its code and details.
     #[serde(default)]
     pub error_detail: Option<ErrorDetail>,
-    /// It came to its end: what became of every entry is known.
+    /// The transfer came to its end: it is known what became of every entry.
     #[serde(default)]
     pub complete: bool,
-    /// The single source has taken the destination's name.
+    /// The single source got the destination's name.
     #[serde(default)]
     pub renamed: bool,
     /// Files (not directories or links) that arrived in this run.
@@ -106,78 +106,82 @@ pub struct Report {
     pub directories: u64,
     /// Links, pipes, sockets and devices that arrived in this run.
     pub links: u64,
-    /// Files that were already there.
+    /// Files that were there already.
     pub skipped: u64,
-    /// Entries that the destination had too much and that were removed (in a dry run: would be).
+    /// Surplus entries at the destination that were removed (in a dry run: would be).
     pub deleted: u64,
-    /// Entries of another sort (a link where a directory came, say) that made room (in a dry run: would make room).
+    /// Entries that made room for one of another sort, such as a link for a directory (in a dry run: would
+    /// make room).
     #[serde(default)]
     pub replaced: u64,
-    /// Entries that the destination has too much and that stay, since they are mounted; at most a bounded number is listed.
+    /// Surplus entries at the destination that stay, since they are mounted; the list is bounded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<LeftEntry>,
-    /// This counts all of them.
+    /// The number of all of them.
     #[serde(default)]
     pub left_count: u64,
-    /// Files that the destination had under another name (in a dry run: that would be taken from there).
+    /// Files that were taken from another name at the destination (in a dry run: would be).
     #[serde(default)]
     pub renames: u64,
     /// Content bytes that an earlier run had brought.
     pub bytes_resumed: u64,
-    /// Content bytes of files in another version that were there and were not sent.
+    /// Content bytes that were not sent, as an old version of the file at the destination had them.
     #[serde(default)]
     pub bytes_matched: u64,
-    /// Content bytes of files that are not complete, which stay at the destination for the same command to go on with.
+    /// Content bytes of incomplete files that stay at the destination, so that the same command can go on
+    /// with them.
     #[serde(default)]
     pub bytes_kept: u64,
-    /// Entries that did not arrive, or are still there.
+    /// Entries that did not arrive, or that could not be deleted; the list is bounded.
     pub failed: Vec<FailedEntry>,
-    /// At most a bounded number of failures is listed; this counts all of them.
+    /// The number of all failures.
     pub failed_count: u64,
-    /// Source files that had gone when they were to be read; they did not fail.
+    /// Source files that vanished before they were read; they did not fail. The list is bounded.
     #[serde(default)]
     pub vanished: Vec<VanishedEntry>,
-    /// At most a bounded number of them is listed; this counts all of them.
+    /// The number of all of them.
     #[serde(default)]
     pub vanished_count: u64,
-    /// Entries whose content is there, and whose mode, times or attributes could not be set.
+    /// Entries whose content is there, but whose mode, times or attributes could not be set. The list is
+    /// bounded.
     #[serde(default)]
     pub not_set: Vec<NotSetEntry>,
-    /// At most a bounded number of them is listed; this counts all of them.
+    /// The number of all of them.
     #[serde(default)]
     pub not_set_count: u64,
-    /// Entries of kinds that were not asked for; they did not fail.
+    /// Entries of kinds that were not asked for; they did not fail. The list is bounded.
     #[serde(default)]
     pub not_taken: Vec<SkippedEntry>,
-    /// At most a bounded number of them is listed; this counts all of them.
+    /// The number of all of them.
     #[serde(default)]
     pub not_taken_count: u64,
-    /// What the session has to say; its fields stand beside the others.
+    /// The session's report; its fields stand beside the others.
     #[serde(flatten)]
     pub session: SessionReport,
     /// What has arrived in each directory of a destination that is spread over several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<SpreadFigures>,
-    /// The root of the digest tree of all that is there, in hexadecimal digits: with a manifest or a receipt.
+    /// The root of the digest tree of all entries at the destination, in hexadecimal digits; only with a
+    /// manifest or a receipt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree_root: Option<String>,
-    /// What both ends have signed, if it was asked for.
+    /// The statements that both ends have signed, if a receipt was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Box<Receipt>>,
-    /// Why there is none although it was asked for.
+    /// Why there is no receipt although one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_receipt: Option<String>,
 }
 
 impl Report {
-    /// All content has arrived that was there; source files may have vanished, and metadata may not have been
-    /// set, about which another run can do nothing.
+    /// Whether all content has arrived that was there. Source files may have vanished, or metadata may not
+    /// have been set, but another run cannot change that.
     pub fn has_no_failure(&self) -> bool {
         let is_end_good = self.ok || self.vanished_count > 0 || self.not_set_count > 0;
         is_end_good && self.error.is_none() && self.failed_count == 0 && self.failed.is_empty()
     }
 
-    /// What a command that ends with this report, and with `error`, ends with.
+    /// The exit code of a command that ends with this report and with `error`.
     pub fn exit_code(&self, error: Option<&Error>) -> ExitCode {
         match error {
             Some(error) => error.exit_code(),
@@ -188,7 +192,7 @@ impl Report {
         }
     }
 
-    /// An error that says so, if all content has arrived and some metadata could not be set.
+    /// The error for a transfer whose content has all arrived, but of which some metadata could not be set.
     pub fn metadata_error(&self) -> Option<Error> {
         if self.exit_code(None) != ExitCode::Metadata {
             return None;
@@ -204,7 +208,7 @@ impl Report {
         Some(Error::new(Code::MetadataNotSet, what))
     }
 
-    /// The report of a transfer that has ended so.
+    /// The report of a transfer that has ended with this error, if any.
     pub fn ended_by(self, error: Option<&Error>) -> Report {
         Report { error: error.map(ToString::to_string), error_detail: error.map(ErrorDetail::from), ..self }
     }
@@ -213,10 +217,10 @@ impl Report {
 /// What has arrived in one of several directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpreadFigures {
-    /// As it was given.
+    /// The directory as the user gave it.
     pub directory: String,
     /// Files that arrived there.
     pub files: u64,
-    /// Sizes of these files together, holes included.
+    /// The sum of these files' sizes, holes included.
     pub bytes: u64,
 }

@@ -1,6 +1,6 @@
-//! What a copy is asked for: the words of this service in the hello, and in the answer to it.
+//! The request of a copy: this service's words in the hello, and in the answer to it.
 //!
-//! Always true: what comes from a peer is judged in [`CopyRequest::of`] before anybody acts by it.
+//! Always true: a request from a peer is checked in [`CopyRequest::of`] before anybody acts on it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,22 +20,23 @@ use crate::options::{TransferOptions, VerifyMode};
 
 /// The name of this service in a hello.
 pub(crate) const SERVICE: &str = "copy";
-/// Paths of a pull that the request has itself, and their bytes together. Further ones are named when the session stands
-/// ([`CopyMessage::Paths`](crate::messages::CopyMessage::Paths)), so that a hello has room for whatever a command line holds.
+/// The most paths of a pull that the request itself has, and their most bytes. Further paths follow in the
+/// running session ([`CopyMessage::Paths`](crate::messages::CopyMessage::Paths)), so that a hello has room
+/// for any command line.
 const OWN_PATHS_MAX: usize = 1024;
 const OWN_PATHS_BYTES_MAX: usize = 16 << 10;
 
-/// Of large files that are there in another version only what differs is sent.
+/// Feature: of a large file that is there in another version, only the differences are sent.
 pub(crate) const DELTA: &str = "delta";
 
-/// What has been copied is signed by both ends.
+/// Feature: both ends sign what has been copied.
 pub(crate) const RECEIPT: &str = "receipt";
 
-/// A pull may name further sources when its session stands.
+/// Feature: a pull may name further sources in the running session.
 pub(crate) const MORE_PATHS: &str = "more-paths";
 
-/// Each feature of a copy, and whether options cannot do without it. What is never needed is left out where the far end
-/// lacks it.
+/// All features of a copy, and whether these options need them. A feature that is not needed is not used if
+/// the far end lacks it.
 fn features(options: &TransferOptions) -> [(&'static str, bool); 13] {
     let sync = options.sync.unwrap_or_default();
     [
@@ -50,18 +51,18 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 13] {
         ("spread", !options.spread.source.is_empty() || !options.spread.target.is_empty()),
         ("xattrs", options.files.xattrs),
         ("acls", options.files.acls),
-        // Who cannot do without these says so itself.
+        // Code that needs one of these says so itself.
         (RECEIPT, false),
         (MORE_PATHS, false),
     ]
 }
 
-/// What this end can do in a copy.
+/// The features of this end.
 pub(crate) fn own_features() -> Features {
     Features::of(&features(&TransferOptions::default()).map(|feature| feature.0))
 }
 
-/// What a far end has to be able to do for these options.
+/// The features that these options need at the far end.
 pub(crate) fn needs(options: &TransferOptions) -> Features {
     let needed = features(options).into_iter().filter(|feature| feature.1);
     session_needs(&options.network).and(&needed.map(|feature| feature.0).collect::<Vec<_>>())
@@ -71,7 +72,7 @@ fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
-/// Which way the content goes, seen from the client.
+/// The direction of the content, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CopyDirection {
@@ -81,40 +82,40 @@ pub enum CopyDirection {
     Pull,
 }
 
-/// What the client wants done.
+/// A client's request for a copy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CopyRequest {
-    /// Which way.
+    /// The direction of the content.
     pub direction: CopyDirection,
-    /// Pull: the sources; push: one destination. Any bytes, as the user typed them.
+    /// Pull: the sources. Push: one destination. Any bytes, as the user typed them.
     #[serde(with = "base64_list")]
     pub paths: Vec<Vec<u8>>,
-    /// Pull: so many further sources, which the receiver names before it says anything else.
+    /// Pull: the number of further sources, which the receiver names before any other message.
     #[serde(default, skip_serializing_if = "is_none")]
     pub more_paths: u64,
-    /// Push: several sources, or a trailing slash: the destination must be or become a directory.
+    /// Push: the destination must be or become a directory, as there are several sources or a trailing slash.
     #[serde(default)]
     pub target_is_directory: bool,
-    /// Push: the only source is a pipe or a plain file, so that the destination is a file's name unless it exists as
-    /// a directory. Pull: it goes to a pipe.
+    /// Push: the only source is a pipe or a plain file, so the destination is a file's name unless it is a
+    /// directory. Pull: the content goes to a pipe.
     #[serde(default)]
     pub single_file: bool,
-    /// Push: the destination is the single source's name, also if a directory of that name is there. Pull: the sources have
-    /// to be one, for which there is one name.
+    /// Push: the destination is the single source's name, even if a directory of that name exists. Pull:
+    /// there must be only one source, as there is one name for it.
     #[serde(default)]
     pub target_is_name: bool,
-    /// Those of the session travel beside this request.
+    /// The copy's options. The session's options travel beside this request.
     #[serde(default)]
     pub options: TransferOptions,
 }
 
 impl CopyRequest {
-    /// What goes to a pipe has to come in order.
+    /// Whether the content has to arrive in order, since it goes to a pipe.
     pub(crate) fn is_in_order(&self) -> bool {
         self.direction == CopyDirection::Pull && self.single_file
     }
 
-    /// Takes those sources off that the request is too small for; none if it is not.
+    /// Removes and returns the sources that the request has no room for, if any.
     pub(crate) fn take_more_paths(&mut self) -> Option<Vec<Vec<u8>>> {
         let mut bytes = 0;
         let fits = |path: &&Vec<u8>| {
@@ -127,7 +128,8 @@ impl CopyRequest {
         (!more.is_empty()).then_some(more)
     }
 
-    /// The request as both ends have agreed on it: with the session's options, and without what one end lacks.
+    /// The request as both ends have agreed on it: with the session's options, and without what one end
+    /// lacks.
     pub(crate) fn agreed(mut self, network: NetworkOptions, features: &Features) -> CopyRequest {
         self.options.network = network;
         if !features.has(DELTA) {
@@ -139,7 +141,7 @@ impl CopyRequest {
         self
     }
 
-    /// As far as the client's rights are concerned.
+    /// The request, as the client's rights are judged by it.
     pub fn asked(&self) -> RightsRequest<'_> {
         let way = match self.direction {
             CopyDirection::Pull => ContentDirection::Read,
@@ -148,7 +150,7 @@ impl CopyRequest {
         RightsRequest { way, cipher: self.options.network.cipher, copy: Some(self.reach()) }
     }
 
-    /// As far as a grant is concerned.
+    /// The request, as a grant is judged by it.
     pub(crate) fn reach(&self) -> CopyReach<'_> {
         let TransferOptions { files, spread, sync, .. } = &self.options;
         CopyReach {
@@ -160,26 +162,26 @@ impl CopyRequest {
         }
     }
 
-    /// What the client opens a session for.
+    /// The opening of a session for this request.
     pub fn opening(&self, needs: Features) -> Result<SessionOpening, Error> {
         let network = self.options.network.clone();
         Ok(SessionOpening { service: SERVICE.into(), needs, request: self.words()?, many: false, network })
     }
 
-    /// The request as the far end is told it.
+    /// The request as bytes for the far end.
     pub fn words(&self) -> Result<Vec<u8>, Error> {
         serde_json::to_vec(self).map_err(|error| {
-            Error::new(Code::Misuse, format!("the options cannot be told to the far end: {error}"))
+            Error::new(Code::Misuse, format!("the options cannot be sent to the far end: {error}"))
         })
     }
 
-    /// What the client has opened a session for.
+    /// The request that a session was opened for.
     pub fn of(opening: &SessionOpening) -> Result<CopyRequest, Error> {
         is_ours(opening).map_err(Refusal::into_error)?;
         CopyRequest::read(&opening.request, &opening.network)
     }
 
-    /// What the client has asked for, in a session with these options. The one place that judges it.
+    /// Parses and checks a request in a session with these options; nothing else judges requests.
     pub fn read(words: &[u8], network: &NetworkOptions) -> Result<CopyRequest, Error> {
         let bad = |what: &str| {
             Err(Error::new(Code::BadRequest, format!("the far end cannot understand the request: {what}")))
@@ -201,21 +203,21 @@ impl CopyRequest {
     }
 }
 
-/// Refuses more sources than a copy can have, before anything is begun.
+/// Refuses more sources than a copy can have, before anything begins.
 pub(crate) fn are_not_too_many(sources: &[Vec<u8>]) -> Result<(), Error> {
     let bytes: usize = sources.iter().map(Vec::len).sum();
     if sources.len() <= NAMES_MAX && bytes <= NAMES_BYTES_MAX {
         return Ok(());
     }
     let what = "at most 1,048,576 sources and 32 MiB of their names can be copied in one run";
-    let hint = "name the directory that they are in, and what is wanted of it with --files-from";
+    let hint = "name their directory, and list what is wanted of it with --files-from";
     Err(Error::new(Code::BadOption, what).with_hint(hint))
 }
 
-/// What the far end answers.
+/// The far end's answer.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Answer {
-    /// The mode bits of group and others that nothing gets there.
+    /// The mode bits of group and others that are taken off everything there.
     #[serde(default)]
     mask: u32,
 }
@@ -229,14 +231,14 @@ fn is_ours(opening: &SessionOpening) -> Result<(), Refusal> {
     Err(Refusal::new(Code::FeatureMissing, text))
 }
 
-/// Lets in who wants to copy files. Nothing gets the bits of `mask` here.
+/// Admits a session that copies files. The bits of `mask` are taken off everything that it creates here.
 pub fn admit(opening: &SessionOpening, mask: u32) -> Result<AdmissionReply, Refusal> {
     is_ours(opening)?;
     let terms = if mask == 0 { Vec::new() } else { serde_json::to_vec(&Answer { mask }).unwrap_or_default() };
     Ok(AdmissionReply { features: own_features(), terms })
 }
 
-/// As [`admit`], at a daemon: within what its client may do there.
+/// As [`admit`], at a daemon: within the client's rights there.
 pub fn admit_within(
     rights: &Rights,
     opening: &SessionOpening,
@@ -247,7 +249,7 @@ pub fn admit_within(
     Ok((admitted, rights.judge(request.asked())?))
 }
 
-/// The bits that nothing gets at the far end, by its answer.
+/// The bits that the far end takes off everything, by its answer.
 pub(crate) fn mask_of(terms: &[u8]) -> u32 {
     serde_json::from_slice::<Answer>(terms).unwrap_or_default().mask & 0o777
 }
@@ -285,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The request as JSON, changed by hand.
+    /// The request as JSON, after a change by hand.
     fn changed(change: impl FnOnce(&mut Value)) -> Result<CopyRequest, Error> {
         let opening = request().opening(Features::default()).unwrap();
         let mut value = serde_json::from_slice(&opening.request).unwrap();

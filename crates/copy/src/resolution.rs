@@ -1,9 +1,10 @@
-//! From the paths that a user typed to what is scanned and where it goes, at either end.
+//! Resolves the paths that a user typed: what is scanned, and where it goes, at either end.
 //!
-//! `dir` means the directory itself, `dir/` its content, as for rsync; a destination that is a directory takes the
-//! sources into it, one that does not exist is the new name of a single source, as for scp.
+//! As in rsync, `dir` means the directory itself and `dir/` its content. As in scp, a destination that is a
+//! directory takes the sources into it, and one that does not exist is the new name of a single source.
 //!
-//! Always true: at a daemon every path is resolved below its root, whatever it begins with and whatever links are in it.
+//! Always true: a daemon resolves every path below its root, whatever the path begins with and whatever links
+//! are in it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -25,38 +26,38 @@ use super::roots::DestinationRoots;
 use super::{Awaited, CopySource, ScanPlan};
 use crate::options::{TransferOptions, in_each};
 
-/// What a destination is to be.
+/// What the user says of a destination.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DestinationWish {
-    /// It must be a directory, and is made if it is missing.
+    /// It must be a directory, and is created if it does not exist.
     pub(crate) is_directory: bool,
-    /// It is the name of the single source, also if there is a directory of that name.
+    /// It is the name of the single source, even if there is a directory of that name.
     pub(crate) is_name: bool,
-    /// Nothing is made.
+    /// Nothing is created.
     pub(crate) dry_run: bool,
 }
 
-/// Where paths may lead.
+/// The places that paths may lead to.
 #[derive(Clone)]
 pub(crate) enum Confinement {
-    /// As [`Confinement::User`], for paths of this host, in which the user's shell has expanded what there was.
+    /// As [`Confinement::User`], for paths of this host, which the user's shell has expanded already.
     Local,
-    /// As [`Confinement::Local`], below certain directories.
+    /// As [`Confinement::Local`], but only below certain directories.
     Within(LocalConfines),
-    /// Anywhere that the user who runs this can go; relative paths start at the working directory.
+    /// Anywhere that the user who runs this may go; relative paths start at the working directory.
     User,
     /// Below a daemon's root.
     Root(Root),
 }
 
 impl Confinement {
-    /// Of a job's local ends.
+    /// The confinement of a job's local ends.
     pub(crate) fn of_local(grounds: Option<&LocalConfines>) -> Confinement {
         grounds.map_or(Confinement::Local, |grounds| Confinement::Within(grounds.clone()))
     }
 }
 
-/// What the system says of a path, as an error that says which.
+/// Makes an error of the system's error and of what could not be done.
 fn cannot(what: String, error: &std::io::Error) -> Error {
     Error::new(Code::of_files(error), format!("cannot {what}: {}", plain(error)))
 }
@@ -65,15 +66,15 @@ fn shown(path: &[u8]) -> String {
     farhaul_text::escape(path)
 }
 
-/// A daemon's root, or what is `/` to a client that may use only a directory in it. No link leads to that
-/// one: whoever may write above it could choose where it leads.
+/// Opens a daemon's root, or the directory in it that is `/` to a client with rights below that only. No link
+/// may lead to that directory: whoever may write above it could choose where a link leads.
 pub fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
     let whole = Root::open(root);
     let whole = whole.map_err(|error| cannot(format!("open {}", root.display()), &error))?;
     if below.as_os_str().is_empty() {
         return Ok(whole);
     }
-    // Its name is for who runs the daemon, and in the log.
+    // The client is not told the directory's name; only whoever runs the daemon should know it.
     let missing = |code: Code, reason: String| {
         Error::new(code, format!("the directory that you may use here cannot be opened: {reason}"))
             .with_hint("ask who runs the daemon: it may be missing, or a link")
@@ -83,7 +84,8 @@ pub fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
     whole.subdir(&below).map_err(|error| missing(Code::of_files(&error), plain(&error)))
 }
 
-/// What a client sends of its own files; of their content only what `names` ask for, if given. All of it lies in `grounds`, if given.
+/// The source of a client's own files. If `names` are given, only these entries of their content are taken;
+/// if `grounds` are given, everything has to lie in them.
 pub(crate) fn local_origin(
     paths: &[PathBuf],
     options: &TransferOptions,
@@ -108,12 +110,12 @@ pub(crate) fn local_origin(
     let mut scan = ScanPlan::new(sources, options)?;
     let only = names.map(Selection::new).transpose();
     scan.options.only =
-        only.map_err(|error| Error::new(Code::BadPattern, format!("a name that is asked for: {error}")))?;
+        only.map_err(|error| Error::new(Code::BadPattern, format!("a name in the list: {error}")))?;
     scan.awaits_names = false;
     Ok(CopySource::Scan(Box::new(scan)))
 }
 
-/// What a far end sends, as soon as it knows all of it.
+/// The source of a far end: a scan, or, if further sources are still to be named, the wait for them.
 pub(crate) fn far_origin(
     confinement: &Confinement,
     request: &CopyRequest,
@@ -126,7 +128,7 @@ pub(crate) fn far_origin(
     Ok(CopySource::Awaited(Box::new(awaited)))
 }
 
-/// `~` and patterns are expanded here, as scp does.
+/// The scan of a far end. `~` and patterns are expanded here, as scp does.
 pub(crate) fn far_scan(
     confinement: &Confinement,
     request: &CopyRequest,
@@ -146,7 +148,7 @@ pub(crate) fn far_scan(
             kept.hold((allowance.spent() * SOURCE_COPIES) as u64)?;
             continue;
         };
-        // What one name stands for in all of them is one source.
+        // The places of one name in all directories become one source.
         let mut found: BTreeMap<RelPath, Vec<Source>> = BTreeMap::new();
         for place in places {
             for source in expanded(confinement, &place, &mut allowance)? {
@@ -154,7 +156,7 @@ pub(crate) fn far_scan(
             }
         }
         let mut merged: Vec<_> = found.into_values().map(merged).collect::<Result<_, _>>()?;
-        // A pattern stands for itself where nothing matches it.
+        // A pattern stands for itself where it matches nothing.
         if merged.len() > 1 {
             merged.retain(Source::exists);
         }
@@ -176,7 +178,7 @@ pub(crate) fn far_scan(
     Ok(ScanPlan::new(sources, options)?.keeping(kept))
 }
 
-/// A name that matches is kept as a path, as where it goes, and as what it is called.
+/// How often a matching name is kept: as a path, as its place at the destination, and as what it is called.
 const SOURCE_COPIES: usize = 4;
 
 fn expanded(
@@ -202,17 +204,17 @@ fn expanded(
     expanded.iter().map(|path| source(path, root)).collect()
 }
 
-/// What a program has open is nothing of the user's where the program is the far end.
+/// Whether a path names a descriptor of this process; at a far end these are not the user's.
 fn is_descriptor(path: &[u8]) -> bool {
     let directories = [&b"/dev/fd/"[..], b"/proc/self/fd/", b"/proc/thread-self/fd/"];
     matches!(path, b"/dev/stdin" | b"/dev/stdout" | b"/dev/stderr")
         || directories.iter().any(|directory| path.starts_with(directory))
 }
 
-/// One source of the same one in several places.
+/// Makes one source of the same source in several places.
 fn merged(places: Vec<Source>) -> Result<Source, Error> {
     let mut places = places.into_iter();
-    let first = places.next().ok_or_else(|| Error::new(Code::NotFound, "a source is nowhere"))?;
+    let first = places.next().ok_or_else(|| Error::new(Code::NotFound, "a source does not exist"))?;
     let (mut also, mut beneath) = (Vec::new(), first.beneath);
     for place in places {
         also.push(place.path);
@@ -221,7 +223,7 @@ fn merged(places: Vec<Source>) -> Result<Source, Error> {
     Ok(Source { also, beneath, ..first })
 }
 
-/// A device that is not mounted is no empty one.
+/// Checks that the directories exist: a device that is not mounted must not count as empty.
 fn are_there(confinement: &Confinement, directories: &[Vec<u8>]) -> Result<(), Error> {
     match directories.iter().find(|directory| !is_directory(confinement, directory)) {
         None => Ok(()),
@@ -256,7 +258,7 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     })
 }
 
-/// The same of a path that has to lie in `grounds`.
+/// As [`source`], for a path that has to lie in `grounds`.
 fn source_within(grounds: &LocalConfines, path: &[u8]) -> Result<Source, Error> {
     let source = source(path, None)?;
     if source.generated.is_some() {
@@ -267,13 +269,13 @@ fn source_within(grounds: &LocalConfines, path: &[u8]) -> Result<Source, Error> 
     Ok(Source { path: PathBuf::from(OsStr::from_bytes(path)), beneath: vec![root], ..source })
 }
 
-/// A daemon's root is `/` to its clients.
+/// Makes a path relative to a daemon's root, which is `/` to its clients.
 fn below_root(path: &[u8]) -> &[u8] {
     let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
     if start == path.len() { b"." } else { &path[start..] }
 }
 
-/// Where a client puts what it pulls: in `grounds`, if given.
+/// The destination of a client's pull; it lies in `grounds`, if given.
 pub(crate) fn local_target(
     path: &Path,
     wish: DestinationWish,
@@ -291,7 +293,7 @@ pub(crate) fn local_target(
     })
 }
 
-/// Where a far end puts what is pushed to it.
+/// The destination of a push at the far end.
 pub(crate) fn far_target(
     confinement: &Confinement,
     path: &[u8],
@@ -301,7 +303,7 @@ pub(crate) fn far_target(
     spread_target(confinement, path, wish, directories, |path, wish| one_far_target(confinement, path, wish))
 }
 
-/// A destination in one place, or the same in each of several.
+/// Resolves a destination in one place, or in each of several directories.
 fn spread_target(
     confinement: &Confinement,
     path: &[u8],
@@ -316,7 +318,7 @@ fn spread_target(
     let any = places.iter().any(|(place, _)| is_there(place));
     let wish = DestinationWish { is_directory: wish.is_directory || any, ..wish };
     if wish.dry_run && any {
-        // Where it is missing it would be made.
+        // In the other directories a real run would create it.
         places.retain(|(place, _)| is_there(place));
     }
     let mut targets = Vec::new();
@@ -344,7 +346,7 @@ fn spread_target(
     Ok(TargetDirectory { roots: DestinationRoots::several(roots), is_new, ..first })
 }
 
-/// Whether a directory is there already.
+/// Whether the path leads to an existing directory.
 fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
     let is_dir = |path: &[u8]| Path::new(OsStr::from_bytes(path)).is_dir();
     match confinement {
@@ -360,7 +362,8 @@ fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
     }
 }
 
-/// A destination is no pattern: what it would match is not what is to be written.
+/// Resolves a destination at a far end. It is not expanded as a pattern, since what that matches is not what
+/// is to be written.
 fn one_far_target(
     confinement: &Confinement,
     path: &[u8],
@@ -383,7 +386,8 @@ fn one_far_target(
     user_target(Path::new(OsStr::from_bytes(&path)), wish, PulledNames::Anything)
 }
 
-/// The user's own paths may lead through links; what lies below the directory reached may not.
+/// Resolves a destination of the user. Its own path may lead through links, but not what lies below the
+/// directory that it leads to.
 fn user_target(path: &Path, wish: DestinationWish, asked: PulledNames) -> Result<TargetDirectory, Error> {
     let name = path.display().to_string();
     let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
@@ -438,7 +442,7 @@ fn target_within(
     root_target(&spot.root, spot.path, path, wish, asked)
 }
 
-/// `path` is what `written` means below the root.
+/// Resolves a destination below a root; `path` is `written` as it lies there.
 fn root_target(
     root: &Root,
     path: RelPath,
@@ -460,7 +464,8 @@ fn root_target(
     if wish.is_name && !is_directory {
         return Ok(target(above()?, Some(last.to_vec())));
     }
-    // As over SSH, the way to the destination may lead through links; what lies below the directory reached may not.
+    // As over SSH, the path to the destination may lead through links, but not what lies below the directory
+    // that it leads to.
     match root.metadata_followed(&path).map_err(cannot)? {
         Some(meta) if meta.is_dir() => Ok(target(root.follow(&path).map_err(cannot)?, None)),
         Some(_) if is_directory => Err(Error::new(Code::NotADirectory, format!("{name} is not a directory"))),

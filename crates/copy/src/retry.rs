@@ -1,6 +1,6 @@
-//! `--retry-failed`: what failed in an earlier run, from its report or its manifest.
+//! `--retry-failed`: reads the failures of an earlier run from its report or its manifest.
 //!
-//! Always true: a run that ended early is refused, since what it never came to is in no list.
+//! Always true: a run that ended early is refused, since its list lacks what it never came to.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -16,22 +16,22 @@ use super::manifest::{EntryFate, ManifestLine, parse};
 use super::report::{FailedAction, Report};
 use super::{NAMES_MAX, last_component, plain};
 
-/// Twice what the longest report has.
+/// The most bytes that are read: twice the longest report.
 const REPORT_MAX: u64 = 512 << 20;
 
-/// What is to be tried again.
+/// The entries that are to be tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetrySelection {
-    /// As they are named at the source, below its name if it has one.
+    /// The paths at the source, which begin with the source's name if it has one.
     paths: Vec<Vec<u8>>,
-    /// The single source has taken the destination's name.
+    /// The single source got the destination's name in that run.
     pub(crate) renamed: bool,
 }
 
-/// What an earlier run says of itself.
+/// The failures of an earlier run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedRun {
-    /// None when nothing failed that could be copied.
+    /// The entries to copy again; `None` if no copy failed.
     pub retry: Option<RetrySelection>,
     /// Entries that were to be deleted and are still there.
     pub not_deleted: u64,
@@ -53,7 +53,7 @@ impl FailedRun {
         match parse(&first) {
             Ok(ManifestLine::Begin) => of_manifest(lines),
             _ => {
-                // A report may have been written over many lines by other tools.
+                // Other tools may have formatted the report in many lines.
                 lines.take(REPORT_MAX).read_to_end(&mut first).map_err(|error| usage(plain(&error)))?;
                 of_report(&first)
             }
@@ -62,8 +62,8 @@ impl FailedRun {
     }
 }
 
-const ENDED_EARLY: &str = "that run ended early, so that what it never came to is not in the list: run the same command without \
-                           --retry-failed, it goes on where it stopped";
+const ENDED_EARLY: &str = "that run ended early, so its list is not complete: run the same command without \
+                           --retry-failed; it goes on where it stopped";
 
 fn of_report(text: &[u8]) -> Result<FailedRun, String> {
     let report: Report =
@@ -82,7 +82,7 @@ fn of_report(text: &[u8]) -> Result<FailedRun, String> {
         match (failed.action, unescape(&failed.path)) {
             (FailedAction::Delete, _) => run.not_deleted += 1,
             (FailedAction::Copy, Some(path)) => run.paths.push(path),
-            (FailedAction::Copy, None) => return Err(format!("no path of a report: {}", failed.path)),
+            (FailedAction::Copy, None) => return Err(format!("not a path of a report: {}", failed.path)),
         }
     }
     run.checked(report.renamed)
@@ -134,7 +134,7 @@ impl FailedNames {
 }
 
 impl RetrySelection {
-    /// The names to ask for, if these are the sources of that run.
+    /// The names to request, if these are the sources of that run.
     pub(crate) fn names(self, sources: &[Location]) -> Result<Vec<Vec<u8>>, Error> {
         let sources: Vec<&[u8]> = sources.iter().filter_map(path_of).collect();
         let names: Vec<Option<&[u8]>> = sources.iter().map(|source| last_component(source)).collect();
@@ -146,7 +146,7 @@ impl RetrySelection {
         let has_pattern = sources.iter().any(|source| is_pattern(source));
         let mut asked = Vec::with_capacity(self.paths.len());
         for path in self.paths {
-            // A source that could not be opened has failed by the name that the user gave it.
+            // A source that could not be opened has failed under the path that the user gave.
             let whole = sources.iter().position(|source| trimmed(source) == trimmed(&path));
             let path = match whole.and_then(|index| names[index]) {
                 Some(name) => name.to_vec(),
@@ -157,7 +157,7 @@ impl RetrySelection {
             if !has_content && !has_pattern && !names.contains(&top) {
                 let shown = farhaul_text::escape(&path);
                 let what = format!(
-                    "--retry-failed: {shown} failed, which is in none of these sources: give the same as in that run"
+                    "--retry-failed: {shown} failed in that run, but is in none of these sources: name the same sources as then"
                 );
                 return Err(Error::new(Code::BadList, what));
             }

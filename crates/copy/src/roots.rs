@@ -1,9 +1,9 @@
-//! Where a destination keeps its files: in one directory, or spread over several, each on a device of its own.
+//! The directories that a destination keeps its files in: one, or several, each on a device of its own.
 //!
-//! Always true: a file is in one of the directories only, and stays there when it is replaced; a new one goes
-//! where the fewest bytes have gone so far, if it fits, and to another one if it is refused there for want of
-//! room; the tree's directories are in all of them. With one directory, nothing is looked up, counted or
-//! locked.
+//! Always true: a file is in only one of the directories, and stays there when it is replaced. A new file
+//! goes to the directory to which the fewest bytes have gone, if it fits; if that one has no room after all,
+//! it goes to another. The tree's directories are in all of them. With one directory, nothing is looked up,
+//! counted or locked.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,30 +14,31 @@ use farhaul_volume::{Metadata, RelPath, Root, is_about_metadata, name_error};
 
 use super::report::SpreadFigures;
 
-/// What a file costs a device besides its content, for comparing many small files with a few large ones.
+/// Bytes that a file counts for besides its content, so that many small files and a few large ones compare
+/// fairly.
 const FILE_BYTES: u64 = 4 << 10;
 
 pub(crate) struct DestinationRoots {
     all: Vec<Root>,
-    /// What they are called, if there are several.
+    /// The names of the directories for the user, if there are several.
     names: Vec<String>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// One for each directory.
+    /// The load of each directory.
     loads: Vec<Load>,
-    /// Files under way, and where they go.
+    /// The files that are under way, and where each goes.
     assigned: HashMap<RelPath, Assigned>,
 }
 
-/// Where a file under way goes.
+/// The directory of a file that is under way.
 #[derive(Clone, Copy)]
 struct Assigned {
     index: usize,
     size: u64,
-    /// Directories that have refused it, one bit each.
+    /// The directories that had no room for it, one bit each.
     refused_by: u64,
 }
 
@@ -45,14 +46,14 @@ const _: () = assert!(crate::options::SPREAD_MAX <= u64::BITS as usize, "a bit f
 
 #[derive(Default, Clone)]
 struct Load {
-    /// Bytes assigned so far.
+    /// Bytes of all files that were assigned so far.
     assigned: u64,
     /// Bytes of files that are under way.
     under_way: u64,
     files: u64,
     bytes: u64,
-    /// The smallest file for which there was no room, though the file system said so: a quota, or no inode
-    /// left.
+    /// The size of the smallest file that found no room, though the file system reported enough: a quota
+    /// applied, or no inode was left.
     refused: Option<u64>,
 }
 
@@ -86,12 +87,12 @@ impl DestinationRoots {
         &self.all
     }
 
-    /// The directory that has what is at `path`, or will have it.
+    /// The directory that has the entry at `path`, or will have it.
     pub(crate) fn of(&self, path: &RelPath) -> &Root {
         &self.all[self.index_of(path).unwrap_or(0)]
     }
 
-    /// What the directory is called to which a file under way goes.
+    /// The name of the directory that a file under way goes to.
     pub(crate) fn name_of(&self, path: &RelPath) -> Option<&str> {
         let index = self.state.lock().whole().assigned.get(path)?.index;
         self.names.get(index).map(String::as_str)
@@ -107,12 +108,13 @@ impl DestinationRoots {
         self.all.iter().position(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
     }
 
-    /// What is at `path`. What is in several of them, other than a directory, could be either.
+    /// The entry at `path`. Fails if several of them have one there that is not a directory, as it could be
+    /// any.
     pub(crate) fn metadata(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         self.only(|root| root.metadata(path))
     }
 
-    /// As [`DestinationRoots::metadata`], of a name that is to be written ([`Root::lookup`]).
+    /// As [`DestinationRoots::metadata`], for a name that is to be written ([`Root::lookup`]).
     pub(crate) fn lookup(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         self.only(|root| root.lookup(path))
     }
@@ -135,7 +137,8 @@ impl DestinationRoots {
         Ok(found.map(|(_, meta)| meta))
     }
 
-    /// Chooses where a file of `size` bytes goes: where it is, or where a part of it is; else the directory with the least.
+    /// Chooses where a file of `size` bytes goes: to the directory that has it, or a part of it; else to the
+    /// one with the fewest bytes.
     pub(crate) fn assign(&self, path: &RelPath, size: u64) {
         if !self.is_spread() {
             return;
@@ -150,8 +153,8 @@ impl DestinationRoots {
         state.assign(path, Assigned { index, size, refused_by: 0 });
     }
 
-    /// The directory to which a file goes has no room for it, whatever its file system says: chooses another
-    /// one. False if there is none, or if an older version is there, whose place the file takes.
+    /// Chooses another directory for a file, as its own turned out to have no room. Returns false if there is
+    /// none, or if the file replaces an older version in its own.
     pub(crate) fn assign_elsewhere(&self, path: &RelPath) -> bool {
         let Some(Assigned { index, size, refused_by }) =
             self.state.lock().whole().assigned.get(path).copied()
@@ -172,13 +175,12 @@ impl DestinationRoots {
         load.under_way -= size;
         state.assign(path, Assigned { index: other, size, refused_by });
         drop(state);
-        // Nobody goes on with what has come of it there.
+        // A part that was left there would never be used.
         let _ = self.all[index].remove_partial(path);
         true
     }
 
-    /// Bytes that are free in each directory for what is at `path`; none where the directory above it is
-    /// missing.
+    /// The free bytes in each directory for the entry at `path`; `None` if a directory lacks its parent.
     fn free(&self, path: &RelPath) -> Vec<Option<u64>> {
         let parent = path.parent().unwrap_or_default();
         let room = |root: &Root| match root.metadata(&parent) {
@@ -188,7 +190,7 @@ impl DestinationRoots {
         self.all.iter().map(room).collect()
     }
 
-    /// Makes something without content where it is, or in the first directory that has room for it.
+    /// Creates an entry without content where it is, or in the first directory that has room for it.
     pub(crate) fn make(&self, path: &RelPath, make: impl Fn(&Root) -> io::Result<()>) -> io::Result<()> {
         let first = self.of(path);
         let made = make(first);
@@ -200,7 +202,7 @@ impl DestinationRoots {
         others.map(make).find(|made| !is_refused(made)).unwrap_or(made)
     }
 
-    /// Nothing more comes of a file; `arrived` says of how many bytes it is, if it is there.
+    /// Notes that a file is done; `arrived` is its size, if it has arrived.
     pub(crate) fn settle(&self, path: &RelPath, arrived: Option<u64>) {
         if !self.is_spread() {
             return;
@@ -215,14 +217,15 @@ impl DestinationRoots {
         }
     }
 
-    /// A file was there already.
+    /// Notes a file that was there already.
     pub(crate) fn note_there(&self, path: &RelPath, size: u64) {
         if let Some(index) = self.index_of(path) {
             self.state.lock().whole().loads[index].assigned += size.saturating_add(FILE_BYTES);
         }
     }
 
-    /// Makes a directory in all of them; true if it was in none. One that is full does without as long as another has room.
+    /// Creates a directory in all of them; returns true if none had it. A full one may lack it as long as
+    /// another has room.
     pub(crate) fn make_dir(&self, make: impl Fn(&Root) -> io::Result<bool>) -> io::Result<bool> {
         let (mut is_new, mut is_anywhere) = (true, false);
         let mut full = None;
@@ -236,7 +239,7 @@ impl DestinationRoots {
         full.filter(|_| !is_anywhere).map_or(Ok(is_new), Err)
     }
 
-    /// Does something in each directory that has one at `path`.
+    /// Calls `work` for each directory that has one at `path`.
     pub(crate) fn each_with(
         &self,
         path: &RelPath,
@@ -251,7 +254,7 @@ impl DestinationRoots {
         Ok(())
     }
 
-    /// The names in a directory, and which of them are directories.
+    /// The names in a directory, and for each whether it is a directory.
     pub(crate) fn list(&self, path: &RelPath) -> io::Result<Vec<(Vec<u8>, bool)>> {
         if !self.is_spread() {
             return self.first().list(path);
@@ -266,7 +269,7 @@ impl DestinationRoots {
 
     fn named(&self, index: usize, error: io::Error) -> io::Error {
         match self.names.get(index) {
-            // What is said of a name holds in all of them; what is only not set is told of the entry.
+            // A fault of a name is the same in all of them, and unset metadata is reported with the entry.
             Some(name) if name_error(&error).is_none() && !is_about_metadata(&error) => {
                 io::Error::new(error.kind(), format!("{} (in {name})", super::failures::plain(&error)))
             }
@@ -286,7 +289,8 @@ impl DestinationRoots {
 }
 
 impl State {
-    /// The directory with the least, among those with room that have not refused the file (`refused_by`).
+    /// The directory with the fewest bytes, preferably one with room, and never one that has refused the file
+    /// (`refused_by`).
     fn choose(&self, free: &[Option<u64>], size: u64, refused_by: u64) -> Option<usize> {
         let least = |fits: &dyn Fn(usize) -> bool| {
             let all = (0..free.len()).filter(|&index| refused_by & 1 << index == 0 && free[index].is_some());
@@ -312,7 +316,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether an earlier run has brought a part of the file there.
+/// Whether an earlier run has left a part of the file in this directory.
 fn has_partial(root: &Root, path: &RelPath) -> bool {
     let parent = path.parent().unwrap_or_default();
     let is_there =
@@ -364,13 +368,13 @@ mod tests {
             (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let roots = spread(&[&one, &two, &three]);
         let f = path("f");
-        assert!(!roots.assign_elsewhere(&f), "it goes nowhere yet");
+        assert!(!roots.assign_elsewhere(&f), "the file has no directory yet");
         roots.assign(&f, 100);
         assert_eq!(roots.index_of(&f), Some(0));
         assert!(roots.assign_elsewhere(&f));
         assert_eq!(roots.index_of(&f), Some(1));
-        // What is as large does not ask the first one again, though the fewest bytes have gone there; what is
-        // smaller does.
+        // A file of the same size does not try the first directory again, though that has the fewest bytes; a
+        // smaller one does.
         roots.assign(&path("as large"), 100);
         roots.assign(&path("smaller"), 10);
         assert_eq!((roots.index_of(&path("as large")), roots.index_of(&path("smaller"))), (Some(2), Some(0)));
@@ -379,7 +383,7 @@ mod tests {
         assert!(!roots.assign_elsewhere(&f));
         assert_eq!(roots.name_of(&f), Some(&three.path().display().to_string()[..]));
         roots.settle(&f, None);
-        // What replaces something stays where that is.
+        // A file that replaces another one stays where that is.
         std::fs::write(two.path().join("there"), "old").unwrap();
         roots.assign(&path("there"), 5);
         assert!(!roots.assign_elsewhere(&path("there")));

@@ -1,14 +1,16 @@
-//! The sending end of a transfer: scan, announce, read what the receiver wants, until everything is accounted for.
+//! The sending end of a transfer: it scans, announces entries, and reads what the receiver wants, until every
+//! entry is accounted for.
 //!
-//! Threads: one scans and announces entries, some read (see `read_queue.rs`), and the caller's speaks with the
-//! receiver. An entry is outstanding from its announcement until the receiver has said what became of it; their number
-//! is bounded, and so is the memory of a tree of any size.
+//! One thread scans and announces entries, some read (see `read_queue.rs`), and the caller's thread talks to
+//! the receiver. An entry is outstanding from its announcement until the receiver has said what became of it.
+//! Their number is bounded, and so is the memory for a tree of any size.
 //!
-//! State that threads share is in tables, each with its lock inside: `table.rs`, `renewal_ids.rs`, `directories.rs` and `names.rs` in
-//! `sender/`, and the read queue. The scan asks the queue and the control stream while it holds the table, to know whether there is
-//! room; so neither of them may ask the table. The others are never held together.
+//! The threads share tables, each with its lock inside: `table.rs`, `renewal_ids.rs`, `directories.rs` and
+//! `names.rs` in `sender/`, and the read queue. The scan asks the queue and the control stream for room while
+//! it holds the table, so neither of these may ask the table. The others are never held together.
 //!
-//! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
+//! Always true: no file is read before the receiver has asked for it, and no reader waits for a single
+//! answer.
 
 pub(super) mod announcement;
 mod directories;
@@ -63,10 +65,10 @@ use super::vanished::Vanished;
 use crate::entry_events::done;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 
-/// What is to be sent.
+/// The source of a transfer.
 pub(crate) enum CopySource {
     Scan(Box<ScanPlan>),
-    /// What the receiver names first.
+    /// A request whose further sources the receiver still has to name.
     Awaited(Box<Awaited>),
     /// Standard input, under this name.
     Pipe {
@@ -74,14 +76,14 @@ pub(crate) enum CopySource {
     },
 }
 
-/// A request that has not named all its sources, and where they may lie.
+/// A request whose sources are not all named yet, and the confinement of all of them.
 pub(crate) struct Awaited {
     pub(crate) confinement: Confinement,
     pub(crate) request: CopyRequest,
 }
 
 impl Awaited {
-    /// With the rest of them.
+    /// Completes the request with the rest of its sources.
     fn open(self, more: Vec<Vec<u8>>, budget: &Budget) -> Result<ScanPlan, Error> {
         let Awaited { confinement, mut request } = self;
         if more.len() as u64 != request.more_paths {
@@ -92,15 +94,15 @@ impl Awaited {
     }
 }
 
-/// What is listed, and how.
+/// The sources to scan, and how.
 pub(crate) struct ScanPlan {
     sources: Vec<Source>,
     pub(crate) options: ScanOptions,
-    /// The receiver says first which names it wants.
+    /// The receiver first names what it wants.
     pub(crate) awaits_names: bool,
-    /// The receiver has to know what there is, so as to remove the rest.
+    /// Set if the receiver removes surplus entries, so that it has to know everything that exists.
     delete: Option<DeleteWhen>,
-    /// For the sources.
+    /// The memory that the sources take.
     _kept: Charge,
 }
 
@@ -113,12 +115,12 @@ impl ScanPlan {
         Ok(ScanPlan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
     }
 
-    /// How many things are sent by names of their own.
+    /// The number of sources, each of which is sent under a name of its own.
     pub(crate) fn source_count(&self) -> usize {
         self.sources.len()
     }
 
-    /// `kept` is what its sources take.
+    /// Keeps the charge for its sources.
     pub(crate) fn keeping(self, kept: Charge) -> ScanPlan {
         ScanPlan { _kept: kept, ..self }
     }
@@ -128,30 +130,30 @@ impl ScanPlan {
     }
 }
 
-/// How the files are read.
+/// How files are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadPlan {
     pub(crate) readers: usize,
-    /// Large files that are read at a time.
+    /// The most large files that are read at a time.
     pub(crate) lanes: usize,
     pub(crate) digests: bool,
-    /// One chunk after the other, holes as zeros.
+    /// Chunks are read one after the other, and holes as zeros.
     pub(crate) in_order: bool,
-    /// Nothing is sent, only said.
+    /// Nothing is sent; the plan is only reported.
     pub(crate) dry_run: bool,
-    /// Files are followed until they have not grown for so long.
+    /// Files are followed until they have not grown for this long.
     pub(crate) growth: Option<Duration>,
     pub(crate) taking: MetadataSelection,
-    /// None for a copy, of which the receiver removes and renames nothing.
+    /// The options of a sync. `None` for a copy, in which the receiver neither removes nor renames anything.
     pub(crate) sync: Option<SyncOptions>,
 }
 
-/// What of the entries is taken along.
+/// The parts of an entry that are sent with it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MetadataSelection {
     pub(crate) attributes: AttributeKinds,
     pub(crate) files: FileOptions,
-    /// This process serves many.
+    /// This process serves several clients.
     is_daemon: bool,
 }
 
@@ -191,13 +193,13 @@ impl MetadataSelection {
     }
 }
 
-/// State that the sending end's threads share.
+/// The state that the sending end's threads share.
 pub(crate) struct CopySender {
     shared: Arc<Conversation>,
     table: EntryTable,
     outstanding: Arc<OutstandingEntries>,
     queue: Arc<ReadQueue>,
-    /// Chunks must leave in order and without holes: the receiver writes to a pipe.
+    /// Chunks must be sent in order and without holes, since the receiver writes to a pipe.
     in_order: bool,
     dry_run: bool,
     growth: Option<Duration>,
@@ -208,20 +210,20 @@ pub(crate) struct CopySender {
     is_client: bool,
     names: RequestedNames,
     paths: RequestedNames,
-    /// Why nothing can be sent of what the receiver has named.
+    /// Why nothing can be sent of the sources that the receiver has named.
     refusal: Mutex<Option<Error>>,
     renewals: Renewals,
     failures: Failures,
     vanished: Vanished,
     noted: ReplacementNotes,
-    /// The client's manifest, and its lines for directories whose end has not been told.
+    /// The client's manifest, and its records of directories whose result is not known yet.
     log: Option<Arc<ManifestLog>>,
     directories: DirectoryRecords,
-    /// If there is to be a receipt.
+    /// Set if there is to be a receipt.
     receipting: Option<Arc<ReceiptExchange>>,
 }
 
-/// What the sending end counted.
+/// The counts of the sending end.
 #[derive(Default)]
 struct Counts {
     files: u64,
@@ -232,15 +234,15 @@ struct Counts {
     renames: u64,
     resumed_bytes: u64,
     renamed: bool,
-    /// Content bytes put of files that the receiver has given up.
+    /// Content bytes that were put of files which the receiver then gave up.
     given_up: u64,
-    /// Content bytes of files that were not completed and that the receiver keeps.
+    /// Content bytes of incomplete files that the receiver keeps.
     kept: u64,
-    /// Of files that a dry run would have sent.
+    /// Content bytes that a dry run would have sent.
     listed_bytes: u64,
 }
 
-/// What the receiver has said at its end.
+/// The figures that the receiver has sent at its end.
 #[derive(Default)]
 struct ReceiverEnd {
     figures: EndFigures,
@@ -311,7 +313,7 @@ pub(crate) fn run(
 }
 
 impl CopySender {
-    /// Speaks with the receiver until it has finished.
+    /// Talks to the receiver until that has finished.
     fn converse(&self, dialogue: &mut Dialogue, counts: &mut Counts) -> Result<ReceiverEnd, Error> {
         let (mut decoder, mut watched) = (Decoder::default(), Vec::new());
         loop {
@@ -352,7 +354,7 @@ impl CopySender {
             CopyMessage::Done { id } => self.done(id, counts),
             CopyMessage::Failed { id, path, failure } => {
                 let mut record = None;
-                // It may have crossed the news that the file has changed.
+                // The news of this failure may have crossed the news that the file has changed.
                 for id in [id].into_iter().chain(self.renewals.take(id)) {
                     let Some(pending) = self.table.remove(id) else { continue };
                     let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
@@ -425,7 +427,7 @@ impl CopySender {
         }
     }
 
-    /// The receiver has signed for all that it has, which has to be what was sent: so does this end.
+    /// The receiver has signed for everything that it has. If that is what was sent, this end signs, too.
     fn sign(&self, statement: &[u8], reason: &str) -> Result<(), Error> {
         let Some(receipting) = &self.receipting else { return Err(unexpected("receipt")) };
         if !self.table.is_done() {
@@ -474,7 +476,7 @@ impl CopySender {
         Ok(())
     }
 
-    /// Nothing of it is wanted.
+    /// Accounts for an entry of which the receiver wants nothing.
     fn leave(&self, id: u64, fate: EntryFate, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
         counts.skipped += 1;
@@ -486,12 +488,12 @@ impl CopySender {
         Ok(())
     }
 
-    /// What the receiver says of a file that has failed meanwhile is of no more use.
+    /// Takes what the receiver has told of a chunk; it is ignored if the file has failed meanwhile.
     fn told_of(&self, id: u64, chunk: u64, theirs: PeerChunk) -> Result<(), Error> {
         match self.table.large(id) {
             Some(large) if !self.queue.push_told(&large, chunk, theirs) => Err(Error::misbehaved(
                 Misbehaviour::ToldUnfitting,
-                format!("it told what does not fit chunk {chunk} of file {id}"),
+                format!("what it told does not fit chunk {chunk} of file {id}"),
             )),
             Some(_) | None => Ok(()),
         }
@@ -509,7 +511,7 @@ impl CopySender {
 
     fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.table.remove(id) else {
-            // Of directories only a manifest is told.
+            // The result of a directory is only sent for a manifest.
             let record = self.directories.take(id);
             let (Some(log), Some(record)) = (&self.log, record) else { return Err(unknown(id)) };
             log.add(ManifestRecord { fate: EntryFate::sent(self.dry_run), ..*record });
@@ -529,7 +531,8 @@ impl CopySender {
         Ok(())
     }
 
-    /// A piece arrived damaged although its packets were authentic (memory, or a cipher-less path): send it again.
+    /// Sends a piece again that arrived damaged although its packets were authentic (bad memory, or a path
+    /// without a cipher).
     fn again(&self, id: u64, chunk: u64) -> Result<(), Error> {
         let Some(ResendSource { job, large, is_too_often }) = self.table.again(id)? else { return Ok(()) };
         let job = job.filter(|job| !job.is_stream());
@@ -559,7 +562,7 @@ impl CopySender {
         Ok(())
     }
 
-    /// `theirs` have come if the end is a good one.
+    /// Makes the summary; `theirs` is `None` if the session broke off.
     fn end(&self, dialogue: &Dialogue, counts: &Counts, theirs: Option<ReceiverEnd>) -> EndSummary {
         let given_up = theirs.as_ref().map(|_| counts.given_up);
         let theirs = theirs.unwrap_or_default();
@@ -587,13 +590,13 @@ impl CopySender {
     }
 }
 
-/// A line for what has been removed at the other end or here.
+/// Tells the user of an entry that was removed, at the other end or here.
 pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
     let path = || farhaul_text::escape(path);
     shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run });
 }
 
-/// A file that was there under another name.
+/// Counts a file that the destination had under another name.
 pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
     shared.handle.counts().bytes_skipped.fetch_add(size, Relaxed);
     shared.handle.counts().bytes_done.fetch_add(size, Relaxed);

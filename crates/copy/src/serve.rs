@@ -1,4 +1,5 @@
-//! The far end of a session: does what the client's hello asked for, below the directory it is confined to.
+//! The far end of a session: does what the client's hello asks for, below the directory that it is confined
+//! to.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,53 +27,53 @@ use super::resolution;
 use super::resolution::{Confinement, DestinationWish};
 use super::{AgreedCopy, CopySide, Destination, Terms, converse, refuse, run};
 
-/// Bytes of blocks that one client of a daemon may have.
+/// The most bytes of blocks that one client of a daemon may have.
 pub(crate) const CLIENT_MEMORY_MAX: u64 = 1 << 30;
-/// Disks that one client of a daemon may keep busy; each takes two threads.
+/// The most disks that one client of a daemon may keep busy; each takes two threads.
 pub(crate) const CLIENT_LANES_MAX: usize = 16;
 
-/// How a far end serves those whom it has let in. What each of them may do is in its
+/// How a far end serves the clients that it has let in. The rights of each are in its
 /// [`Rights`](farhaul_connect::Rights).
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyServerPolicy {
-    /// Paths of requests are resolved beneath it, or beneath the directory in it that a client may use.
+    /// Paths of requests are resolved below this, or below the directory in it that a client may use.
     pub root: PathBuf,
     /// Whether set-user-id and set-group-id bits are taken off what arrives.
     pub strip_setuid: bool,
-    /// Mode bits of group and others that nothing gets here.
+    /// Mode bits of group and others that are taken off everything that is created here.
     pub mask: u32,
-    /// What goes wrong at this end, for tests.
+    /// Faults that this end makes on purpose, for tests.
     pub testing: TestHooks,
 }
 
-/// What a far end can say of a session that it has served.
+/// A far end's summary of a session, or of a further request, that it has served.
 #[derive(Debug)]
 pub struct SessionSummary {
-    /// None if the request was not understood.
+    /// `None` if the request was not understood.
     pub direction: Option<CopyDirection>,
-    /// As the client has written them: the sources of a pull, the destination of a push.
+    /// The paths as the client wrote them: the sources of a pull, or the destination of a push.
     pub paths: Vec<Vec<u8>>,
     pub report: Report,
     pub error: Option<Error>,
 }
 
-/// Who wants to see what is served.
+/// Observes what is served.
 pub trait CopyObserver: Sync {
-    /// A session begins, or a further request of one: by its handle it can be seen, steered and stopped.
+    /// A session begins, or a further request in one; the handle shows its progress, steers it and stops it.
     fn begins(&self, _handle: &Handle) {}
 
-    /// A request that followed the first one of its session is over.
+    /// A further request of a session has ended.
     fn further_ended(&self, _handle: &Handle, _summary: &SessionSummary) {}
 }
 
-/// Nobody.
+/// Observes nothing.
 pub struct NoCopyObserver;
 
 impl CopyObserver for NoCopyObserver {}
 
-/// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as. The client's options
-/// say nothing of what goes wrong here on purpose: the policy does, or over ssh whoever made `established`. Returns what became of
-/// the request that the session began with; `watch` hears of all.
+/// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs
+/// as. Faults for tests are never the client's choice: the policy sets them, or over ssh whoever made
+/// `established`. Returns the summary of the session's first request; `watch` hears of all.
 pub fn serve(
     established: EstablishedSession,
     policy: Option<&CopyServerPolicy>,
@@ -81,12 +82,12 @@ pub fn serve(
     serve_in(Confinement::User, established, policy, watch)
 }
 
-/// The far end of a copy within this host, all of which lies in `grounds`, if given.
+/// Serves the far end of a copy within this host; if `grounds` are given, everything has to lie in them.
 pub(crate) fn serve_here(established: EstablishedSession, grounds: Option<LocalConfines>) -> SessionSummary {
     serve_in(Confinement::of_local(grounds.as_ref()), established, None, &NoCopyObserver)
 }
 
-/// A policy says by itself what its clients are confined to.
+/// Serves a session. If a policy is given, that decides what its client is confined to.
 fn serve_in(
     confinement: Confinement,
     mut established: EstablishedSession,
@@ -94,7 +95,7 @@ fn serve_in(
     watch: &dyn CopyObserver,
 ) -> SessionSummary {
     if let Some(policy) = policy {
-        // What a client allows this host to use is not the client's to say alone.
+        // The client's options must not exceed what this host allows.
         let network = &mut established.opening.network;
         network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
         network.testing = policy.testing;
@@ -135,13 +136,14 @@ fn serve_in(
     SessionSummary { direction, paths, report, error }
 }
 
-/// How often it is looked whether a session goes on while it has nothing to do.
+/// How often an idle session is checked for having ended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Requests of one session that are served at a time: each has threads of its own. Those behind them wait for their turn.
+/// The most requests of a session that are served at a time, as each has threads of its own. Further ones
+/// wait.
 const SERVED_MAX: usize = 8;
 
-/// Serves copies until the client has no more; says how the first one ended.
+/// Serves copies until the client has no more; returns the outcome of the first one.
 fn serve_many(
     place: &RequestThread,
     agreed: AgreedCopy,
@@ -173,10 +175,10 @@ fn serve_many(
                 return CopyOutcome::failed(Error::no_thread(source));
             }
         };
-        // It ends with the session.
+        // The loop ends with the session.
         while let Ok(next) = session.accept(LOOK_EVERY) {
             let Some((opened, words)) = next else { continue };
-            // Those that run look after the session meanwhile, and end with it.
+            // The running requests look after the session meanwhile, and end with it.
             let turn = turns.take();
             let refused = opened.clone();
             let serve = move || {
@@ -194,13 +196,13 @@ fn serve_many(
     outcome
 }
 
-/// So many may do something at a time.
+/// A number of permits to do something at a time.
 struct Permits {
     free: Mutex<usize>,
     given_back: Condvar,
 }
 
-/// One of them, which is the next one's when it is dropped.
+/// One permit; dropping it gives it to the next.
 struct Permit<'a>(&'a Permits);
 
 impl Permits {
@@ -208,7 +210,7 @@ impl Permits {
         Permits { free: Mutex::new(count), given_back: Condvar::new() }
     }
 
-    /// Waits until there is one.
+    /// Waits for a permit.
     fn take(&self) -> Permit<'_> {
         let free = self.free.lock().in_any_case();
         let mut free = self.given_back.wait_while(free, |free| *free == 0).in_any_case();
@@ -224,7 +226,7 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// What the requests of a session have in common.
+/// The parameters that all requests of a session share.
 struct FurtherRequests<'a> {
     place: &'a RequestThread<'a>,
     budget: &'a Budget,
@@ -264,21 +266,21 @@ impl FurtherRequests<'_> {
     }
 }
 
-/// Where the requests of a session are served.
+/// The confinement of a session's requests.
 enum RequestThread<'a> {
-    /// At a daemon: below what each of them may use, as it was judged.
+    /// At a daemon: below the directory that each request may use by its rights.
     Daemon { policy: &'a CopyServerPolicy, guest: Option<Guest> },
-    /// Where a client is that nobody judges.
+    /// Without a daemon: the same for all requests.
     Own(Confinement),
 }
 
 impl RequestThread<'_> {
-    /// For the request that was judged before the session began.
+    /// The confinement of the request that was judged before the session began.
     fn of_first(&self) -> Result<Confinement, Error> {
         self.below(|guest| Ok(guest.allowed.clone()))
     }
 
-    /// For a further one, which is judged here, before anything is opened for it.
+    /// The confinement of a further request, which is judged here before anything is opened for it.
     fn of_further(&self, request: &CopyRequest) -> Result<Confinement, Error> {
         self.below(|guest| guest.judge(request.asked()))
     }
@@ -291,7 +293,7 @@ impl RequestThread<'_> {
             RequestThread::Daemon { policy, guest: Some(guest) } => {
                 Ok(Confinement::Root(resolution::open_root(&policy.root, allowed(guest)?.root())?))
             }
-            // Nobody comes here without having been judged.
+            // A client without rights never gets this far.
             RequestThread::Daemon { guest: None, .. } => {
                 Err(Error::new(Code::Forbidden, "you were not let in here"))
             }

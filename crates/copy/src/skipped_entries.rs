@@ -1,5 +1,5 @@
-//! What is there at the source and is not taken, being of a kind that was not asked for: told at the end where the user is, and
-//! listed in the report.
+//! Source entries of kinds that were not asked for: reported to the user at the client, and listed in the
+//! report.
 
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;

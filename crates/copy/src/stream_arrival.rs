@@ -1,7 +1,7 @@
-//! What has come of a stream, of which only the end says how long it is.
+//! Checks the pieces of a stream, whose length is only known at its end.
 //!
-//! Always true of what was noted: whole chunks, and at most one shorter piece behind all of them; once the end is known, exactly the
-//! pieces that a stream of that size has.
+//! Always true: the pieces so far are whole chunks and at most one shorter piece behind them all. Once the
+//! end is known, exactly the pieces of a stream of that size are accepted.
 
 use farhaul_volume::CHUNK;
 
@@ -10,15 +10,16 @@ const CHUNKS_MAX: u64 = 1 << 43;
 
 #[derive(Debug, Default)]
 pub(crate) struct StreamArrival {
-    /// The number behind the last chunk that has come.
+    /// The number after that of the last chunk so far.
     behind: u64,
-    /// The piece that is shorter than a chunk: its number and length.
+    /// The piece that is shorter than a chunk: its chunk number and length.
     short: Option<(u64, u32)>,
     size: Option<u64>,
 }
 
 impl StreamArrival {
-    /// Notes a piece, which may come twice; false if no stream can have it beside what has come.
+    /// Notes a piece, which may come twice. Returns false if no stream can have it together with those so
+    /// far.
     pub(crate) fn note(&mut self, chunk: u64, len: u32) -> bool {
         let is_whole = u64::from(len) == CHUNK;
         let fits = match self.short {
@@ -35,7 +36,8 @@ impl StreamArrival {
         true
     }
 
-    /// The stream has so many bytes in so many chunks; false if it cannot, after what has come.
+    /// Notes the end: the stream has `size` bytes in `chunks` chunks. Returns false if that does not fit the
+    /// pieces so far.
     pub(crate) fn end(&mut self, size: u64, chunks: u64) -> bool {
         let last = self.short.unwrap_or((self.behind.saturating_sub(1), CHUNK as u32));
         let fits = chunks == size.div_ceil(CHUNK)
@@ -46,7 +48,7 @@ impl StreamArrival {
     }
 }
 
-/// Bytes of a chunk of a stream of this size.
+/// Bytes of a chunk in a stream of this size.
 fn len_of(chunk: u64, size: u64) -> u64 {
     size.saturating_sub(chunk.saturating_mul(CHUNK)).min(CHUNK)
 }

@@ -1,8 +1,9 @@
-//! What a destination has and its source has not, found while the source's listing comes in.
+//! Finds what a destination has and its source has not, while the source's listing arrives.
 //!
-//! Always true: nothing is removed from here; a directory is compared when all its names have come, and only then; a name of
-//! the source is never taken for surplus. Names are kept as keyed hashes while their directory is being listed: two names of
-//! one hash would at worst keep something that could go. Memory is bounded: where it is not enough, the comparison says so.
+//! Always true: nothing is removed from here. A directory is compared only when all its names have arrived. A
+//! name of the source is never taken for surplus. While a directory is being listed its names are kept as
+//! keyed hashes: two names with the same hash would at worst keep an entry that could be removed. Memory is
+//! bounded; if it does not suffice, the comparison fails with that reason.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -14,25 +15,25 @@ use farhaul_volume::{FileTime, Filter, FilterSide, RelPath};
 use super::failures::plain;
 use super::roots::DestinationRoots;
 
-/// Names of the directories being listed: 150 MiB of hashes.
+/// The most names of directories being listed: 150 MiB of hashes.
 const NAMES_MAX: usize = 14 << 20;
-/// What a name of a directory being listed takes.
+/// Bytes that such a name takes.
 const NAME_BYTES: usize = 11;
-/// Bytes of all names found.
+/// The most bytes of all surplus names.
 const FOUND_BYTES_MAX: usize = 256 << 20;
 
-/// A directory of the destination with names that its source has not.
+/// A directory of the destination with its surplus names.
 #[derive(Debug)]
 pub(crate) struct SurplusDirectory {
     pub(crate) directory: RelPath,
-    /// What the directory has to have again after the removal.
+    /// The mode and time that the directory has to get again after the removal.
     pub(crate) meta: Option<(Option<u32>, FileTime)>,
-    /// Each name behind a byte that is `d` for a directory, with a zero behind it.
+    /// The names, each between a byte that is `d` for a directory and a zero.
     names: Vec<u8>,
 }
 
 impl SurplusDirectory {
-    /// The names, and which of them are directories.
+    /// The names, and for each whether it is a directory.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&[u8], bool)> {
         let names = self.names.split(|&byte| byte == 0).filter_map(|name| name.split_first());
         names.map(|(kind, name)| (name, *kind == b'd'))
@@ -43,18 +44,18 @@ struct OpenListing {
     path: RelPath,
     meta: Option<(Option<u32>, FileTime)>,
     names: HashSet<u64>,
-    /// The destination has a directory there, so that there is something to compare.
+    /// The destination has this directory, so there is something to compare.
     is_there: bool,
-    /// The source has said all that it says of what is in there, which is not all that there is.
+    /// The source lists no more of this directory, although it may have more entries.
     is_unlisted: bool,
 }
 
-/// What becomes of a directory in the place of a file.
+/// How a directory in the place of a file is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConflictRule {
-    /// It is surplus: room has to be made.
+    /// It is surplus, so that it makes room.
     Surplus,
-    /// Whoever wants to write the file sees to it.
+    /// It stays; whoever wants to write the file deals with it.
     Keep,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Surplus {
     has_begun: bool,
     found: Vec<SurplusDirectory>,
     found_bytes: usize,
-    /// Why the comparison says less than it should, if it does.
+    /// Why the comparison is incomplete, if it is.
     gap: Option<String>,
     kept: Charge,
 }
@@ -87,7 +88,7 @@ impl Surplus {
         }
     }
 
-    /// Counts what is kept; where that is too much, the comparison says less.
+    /// Charges what is kept to the budget; if that is too much, the comparison is incomplete.
     fn hold(&mut self) {
         let bytes = self.names_open * NAME_BYTES + self.found_bytes;
         if let Err(full) = self.kept.hold(bytes as u64) {
@@ -95,7 +96,7 @@ impl Surplus {
         }
     }
 
-    /// The source has something at `path`, in the directory entered last.
+    /// Notes an entry of the source at `path`, in the directory that was entered last.
     pub(crate) fn name(&mut self, path: &RelPath, is_dir: bool) -> Result<(), Error> {
         let hash = |name: &[u8]| self.hasher.hash_one((name, is_dir));
         let (Some(open), Some(name)) = (self.open.last_mut(), path.file_name()) else {
@@ -119,7 +120,7 @@ impl Surplus {
         Ok(())
     }
 
-    /// What follows lies in the directory at `path`, whose own name has been given.
+    /// Begins the listing of the directory at `path`, whose own name has been noted.
     pub(crate) fn enter(
         &mut self,
         roots: &DestinationRoots,
@@ -137,7 +138,7 @@ impl Surplus {
             ));
         }
         self.has_begun = true;
-        // Below something else, a link perhaps, nothing is looked at: a directory takes its place.
+        // Nothing is looked up below another entry, such as a link: a directory takes its place.
         let above = self.open.last().is_none_or(|above| above.is_there);
         let is_there =
             above && roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
@@ -151,13 +152,15 @@ impl Surplus {
         Ok(())
     }
 
-    /// The source does not say what is in the directory at `path`, which was entered last. False if it is another one.
+    /// Notes that the source does not list the directory at `path`, which was entered last. Returns false if
+    /// it is another one.
     pub(crate) fn leave_unlisted(&mut self, path: &RelPath) -> bool {
         let open = self.open.last_mut().filter(|open| open.path == *path);
         open.map(|open| open.is_unlisted = true).is_some()
     }
 
-    /// Everything in the directory entered last has been named: what else the destination has there is surplus.
+    /// Ends the listing of the directory that was entered last: everything else that the destination has
+    /// there is surplus.
     pub(crate) fn leave(&mut self, roots: &DestinationRoots, filter: &Filter) -> Result<(), Error> {
         let Some(open) = self.open.pop() else {
             return Err(Error::from(Misbehaviour::NeverBegun));
@@ -177,7 +180,7 @@ impl Surplus {
         for (name, is_dir) in there {
             let has = |is_dir: bool| open.names.contains(&self.hasher.hash_one((&name[..], is_dir)));
             let is_kept = has(is_dir) || has(!is_dir) && !(is_dir && self.conflicts == ConflictRule::Surplus);
-            // Its path may be longer than any that the source can have.
+            // The path may be longer than any that the source can have.
             let path = || match open.path.is_empty() {
                 true => name.clone(),
                 false => [open.path.as_bytes(), b"/", &name].concat(),
@@ -199,7 +202,7 @@ impl Surplus {
         Ok(())
     }
 
-    /// All that is surplus, deepest directories first; an error says why nothing may be removed.
+    /// All that is surplus, deepest directories first. An error says why nothing may be removed.
     pub(crate) fn take(&mut self) -> Result<Vec<SurplusDirectory>, String> {
         match (self.gap.take(), self.open.is_empty()) {
             (Some(gap), _) => Err(gap),
@@ -219,7 +222,8 @@ mod tests {
         RelPath::from_bytes(text.as_bytes()).unwrap()
     }
 
-    /// Feeds a listing such as `a d/ d/x d.`, where a slash enters, a question mark says no more, and a dot leaves.
+    /// Runs a listing such as `a d/ d/x d.`, where a slash enters a directory, a question mark leaves it
+    /// unlisted, and a dot ends it.
     fn compare(listing: &str, conflicts: ConflictRule, filter: &[&str]) -> Result<Vec<String>, Error> {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(temp.path().join("d/e")).unwrap();

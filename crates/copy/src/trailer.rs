@@ -1,33 +1,38 @@
-//! The end of a block, which says whose content stands before it: file, chunk, length and digest of each piece.
+//! The trailer of a block, which describes the content before it: file, chunk, length and digest of each
+//! piece.
 //!
-//! Layout: contents one behind the other from offset 0 (so that a chunk stays aligned for the disk), then the records
-//! (varint file id, varint chunk, varint length, 32 bytes of digest), then the records' length as a little-endian u32.
+//! Layout: the pieces' contents one behind another from offset 0 (so that a chunk stays aligned for the
+//! disk), then their records (varint file id, varint chunk, varint length, 32 bytes of digest), then the
+//! length of all records as a little-endian u32.
 //!
-//! Always true of what `parse` returns: the pieces fill the content exactly, and none is longer than a chunk.
+//! Always true of the result of `parse`: the pieces fill the content exactly, and none is longer than a
+//! chunk.
 
 use farhaul_blocks::Block;
 use farhaul_session::BLOCK_BYTES;
 use farhaul_session::codec::{ByteReader, Malformed, put_varint};
 use farhaul_volume::CHUNK;
 
-/// Room for the trailer behind a full chunk.
+/// The most bytes of a trailer; a block has room for it behind a full chunk.
 pub(crate) const TRAILER_MAX: usize = 64 << 10;
 const _: () = assert!(CHUNK as usize + TRAILER_MAX <= BLOCK_BYTES, "a chunk and its trailer fit a block");
-/// Pieces in one block; 1024 records of at most 10 + 10 + 4 + 32 bytes fit the trailer.
+/// The most pieces in one block: 1024 records of at most 10 + 10 + 4 + 32 bytes fit the trailer.
 pub(crate) const PIECES_MAX: usize = 1024;
 
-/// Added to a length: lengths are at most 2^20.
+/// The bit in a length, which is at most 2^20, that marks a patch.
 const PATCH: u32 = 1 << 21;
 
-/// A slice of one file that a block carries.
+/// A part of one file in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BlockPiece {
     pub(crate) file: u64,
     pub(crate) chunk: u64,
     pub(crate) len: u32,
-    /// What stands in the block is not the chunk, but what makes it of the receiver's (see [`farhaul_volume::Patch`]).
+    /// The block has a patch, which makes the chunk from the receiver's old content (see
+    /// [`farhaul_volume::Patch`]).
     pub(crate) is_patch: bool,
-    /// The chunk's chaining value, or the file's digest when the piece is the whole file; zeros without digests.
+    /// The chunk's chaining value, or the file's digest if the piece is the whole file; zeros without
+    /// digests.
     pub(crate) digest: [u8; 32],
 }
 

@@ -1,8 +1,8 @@
-//! Source files that were listed and had gone when they were to be read: told where the user is, and listed
-//! in the report.
+//! Source files that were listed but vanished before they were read: reported to the user at the client, and
+//! listed in the report.
 //!
-//! A tree in use loses files all the time (temporary ones, rotated logs). Nothing is wrong with the copy
-//! then, and the same command does not meet them again, so they are no failures.
+//! A tree in use loses files all the time (temporary ones, rotated logs). The copy is fine then, and the same
+//! command would not meet these files again, so they do not count as failures.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,9 +13,9 @@ use farhaul_session::handle::Handle;
 use super::bounded_list::{BoundedList, ListedPart};
 use super::report::VanishedEntry;
 
-/// Why a file is not sent that has gone.
+/// The reason why a vanished file is not sent.
 pub(crate) fn failure() -> Failure {
-    Failure::new(Code::SourceVanished, "it had gone when it was to be read")
+    Failure::new(Code::SourceVanished, "it vanished before it was read")
 }
 
 pub(crate) fn is_vanished(failure: &Failure) -> bool {

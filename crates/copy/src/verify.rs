@@ -1,10 +1,11 @@
-//! `farhaul verify`: whether a tree is what a manifest, or a list of digests, says of it. Offline, on all cores.
+//! `farhaul verify`: compares a tree with a manifest or a list of digests, offline, on all cores.
 //!
-//! How to read it: this thread reads the list line by line (`list.rs`) and hands what it says to as many threads as there are
-//! cores (`check.rs`); files of many chunks are read by several of them at once. What is found comes back as it is found.
+//! The calling thread reads the list line by line (`list.rs`) and hands the entries to as many threads as
+//! there are cores (`check.rs`). Several threads read a file of many chunks at once. Findings are reported as
+//! they are made.
 //!
-//! Always true: nothing outside the directory is looked at, no symbolic link is followed, nothing is changed; memory does not
-//! grow with the list, but for the names that `extra` needs to know.
+//! Always true: nothing outside the directory is looked at, no symbolic link is followed, and nothing is
+//! changed. Memory does not grow with the list, except for the names that `extra` needs.
 
 mod check;
 mod list;
@@ -29,33 +30,33 @@ pub(crate) use self::list::ExpectedList;
 use super::manifest::shown_root;
 use super::plain;
 
-/// Version of the report's shape.
+/// Version of the report's format.
 pub const VERIFY_SCHEMA: u32 = 1;
-/// Bytes of findings that the report lists.
+/// The most bytes of findings that the report lists.
 const LISTED_BYTES_MAX: usize = 64 << 20;
-/// Lines that may wait for a thread.
+/// The most lines that may wait for a thread.
 const WAITING_MAX: usize = 1024;
 
 /// One `farhaul verify`.
 #[derive(Debug, Clone)]
 pub struct VerifyJob {
-    /// A manifest, or lines as `sha256sum` and its like write them.
+    /// A manifest, or lines as `sha256sum` and similar tools write them.
     pub list: PathBuf,
-    /// Where the paths of the list begin.
+    /// The directory that the list's paths begin in.
     pub directory: PathBuf,
-    /// What the lines of a list that is no manifest have, if they do not say it themselves.
+    /// The algorithm of a list that is not a manifest, for lines that do not tell it themselves.
     pub algorithm: Algorithm,
-    /// Also what is in the directory and not in the list.
+    /// Find also entries of the directory that are not in the list.
     pub extra: bool,
-    /// Modes and modification times, too, as far as the file system keeps them.
+    /// Compare also modes and modification times, as far as the file system keeps them.
     pub metadata: bool,
-    /// Times that are no further apart than so many seconds are the same.
+    /// Times that differ by at most this many seconds are taken as equal.
     pub modify_window_secs: u64,
-    /// Sizes, and nothing that needs reading.
+    /// Compare sizes, but nothing that has to be read.
     pub quick: bool,
 }
 
-/// What is not as the list says.
+/// How an entry differs from the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Difference {
@@ -77,48 +78,48 @@ impl Difference {
     }
 }
 
-/// One thing that is not as the list says.
+/// One entry that differs from the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub difference: Difference,
-    /// Escaped as in a transfer's report.
+    /// The path, escaped as in a transfer's report.
     pub path: String,
     pub reason: String,
 }
 
-/// What a verification has found.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct VerifyReport {
     pub schema: u32,
     /// Everything is as the list says.
     pub ok: bool,
-    /// Why it ended early.
+    /// Why the verification ended early.
     pub error: Option<String>,
-    /// What a program wants to know of that.
+    /// The error for programs: its code and details.
     pub error_detail: Option<ErrorDetail>,
-    /// Entries that were compared, and the content bytes that were read.
+    /// The entries that were compared, and the content bytes that were read.
     pub entries: u64,
     pub bytes: u64,
     pub missing: u64,
     pub changed: u64,
     pub extra: u64,
     pub unreadable: u64,
-    /// Files of which the list has no digest: only their size was compared.
+    /// Files without a digest in the list: only their size was compared.
     pub without_digest: u64,
-    /// Entries that the list says are not there: they failed, were deleted, or were not to be overwritten.
+    /// Entries that are absent according to the list: they failed, were deleted, or must not be overwritten.
     pub left_out: u64,
-    /// The root of the digest tree that the manifest stands for, in hexadecimal digits, if it is a manifest that has its end. It says
-    /// nothing of what was found.
+    /// The root of the digest tree of the manifest, in hexadecimal digits, if the list is a manifest with an
+    /// end. It does not depend on the findings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree_root: Option<String>,
     pub seconds: f64,
-    /// All of them, as far as they fit.
+    /// The findings, up to a bound.
     pub findings: Vec<Finding>,
     pub warnings: Vec<String>,
 }
 
 impl VerifyReport {
-    /// Whether something is not as the list says.
+    /// Whether any entry differs from the list.
     pub fn differs(&self) -> bool {
         self.missing + self.changed + self.extra + self.unreadable > 0
     }
@@ -127,16 +128,16 @@ impl VerifyReport {
 /// Counters of the threads.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Lines that have been handed out and not been checked.
+    /// Lines that have been handed out, and are not checked yet.
     under_way: AtomicU64,
     entries: AtomicU64,
     bytes: AtomicU64,
     without_digest: AtomicU64,
-    /// What the file system does to times, if that has mattered.
+    /// The precision of times on the file system, if it has mattered.
     limits: OnceLock<String>,
 }
 
-/// Runs a verification to its end. `tell` gets each finding as soon as it is made.
+/// Runs a verification to its end; `tell` gets each finding as soon as it is made.
 pub fn verify(
     job: &VerifyJob,
     handle: &Handle,
@@ -175,7 +176,7 @@ fn run(
     let mut names = NameHashes::default();
     let broken = OnceLock::new();
     let listed = std::thread::scope(|scope| {
-        // Here, so that leaving early lets go of those who wait for lines.
+        // Moved in here, so that an early return closes the channel that the threads wait for.
         let expect = expect;
         for _ in 0..threads {
             let checker = Checker {
@@ -193,7 +194,7 @@ fn run(
             let check = move || {
                 if let Err(panic) = contained(|| checker.run()) {
                     let _ = broken.set(panic);
-                    // The others do not wait for what it had in hand.
+                    // The others must not wait for the lines that this thread had.
                     handle.cancel();
                 }
             };
@@ -212,7 +213,7 @@ fn run(
                 }
                 if line.is_there {
                     counts.under_way.fetch_add(1, SeqCst);
-                    // Nobody takes lines when all threads have ended, which only a panic of theirs does.
+                    // The send only fails if all threads have ended, which only happens if they panic.
                     let _ = expect.send(line);
                 } else {
                     collector.report.left_out += 1;
@@ -242,7 +243,7 @@ fn run(
     report.warnings.extend(list.warnings());
     if let Some(limits) = counts.limits.get() {
         report.warnings.push(format!(
-            "the file system keeps times {limits}: what differs by that is taken for the same"
+            "the file system keeps times {limits}: times that differ by that are taken as equal"
         ));
     }
     broken.into_inner().map_or(listed, Err)
@@ -270,7 +271,7 @@ impl Collector<'_> {
     }
 }
 
-/// The names in a list, as keyed hashes: two of one hash would at worst hide something that is extra.
+/// The names in a list, as keyed hashes: two names with the same hash would at worst hide an extra entry.
 #[derive(Default)]
 struct NameHashes {
     hasher: RandomState,
@@ -278,7 +279,7 @@ struct NameHashes {
 }
 
 impl NameHashes {
-    /// The directories above it belong to the list, too.
+    /// Notes the path of a line and the directories above it, which belong to the list, too.
     fn note(&mut self, line: &ExpectedEntry) {
         let mut path = &line.path[..];
         while self.names.insert(self.hasher.hash_one(path)) {
@@ -294,7 +295,7 @@ impl NameHashes {
     }
 }
 
-/// Finds what is not in the list; of a directory that is not, only the directory itself.
+/// Finds entries that are not in the list; of a directory that is not in it, only the directory itself.
 fn extra(
     root: &Root,
     names: &NameHashes,
@@ -315,7 +316,7 @@ fn extra(
             }
         };
         for (name, is_dir) in listed {
-            // What has a path that is too long is in no list.
+            // A path that is too long cannot be in any list.
             let path = directory.join(&name).ok().filter(|path| names.has(path));
             let Some(path) = path else {
                 let path =

@@ -1,8 +1,8 @@
-//! The receiver's writers: they check what complete blocks carry, write it, and finish files.
+//! The receiver's writers: they check the content of complete blocks, write it, and finish files.
 //!
-//! Always true: nothing is written whose digest does not match; a chunk is booked in the journal after it was written;
-//! a block's credit goes back when its last piece is on its way to the disk. A file that is whole gets its name where the disk has been
-//! waited for (`receiver/settlement.rs`), or here where there is none.
+//! Always true: content whose digest does not match is never written. A chunk is marked in the journal after
+//! it was written. A block's credit goes back when its last piece is on its way to the disk. A whole file
+//! gets its name after the wait for the disk (`receiver/settlement.rs`), or here if no wait is needed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use super::trailer;
 use super::trailer::BlockPiece;
 use crate::options::VerifyMode;
 
-/// How much a reboot makes to be read back at most, in time.
+/// How often large files are synced, which bounds how much has to be read back after a reboot.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The body of a writer thread. Nothing comes through `over`; it is closed when the session is.
+/// Runs a writer thread. Nothing is sent through `over`; it is closed when the session ends.
 pub(crate) fn run(
     receiver: &CopyReceiver,
     finish: &ChannelEnd<Arc<IncomingFile>>,
@@ -56,7 +56,8 @@ pub(crate) fn run(
     }
 }
 
-/// The body of the thread that syncs large files now and then, so that a reboot costs little. Writers go on meanwhile.
+/// Runs the thread that syncs large files now and then, so that a reboot costs little. Writers go on
+/// meanwhile.
 pub(crate) fn checkpoints(receiver: &CopyReceiver, over: &Channel<Infallible>) {
     while over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         let files = receiver.files.all();
@@ -83,19 +84,19 @@ struct Writer<'a> {
     finish_meter: Arc<Meter>,
     replies: Vec<CopyMessage>,
     pieces: Vec<BlockPiece>,
-    /// For chunks that are patched.
+    /// A buffer for chunks that are patched.
     scratch: Vec<u8>,
-    /// The last block took less than [`QUICK`].
+    /// Whether the last block took less than [`QUICK`].
     is_quick: bool,
 }
 
-/// To wake another writer for a block that takes less than this costs more than it gains.
+/// Waking another writer costs more than it gains if a block takes less time than this.
 const QUICK: Duration = Duration::from_micros(50);
-/// Quick blocks in a row, after which a writer looks for other work.
+/// The number of quick blocks in a row after which a writer looks for other work.
 const QUICK_MAX: usize = 16;
 
 impl Writer<'_> {
-    /// Does `work` and tells the sender what came of it; the session does not end in between.
+    /// Does `work` and sends its replies to the sender; the session does not end in between.
     fn settle(&mut self, work: impl FnOnce(&mut Self)) {
         let receiver = self.receiver;
         let is_news = receiver.untold.during(|| {
@@ -104,13 +105,15 @@ impl Writer<'_> {
             receiver.shared.send(&std::mem::take(&mut self.replies));
             is_news
         });
-        // A block in the middle of a file changes nothing for the conversation, which may wait for this writer to end it, though.
+        // A block in the middle of a file means nothing to the conversing thread, unless that waits for the
+        // last writer to end the session.
         if is_news || receiver.files.is_empty() {
             receiver.shared.control.notify();
         }
     }
 
-    /// Does what has arrived: all of it while that takes next to no time, else one block, and has another writer do the next.
+    /// Handles blocks that have arrived: several if they take next to no time; else one, and wakes another
+    /// writer for the next.
     fn take_arrived(&mut self) {
         let inlet = &self.receiver.shared.arrived;
         for _ in 0..QUICK_MAX {
@@ -145,7 +148,7 @@ impl Writer<'_> {
     }
 
     fn piece(&mut self, piece: &BlockPiece, arrived: &Arc<CompleteBlock>, range: std::ops::Range<usize>) {
-        // A file that has failed meanwhile is no longer in the table; what was still on its way is dropped.
+        // A file that has failed meanwhile is no longer in the table; its remaining pieces are dropped.
         let file = self.receiver.files.get(piece.file);
         let Some(file) = file else { return };
         let data = &arrived.block[range.clone()];
@@ -175,7 +178,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Makes a chunk of what the sender was told to be in its place.
+    /// Makes a chunk from the old content that the sender was told of.
     fn patch(&mut self, file: &Arc<IncomingFile>, piece: &BlockPiece, data: &[u8]) {
         let Some(told) = &file.told else { return };
         let len = file.chunk_len(piece.chunk);
@@ -202,16 +205,16 @@ impl Writer<'_> {
         }
     }
 
-    /// Asks for a piece that is not what the sender read, unless that has been in vain.
+    /// Asks again for a piece that does not match its digest, unless that has failed too often.
     fn again(&mut self, file: &Arc<IncomingFile>, chunk: u64) {
         if file.may_ask_again() {
             self.replies.push(CopyMessage::Again { id: file.item.id(), chunk });
         } else {
-            self.fail(file, Failure::new(Code::Damaged, "what arrives does not match its digest"));
+            self.fail(file, Failure::new(Code::Damaged, "its content does not match its digest"));
         }
     }
 
-    /// The piece is what the sender read, by its digest.
+    /// Whether the piece is what the sender read, by its digest.
     fn matches(&self, file: &IncomingFile, piece: &BlockPiece, data: &[u8]) -> bool {
         if self.receiver.rules.verify == VerifyMode::Transit {
             return true;
@@ -252,7 +255,7 @@ impl Writer<'_> {
         self.receiver.give_up(file, failure, &mut self.replies);
     }
 
-    /// Gives a complete file its name, or has it wait for its data to be on the disk.
+    /// Names a complete file, or hands it over to wait for the disk.
     fn finish(&mut self, file: &Arc<IncomingFile>) {
         if file.needs_a_disk() {
             return self.receiver.wait_for_disk(self.whole, WholeFile::Large(file.clone()));

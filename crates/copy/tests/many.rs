@@ -1,5 +1,5 @@
-//! Several copies over one session with a daemon, each judged by itself: client and daemon in one process, over the loopback
-//! interface.
+//! Several copies over one session with a daemon, each judged by itself: client and daemon run in one
+//! process, over the loopback interface.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// There are files "a/file" and "b/file" at the daemon, and "file" at the client.
+    /// The daemon has the files "a/file" and "b/file", and the client has "file".
     fn new(options: &str) -> Fixture {
         let fixture = Fixture {
             server: Server::start(farhaul_session::TestHooks::default()),
@@ -77,7 +77,7 @@ fn works(connection: &CopyConnection, job: CopyJob) {
     assert!(error.is_none() && report.ok, "{error:?}");
 }
 
-/// What a copy that is refused says.
+/// Runs a copy that has to be refused, and returns the error.
 fn refusal(connection: &CopyConnection, job: CopyJob) -> Error {
     let (report, error) = connection.copy(job, &Handle::new());
     assert!(!report.ok);
@@ -89,7 +89,7 @@ fn a_daemon_serves_one_copy_after_the_other_and_many_at_once() {
     let fixture = Fixture::new("");
     let connection = fixture.open(fixture.push("file", "first"));
     works(&connection, fixture.pull("a/file", "second"));
-    // More than are served at a time: the others wait.
+    // There are more copies than are served at a time, so some have to wait.
     std::thread::scope(|scope| {
         for number in 0..20 {
             let (fixture, connection) = (&fixture, &connection);
@@ -138,7 +138,7 @@ fn rights_are_those_of_the_moment_and_what_is_lost_ends_the_session() {
     refusal(&connection, fixture.push("file", "new"));
     fixture.server.allow("");
     works(&connection, fixture.push("file", "new"));
-    // It has been judged by the wider rights, so that these must not be lost from here on.
+    // The copy was judged by wider rights, so the session must notice when these are lost.
     std::thread::scope(|scope| {
         let endless = fixture.job(fixture.server.at(b"zero:1000000000000"), Location::Local("null:".into()));
         let handle = Handle::new();
@@ -154,7 +154,7 @@ fn rights_are_those_of_the_moment_and_what_is_lost_ends_the_session() {
             let error = refusal(connection, job);
             assert!(is_narrowed(&error), "{error}");
         }
-        let error = running.join().unwrap().expect("it does not come to its end");
+        let error = running.join().unwrap().expect("it cannot come to its end");
         assert!(is_narrowed(&error), "{error}");
     });
     assert!(!fixture.far("newer").exists() && !fixture.near("late").exists());

@@ -1,4 +1,5 @@
-//! What a transfer says of itself while it runs: client and daemon in one process, over the loopback interface.
+//! The progress that a running transfer reports: client and daemon run in one process, over the loopback
+//! interface.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,5 @@
-//! The rate of a running transfer, changed through the API: client and daemon in one process, over the loopback interface.
+//! Changes the rate of a running transfer through the API: client and daemon run in one process, over the
+//! loopback interface.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -74,7 +75,7 @@ fn what_the_far_end_sends_goes_on_at_the_new_rate() {
     assert_eq!(std::fs::metadata(target).unwrap().len(), SIZE);
 }
 
-/// A cap at which `SIZE` would take more than two hours, and what is within it.
+/// A cap at which `SIZE` would take more than two hours, and limits within that cap.
 fn within_a_crawl() -> (RateCap, SessionLimits) {
     let now = Instant::now();
     let cap = Budget::of_process().rate_cap().beside("campus-uplink", Some(10 * CRAWL_BPS), now);
@@ -90,7 +91,7 @@ fn capped(ends: (Location, Location)) {
     copy_then(NetworkOptions::default(), within, ends, move |handle| {
         let usage = seen.usage();
         assert_eq!((usage.sessions, usage.most_bps), (1, Some(10 * CRAWL_BPS)));
-        // A cap that has just been ahead or behind is taken for up to a twentieth less or more.
+        // A cap corrects itself: for a while it gives up to a twentieth less or more.
         assert!(usage.given_bps.abs_diff(CRAWL_BPS) <= CRAWL_BPS / 20, "{usage:?}");
         handle.set_weight(3.0);
         crawl.set_most(None, Instant::now());

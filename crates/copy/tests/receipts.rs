@@ -1,4 +1,4 @@
-//! Receipts of real sessions: client and daemon in one process, over the loopback interface.
+//! Receipts of real sessions: client and daemon run in one process, over the loopback interface.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl Fixture {
         self.near.path().join(name)
     }
 
-    /// Where the content comes from, and where it goes.
+    /// The directories that the content comes from and goes to.
     fn ends(&self, way: SessionKind) -> (PathBuf, PathBuf) {
         match way {
             SessionKind::Push => (self.near("tree"), self.far("copy")),
@@ -53,7 +53,7 @@ impl Fixture {
         PublicKey::load(&self.server.folder.path().join(name)).unwrap()
     }
 
-    /// A copy or, with options of it, a sync of `tree/` to `copy/`.
+    /// A copy of `tree/` to `copy/`, or a sync if its options are given.
     fn job(&self, way: SessionKind, sync: Option<SyncOptions>) -> CopyJob {
         let (source, destination) = match way {
             SessionKind::Push => (Location::Local(self.near("tree/")), self.server.at(b"copy/")),
@@ -133,7 +133,8 @@ fn both_ends_sign_for_a_tree_whichever_way_it_goes() {
             (sent.sender_key.as_deref(), sent.receiver_key.as_deref()),
             (Some(&*sender), Some(&*receiver))
         );
-        // What is there already is not read, which is said; read, it is the same as when it came.
+        // Unchanged files are not read, and the receipt says so. Once they are read, the root is the same as
+        // when they arrived.
         let (_, again) = fixture.run(fixture.job(way, None));
         assert_eq!(
             (again.received.statement.unread, again.received.statement.files),
@@ -158,7 +159,8 @@ fn the_ends_agree_on_what_was_there_in_part_or_under_another_name() {
         let (source, target) = fixture.ends(way);
         tree(&source);
         fixture.run(fixture.job(way, None));
-        // A large file that differs in a few bytes, one that was renamed, one whose time alone is new, and one too much.
+        // A large file that differs in a few bytes, one that was renamed, one that differs only in its time,
+        // and one that is surplus.
         let large = source.join("deep/er/large");
         let mut content = std::fs::read(&large).unwrap();
         content[5_000_000] ^= 1;
@@ -254,7 +256,7 @@ fn the_document_is_written_and_a_manifest_is_not_needed() {
         assert_eq!(report.tree_root.as_deref(), Some(&*receipt.sent.statement.tree_root));
         receipt.check(&[fixture.key("host.pub")], None).unwrap();
         assert!(target.join("deep/er/large").exists());
-        // Without being asked for it, nothing of the kind is there.
+        // Without a request for a receipt there is none.
         let mut plain = fixture.job(way, None);
         plain.receipt = None;
         let (report, error) = copy(plain, &Handle::new());
@@ -279,18 +281,18 @@ fn where_there_can_be_none_it_is_said_before_anything_is_sent() {
     for (destination, why) in [
         (ssh(), "over SSH"),
         (Location::Local(fixture.near("here")), "within one host"),
-        (fixture.server.at(b"null:"), "stands on no disk"),
+        (fixture.server.at(b"null:"), "is on no disk"),
     ] {
         let outcome = run(destination, true);
         assert_eq!(code(&outcome), Some(Code::BadOption), "{why}");
         assert!(outcome.1.unwrap().to_string().contains(why), "{why}");
     }
     assert!(!fixture.near("here").exists());
-    // What was wished for only is left out, in words.
+    // A receipt that is not required is left out, and the report says why.
     let (report, error) = run(Location::Local(fixture.near("here")), false);
     assert!(error.is_none() && report.ok && fixture.near("here").exists(), "{error:?}");
     assert!(report.receipt.is_none() && report.no_receipt.unwrap().contains("within one host"));
-    // A file that could not be written is found out first.
+    // A file that cannot be written is noticed before anything is sent.
     let outcome = run(fixture.server.at(b"copy"), true);
     assert_eq!(code(&outcome), Some(Code::NotFound), "{:?}", outcome.1);
     assert!(!fixture.far("copy").exists());

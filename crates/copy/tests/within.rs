@@ -1,4 +1,4 @@
-//! Jobs whose local ends may lie in certain directories only.
+//! Jobs whose local ends may lie only in certain directories.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ fn options_that_follow_links_follow_none_that_leads_out() {
     assert!(error.is_none() && report.failed_count == 2, "{report:?}");
     assert_eq!(places.read("a/followed/in/stays").as_deref(), Some("a"));
     assert!(!has_any(&places.top.join("a/followed"), "b"));
-    // Where a directory comes, a link to one that lies outside is not used for it.
+    // A link to a directory outside is not used for a directory that arrives.
     std::fs::create_dir(places.top.join("a/target")).unwrap();
     symlink(places.top.join("b"), places.top.join("a/target/in")).unwrap();
     let mut keeping = places.job("a/in", "a/target/");
@@ -160,7 +160,7 @@ fn directories_of_a_spread_lie_within_as_well() {
     assert_eq!(code(&spread(&["a/one", "b/one"], &["a"])), Some(Code::Forbidden));
     assert_eq!(code(&spread(&["a/one", "a/two"], &["a"])), None);
     assert_eq!(code(&spread(&["a/one", "b/one"], &["a", "b"])), None, "both may be used");
-    // What is read may be in two places that are both allowed.
+    // A source may be in two places if both are allowed.
     std::fs::write(places.top.join("b/one/more"), "more").unwrap();
     let job = CopyJob {
         spread: vec![list(&["a/one", "b/one"])],
@@ -222,7 +222,7 @@ fn a_link_that_is_swapped_in_meanwhile_does_not_help() {
     let before = std::fs::read_dir(places.top.join("b")).unwrap().count();
     let (mut fine, mut refused) = (0, 0);
     {
-        // Reading through what is swapped.
+        // Read through the swapped directory.
         let _swapping = Swapping::start(places.top.join("a/in"), places.top.join("b/in"));
         for round in 0..60 {
             let (report, error) = places.run("a/in/secret a/in", &format!("a/got/{round}/"));
@@ -234,7 +234,7 @@ fn a_link_that_is_swapped_in_meanwhile_does_not_help() {
     }
     assert!(!has_any(&places.top.join("a/got"), "b"), "what lies outside has been read");
     {
-        // Writing through it.
+        // Write through it.
         std::fs::create_dir(places.top.join("a/out")).unwrap();
         let _swapping = Swapping::start(places.top.join("a/out"), places.top.join("b"));
         for round in 0..60 {

@@ -1,5 +1,6 @@
-//! Two threads write one large file: `cargo run --release -p farhaul-volume --example two_writers -- DIRECTORY`. First
-//! from memory that only the page cache takes, then from memory for which there is a choice.
+//! Two threads write one large file: `cargo run --release -p farhaul-volume --example two_writers --
+//! DIRECTORY`. First from memory that only the page cache can take, then from memory that direct I/O can take
+//! as well.
 
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use farhaul_blocks::BlockPool;
 use farhaul_volume::{CHUNK, FileTime, Partial, RelPath, Resume, Root, SourceIdentity, SourceState};
 
 const CHUNKS: u64 = 2048;
-/// Of a source that there is not.
+/// The state of an invented source.
 const STATE: SourceState = SourceState { ctime: FileTime { secs: 1, nanos: 0 }, ino: 1, dev: 1 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -11,7 +11,7 @@ use farhaul_volume::{
 
 const FILES: usize = 100_000;
 const LARGE: u64 = 1 << 30;
-/// Of a source that there is not.
+/// The state of an invented source.
 const STATE: SourceState = SourceState { ctime: FileTime { secs: 1, nanos: 0 }, ino: 1, dev: 1 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,7 @@
 //! Extended attributes of files and directories, and the access control lists that Linux keeps in them.
 //!
-//! Always true: a name that is not in the chosen kinds is neither read, nor set, nor removed, whoever asks; symbolic links
-//! have none and are never followed to what has.
+//! Always true: a name outside the chosen kinds is neither read, nor set, nor removed, whoever asks. Symbolic
+//! links have no attributes here and are not followed.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,29 +11,30 @@ use rustix::io::Errno;
 
 use crate::metadata::AttributeFailure;
 
-/// Bytes of names and values of one entry, together.
+/// The most bytes of one entry's names and values together.
 const BYTES_MAX: usize = 48 << 10;
 const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
-/// Names and values, by name.
+/// Names and values, sorted by name.
 pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Which attributes are meant.
+/// The kinds of attributes to read or set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttributeKinds {
-    /// Those of users.
+    /// The attributes of users.
     pub user: bool,
-    /// Those of the system's own programs, which only root may see and set.
+    /// The attributes of the system's own programs, which only root may see and set.
     pub trusted: bool,
-    /// What a program may do beyond its user: as weighty as set-user-id.
+    /// The capabilities of programs, which are as powerful as set-user-id.
     pub capability: bool,
     /// Access control lists; users and groups in them are numbers.
     pub acls: bool,
 }
 
 impl AttributeKinds {
-    /// What somebody may have who asks for users' attributes and for lists. What needs root, who is not `confined`
-    /// to a part of the host, may not even be asked for by others; capabilities go with set-user-id.
+    /// The kinds for a request for users' attributes and for lists. Kinds that need root are only included
+    /// for root, and not for somebody who is `confined` to a part of the host; capabilities also need
+    /// `keeps_setuid`.
     pub fn chosen(xattrs: bool, acls: bool, is_confined: bool, keeps_setuid: bool) -> AttributeKinds {
         let is_master = xattrs && !is_confined && rustix::process::geteuid().is_root();
         AttributeKinds { user: xattrs, trusted: is_master, capability: is_master && keeps_setuid, acls }
@@ -51,13 +52,13 @@ impl AttributeKinds {
     }
 }
 
-/// What the thing at `path` has; the last component may be a link only if what it leads to is meant.
+/// Reads the attributes of the entry at `path`. If its last component is a link, the link is followed.
 pub(crate) fn read(path: &str, kinds: AttributeKinds) -> io::Result<Attributes> {
     let mut found = Attributes::new();
     let mut bytes = 0;
     for name in names(path)?.split(|&byte| byte == 0).filter(|name| kinds.has(name)) {
         let value = match with_room(|buffer| fs::getxattr(path, name, buffer)) {
-            // Gone since the names were listed.
+            // The attribute was removed after the names were listed.
             Err(Errno::NODATA) => continue,
             value => value?,
         };
@@ -78,7 +79,7 @@ fn names(path: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Calls what fills a buffer, with one that is large enough.
+/// Calls `fill` with a buffer that is large enough.
 fn with_room(fill: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     let mut buffer = vec![0; 1 << 10];
     loop {
@@ -87,23 +88,23 @@ fn with_room(fill: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::i
                 buffer.truncate(len);
                 return Ok(buffer);
             }
-            // The kernel has no longer ones than 64 KiB.
+            // The kernel has no values longer than 64 KiB.
             Err(Errno::RANGE) if buffer.len() < 64 << 10 => buffer.resize(64 << 10, 0),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Makes the attributes of these kinds those that are given, and no others.
+/// Sets the attributes of these kinds, and removes all others of these kinds.
 ///
-/// An error says that content is there ([`is_about_metadata`](crate::is_about_metadata)).
+/// An error is one of metadata only ([`is_about_metadata`](crate::is_about_metadata)).
 pub(crate) fn apply(file: impl AsFd, wanted: &Attributes, kinds: AttributeKinds) -> io::Result<()> {
     let mut unset = AttributeFailure::default();
     apply_noting(file, wanted, kinds, &mut unset);
     unset.done()
 }
 
-/// The same; what cannot be set is kept with what else could not.
+/// As [`apply`]; a failure is added to `unset`.
 pub(crate) fn apply_noting(
     file: impl AsFd,
     wanted: &Attributes,
@@ -113,7 +114,7 @@ pub(crate) fn apply_noting(
     if kinds.is_none() {
         return;
     }
-    // A path descriptor has no calls of its own for this; its name under /proc is the file itself.
+    // There are no calls for this on a path descriptor, but its name under /proc leads to the file itself.
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     if let Err(error) = apply_at(&path, wanted, kinds) {
         unset.keep("extended attributes", &error);

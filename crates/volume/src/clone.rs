@@ -1,6 +1,6 @@
-//! A copy of a file within one root, made by the file system where it can.
+//! Copies a file within one root, by the file system itself if it can.
 //!
-//! Always true: the copy appears under its name only complete; holes stay holes.
+//! Always true: the copy gets its name only when it is complete, and holes stay holes.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::room;
 use crate::root::Root;
 use crate::small_file::{TempFile, WriteOptions};
 
-/// Bytes that are copied by one call, so that whoever waits is not held up.
+/// Bytes that one call copies, so that `goes_on` is asked often enough.
 const STEP: u64 = 64 << 20;
 
 /// Makes `path` a copy of an open file. `goes_on` is asked now and then.
@@ -39,7 +39,7 @@ fn copy(from: &File, to: &File, goes_on: impl Fn() -> bool) -> io::Result<()> {
         at = match seek(from, SeekFrom::Data(at)) {
             Ok(data) => data,
             Err(Errno::NXIO) => break,
-            // The file system does not tell.
+            // The file system does not report holes.
             Err(_) => at,
         };
         let end = seek(from, SeekFrom::Hole(at)).unwrap_or(size).clamp(at, size);
@@ -51,7 +51,7 @@ fn copy(from: &File, to: &File, goes_on: impl Fn() -> bool) -> io::Result<()> {
             at += copy_some(from, to, at, (end - at).min(STEP))?;
         }
     }
-    // Last: some file systems would fill it with zeros first.
+    // Set the size last, as some file systems would first fill the rest with zeros.
     room::complete(to, size)
 }
 

@@ -1,11 +1,11 @@
-//! What of a chunk differs from an older version of it: the two ends compare marks of its pieces of 4 KiB, and only the
-//! pieces that differ travel.
+//! Finds how a chunk differs from an older version: the two ends compare marks of its pieces of 4 KiB, and
+//! only the pieces that differ are sent.
 //!
-//! A piece's mark is the front of its value in the chunk's own BLAKE3 tree, so that marks and the chunk's value come from
-//! one pass. A mark is short: pieces that differ and have the same one are noticed, since the patched chunk has to have
-//! the sender's value. What stands at another offset than before is not found.
+//! The mark of a piece is the front of its value in the chunk's own BLAKE3 tree, so one pass yields the marks
+//! and the chunk's value. Marks are short. Two different pieces with the same mark are still noticed, since
+//! the patched chunk must have the sender's value. Content that has moved to another offset is not found.
 //!
-//! Always true: a [`Patch`] that was parsed names only pieces that its chunk has, and carries exactly their bytes.
+//! Always true: a parsed [`Patch`] names only pieces that its chunk has, and carries exactly their bytes.
 
 use std::ops::Range;
 
@@ -22,10 +22,11 @@ const PIECES: usize = CHUNK as usize / PIECE;
 const MARK: usize = 8;
 /// Bytes of the set of pieces in front of a patch.
 const SET: usize = PIECES / 8;
-/// A patch that would save less than an eighth of its chunk is not worth the reading at the other end.
+/// The most bytes of a patch. If it saved less than an eighth of the chunk, it would not be worth the reading
+/// at the other end.
 const PATCH_MAX: usize = CHUNK as usize / 8 * 7;
 
-/// A chunk as one end tells the other of it.
+/// The marks of a chunk, and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {
     pub cv: ChunkCv,
@@ -33,7 +34,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Of a chunk of a file that has several; not empty.
+    /// The marks of a chunk, which is not empty, of a file with several chunks.
     pub fn of(chunk: &[u8]) -> Marks {
         let mut values = Vec::with_capacity(PIECES);
         for (index, piece) in chunk.chunks(PIECE).enumerate() {
@@ -45,7 +46,7 @@ impl Marks {
         Marks { cv: ChunkCv(merged(&values)), bytes }
     }
 
-    /// Bytes of the marks of a chunk of `len` bytes.
+    /// The length of the marks of a chunk of `len` bytes.
     pub fn len_of(len: usize) -> usize {
         len.div_ceil(PIECE) * MARK
     }
@@ -60,8 +61,9 @@ fn merged(values: &[[u8; 32]]) -> [u8; 32] {
     merge_subtrees_non_root(&merged(left), &merged(right), Mode::Hash)
 }
 
-/// Writes to `out` what makes `chunk` of an older version with the marks `theirs`, and returns its length; none if the
-/// chunk itself serves as well. `ours` are the chunk's own marks. `out` has a chunk's size.
+/// Writes to `out` the patch that makes `chunk` out of an older version with the marks `theirs`, and returns
+/// its length. Returns `None` if sending the chunk itself is as good. `ours` are the chunk's own marks. `out`
+/// is as long as a chunk.
 pub fn write_patch(chunk: &[u8], ours: &Marks, theirs: &[u8], out: &mut [u8]) -> Option<usize> {
     let (set, bytes) = out.split_at_mut(SET);
     set.fill(0);
@@ -93,7 +95,7 @@ pub struct Patch<'a> {
 }
 
 impl<'a> Patch<'a> {
-    /// Reads the patch of a chunk of `chunk_len` bytes, of any origin.
+    /// Parses a patch, of any origin, for a chunk of `chunk_len` bytes.
     pub fn parse(content: &'a [u8], chunk_len: usize) -> Option<Patch<'a>> {
         let (set, bytes) = content.split_at_checked(SET)?;
         let patch = Patch { set, bytes, chunk_len };
@@ -104,12 +106,12 @@ impl<'a> Patch<'a> {
         (patch.runs().map(|run| run.len()).sum::<usize>() == bytes.len()).then_some(patch)
     }
 
-    /// Nothing has changed.
+    /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Places in the chunk, and what belongs there.
+    /// The changed parts: each offset in the chunk, and the bytes that belong there.
     pub fn parts(&self) -> impl Iterator<Item = (usize, &'a [u8])> + '_ {
         let mut rest = self.bytes;
         self.runs().map(move |run| {
@@ -119,7 +121,7 @@ impl<'a> Patch<'a> {
         })
     }
 
-    /// Ranges of the chunk that are pieces of the set, neighbours as one.
+    /// The ranges of the chunk that have changed; adjacent pieces form one range.
     fn runs(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         let is_set = |index: usize| index < PIECES && self.set[index / 8] >> (index % 8) & 1 == 1;
         let mut at = 0;

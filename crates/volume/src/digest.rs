@@ -1,12 +1,13 @@
-//! The digest of a file: BLAKE3's tree over chunks, computable in any order, and cheap for holes.
+//! The digest of a file: BLAKE3's tree over chunks. It can be computed in any order, and is cheap for holes.
 //!
-//! The chaining value of each chunk is computed as if the chunk stood at the input's start, so that all chunks of zeros
-//! have the same one and a hole of any length costs a handful of merges; otherwise the tree is BLAKE3's own (the left
-//! subtree has the largest power of two of chunks that leaves one for the right). A file of at most one chunk has the
-//! plain BLAKE3 hash.
+//! The chaining value of each chunk is computed as if the chunk stood at the start of the input. So all
+//! chunks of zeros have the same value, and a hole of any length costs a handful of merges. Otherwise the
+//! tree is BLAKE3's own (the left subtree has the largest power of two of chunks that leaves one for the
+//! right). A file of at most one chunk has the plain BLAKE3 hash.
 //!
-//! Always true: the nodes kept cover disjoint ranges; two whole siblings are merged as soon as both are there, except on
-//! the left edge, where the root may be (its merge is a different one, and a stream's size is only known at its end).
+//! Always true: the stored nodes cover disjoint ranges. Two whole siblings are merged as soon as both exist,
+//! but not on the left edge: a node there may be a child of the root, which is merged in another way, and a
+//! stream's size is only known at its end.
 //! From: the BLAKE3 paper, section 2.1, and the crate's `hazmat` module.
 
 use std::collections::BTreeMap;
@@ -44,7 +45,8 @@ impl fmt::Debug for ChunkCv {
     }
 }
 
-/// The value of one chunk of a file that has several. Empty input has the plain hash (no file has an empty chunk).
+/// The value of one chunk of a file that has several. No file has an empty chunk, so empty input gets the
+/// plain hash.
 pub fn chunk_cv(bytes: &[u8]) -> [u8; 32] {
     if bytes.is_empty() {
         return whole_digest(bytes);
@@ -52,7 +54,7 @@ pub fn chunk_cv(bytes: &[u8]) -> [u8; 32] {
     Hasher::new().update(bytes).finalize_non_root()
 }
 
-/// The digest of a file whose whole content this is.
+/// The digest of a file with this content.
 pub fn whole_digest(bytes: &[u8]) -> [u8; 32] {
     if bytes.len() as u64 <= CHUNK {
         return *blake3::hash(bytes).as_bytes();
@@ -64,33 +66,33 @@ pub fn whole_digest(bytes: &[u8]) -> [u8; 32] {
     tree.root().0
 }
 
-/// A whole subtree of 2^level chunks.
+/// A complete subtree of 2^level chunks.
 #[derive(Clone, Copy)]
 struct Node {
     level: u32,
     cv: [u8; 32],
 }
 
-/// The tree of one file; chunks that are not set are taken as zeros.
+/// The tree of one file. Chunks that are not set count as zeros.
 #[derive(Clone)]
 pub struct FileTree {
     size: u64,
-    /// By first chunk.
+    /// The nodes by their first chunks.
     nodes: BTreeMap<u64, Node>,
 }
 
 impl FileTree {
-    /// An all-zero file of `size` bytes.
+    /// The tree of an all-zero file of `size` bytes.
     pub fn new(size: u64) -> FileTree {
         FileTree { size, nodes: BTreeMap::new() }
     }
 
-    /// Changes the size, for streams whose size is known at their end.
+    /// Changes the size, for streams, whose size is only known at their end.
     pub fn set_size(&mut self, size: u64) {
         self.size = size;
     }
 
-    /// Sets the value of a chunk. False (and nothing changes) when it was set before.
+    /// Sets the value of a chunk. Returns false, and changes nothing, if it was set before.
     pub fn set(&mut self, index: u64, cv: ChunkCv) -> bool {
         if let Some((&start, node)) = self.nodes.range(..=index).next_back()
             && index - start < 1 << node.level
@@ -129,7 +131,7 @@ impl FileTree {
         )
     }
 
-    /// Value of the subtree over `count` chunks from `start`.
+    /// The value of the subtree over `count` chunks from `start`.
     fn value(&self, start: u64, count: u64) -> [u8; 32] {
         match self.nodes.range(start..start + count).next() {
             None => self.zeros(start, count),
@@ -168,7 +170,7 @@ pub(crate) fn left_chunks(count: u64) -> u64 {
     1 << (count - 1).ilog2()
 }
 
-/// Values of whole subtrees of zeros, by level; a file has less than 2^44 chunks.
+/// The values of complete subtrees of zeros, by level; a file has less than 2^44 chunks.
 fn zero_levels() -> &'static [[u8; 32]; 45] {
     static LEVELS: OnceLock<[[u8; 32]; 45]> = OnceLock::new();
     LEVELS.get_or_init(|| {
@@ -193,7 +195,7 @@ mod tests {
         ChunkCv(*blake3::hash(&index.to_le_bytes()).as_bytes())
     }
 
-    /// The definition, without any merging ahead.
+    /// The tree by its definition, without early merges.
     fn naive(cvs: &[[u8; 32]]) -> [u8; 32] {
         if cvs.len() == 1 {
             return cvs[0];

@@ -1,13 +1,13 @@
-//! A directory in which names are made, and whether it tells them apart as they are written.
+//! A directory in which names are created, and whether it tells names apart that differ only in case or form.
 //!
-//! Most file systems keep names byte for byte. One that does not (FAT, exFAT, NTFS, many network shares, ext4
-//! with casefold) is noticed by looking up a name that is there with the case of its letters swapped: one
-//! system call a directory. Only in a directory that folds is its listing consulted before something gets a
-//! name, and the first unusual names after that. One that may be written and not listed (an upload folder) is
-//! taken for one that tells names apart.
+//! Most file systems keep names byte for byte. A directory that does not ("folds": FAT, exFAT, NTFS, many
+//! network shares, ext4 with casefold) is noticed by one system call: it looks up an existing name with the
+//! case of its letters swapped. Only in a directory that folds, its listing is checked before an entry gets a
+//! name, and again after the first unusual names. A directory that may be written but not listed (an upload
+//! folder) is assumed not to fold.
 //!
-//! Always true: what is called otherwise is neither replaced nor taken for the entry of a name; in a directory that folds, one
-//! thread at a time looks for a name and makes it.
+//! Always true: an entry with another name is neither replaced nor taken for the named one. In a directory
+//! that folds, only one thread at a time looks for a name and creates it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,21 +28,21 @@ use crate::fixed;
 use crate::temp_file;
 use crate::writeback::WriteOrdering;
 
-/// So many unusual names that came back as they were given vouch for the others of a directory.
+/// After this many unusual names that came back unchanged, a directory is trusted with all others.
 const TRUSTED: u32 = 16;
-/// Listings of one directory for names that are taken; then the last one is believed.
+/// The most listings of one directory in search of names that are taken; then the last listing is believed.
 const LISTINGS_MAX: u32 = 64;
 
-/// Why something cannot have its name where it is to be.
+/// Why an entry cannot have its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The name leads to something that is called otherwise.
+    /// The name leads to an entry with another name.
     #[error("this file system does not tell it from {}{}; rename one of them", quoted(.other), case(.name, .other))]
     Taken { name: Vec<u8>, other: Option<Vec<u8>> },
-    /// What was made came back under another name, and was removed.
+    /// The new entry came back under another name, and was removed.
     #[error("this file system would call it {}; rename it", quoted(.0))]
     Changed(Option<Vec<u8>>),
-    #[error("the file system there does not take this name: {0}")]
+    #[error("the file system there refuses this name: {0}")]
     Refused(&'static str),
 }
 
@@ -55,7 +55,7 @@ fn case(name: &[u8], other: &Option<Vec<u8>>) -> &'static str {
     if is_case { " (case-insensitive)" } else { "" }
 }
 
-/// What an error says of a name, if it is about one.
+/// The error of a name, if this is one.
 pub fn name_error(error: &io::Error) -> Option<&NameError> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
@@ -66,36 +66,37 @@ impl From<NameError> for io::Error {
     }
 }
 
-/// The error of a call that looks up or makes a name.
+/// The error of a call that looks up or creates a name.
 pub(crate) fn of_name(error: Errno) -> io::Error {
     let why = match error {
         Errno::NAMETOOLONG => "it is too long",
         Errno::ILSEQ => "it is not in the character set there",
-        Errno::INVAL => "it has characters that no name has there",
+        Errno::INVAL => "it has characters that are not allowed there",
         error => return error.into(),
     };
     NameError::Refused(why).into()
 }
 
-/// A directory's descriptor, with what is known of its names.
+/// A directory's descriptor, with what is known of how it treats names.
 pub(crate) struct Dir {
     fd: OwnedFd,
-    /// None inside: names are told apart as they are written.
+    /// Unset: not known yet. `None` inside: the directory does not fold.
     names: OnceLock<Option<Mutex<FoldedNames>>>,
-    /// Held by whoever makes a name before that is known.
+    /// Held by whoever creates a name while that is not known.
     unknown: Mutex<()>,
-    /// The mode of which a new file has come out as asked for (umask and default access control list let it be).
+    /// The mode with which a new file was last created unchanged, as umask and default access control list
+    /// allow it.
     kept_mode: AtomicU32,
-    /// Files without names cannot be made, or not be given one.
+    /// Files without names cannot be created here, or cannot be given a name.
     needs_names: AtomicBool,
-    /// It was tried that they can.
+    /// It was tested whether files without names work.
     is_tried: AtomicBool,
     inode: OnceLock<u64>,
     medium: OnceLock<WriteOrdering>,
     is_append_only: OnceLock<bool>,
 }
 
-/// No mode of a file.
+/// A value that is not a mode.
 const NO_MODE: u32 = u32::MAX;
 
 /// The names of a directory that folds.
@@ -115,22 +116,23 @@ impl Dir {
         Dir { fd, names, unknown, kept_mode, needs_names, is_tried, inode, medium, is_append_only }
     }
 
-    /// How its file system orders what is written.
+    /// How its file system orders writes.
     pub(crate) fn medium(&self) -> WriteOrdering {
         *self.medium.get_or_init(|| WriteOrdering::of(&self.fd))
     }
 
-    /// Whether names can only be added in it (`chattr +a`): none can be removed, replaced or changed.
+    /// Whether names can only be added (`chattr +a`), and none removed, replaced or changed.
     pub(crate) fn is_append_only(&self) -> bool {
         *self.is_append_only.get_or_init(|| fixed::is_append_only(&self.fd))
     }
 
-    /// 0 if the system does not say.
+    /// The inode number; 0 if the system does not tell it.
     pub(crate) fn inode(&self) -> u64 {
         *self.inode.get_or_init(|| fs::fstat(&self.fd).map_or(0, |stat| stat.st_ino))
     }
 
-    /// Finds out, once, whether files that are made without a name can be given one, before anything is written to one.
+    /// Tests, once, whether a file that was created without a name can be given one, before content is
+    /// written to any.
     pub(crate) fn try_nameless(&self) {
         if self.is_tried.swap(true, Relaxed) {
             return;
@@ -143,7 +145,8 @@ impl Dir {
         }
     }
 
-    /// Makes a file that has no name, and tells its mode. None if that cannot be had here.
+    /// Creates a file without a name, and tells its mode if known. Returns `None` if that is not possible
+    /// here.
     pub(crate) fn create_nameless(&self, mode: u32) -> Option<(File, Option<u32>)> {
         if self.needs_names.load(Relaxed) {
             return None;
@@ -151,7 +154,7 @@ impl Dir {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let file = match fs::openat(&self.fd, c".", flags, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
-            // Whatever it is, making one with a name works, or says why not.
+            // Creating a file with a name will work, or tell the reason.
             Err(Errno::MFILE | Errno::NFILE) => return None,
             Err(_) => {
                 self.refuse_nameless();
@@ -172,7 +175,7 @@ impl Dir {
         self.needs_names.store(true, Relaxed);
     }
 
-    /// Notices whether the directory folds, by a name that is there.
+    /// Tests whether the directory folds, by an existing name.
     pub(crate) fn look(&self, there: &[u8]) {
         if self.names.get().is_some() {
             return;
@@ -182,7 +185,7 @@ impl Dir {
             return;
         }
         let names = match fs::statat(&self.fd, &swapped[..], AtFlags::SYMLINK_NOFOLLOW) {
-            // Both may be there: then they are told apart.
+            // If both names exist, they are told apart.
             Ok(_) => {
                 FoldedNames::list(&self.fd).ok().filter(|names| !(names.has(&swapped) && names.has(there)))
             }
@@ -191,13 +194,14 @@ impl Dir {
         let _ = self.names.set(names.map(Mutex::new));
     }
 
-    /// Looks whether `name`, which leads to something, is what that is called.
+    /// Checks that the entry that `name` leads to really has this name.
     pub(crate) fn check_own(&self, name: &[u8]) -> io::Result<()> {
         self.look(name);
         if self.names.get().is_none() && !name.is_ascii() {
             let names = match FoldedNames::list(&self.fd) {
                 Ok(names) => names,
-                // One that may be written and not read: nobody could say what there is under another name.
+                // In a directory that may be written but not read, nobody can tell what exists under another
+                // name.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     let _ = self.names.set(None);
                     return Ok(());
@@ -209,13 +213,14 @@ impl Dir {
                 .find(|name| name.iter().any(u8::is_ascii_alphabetic))
                 .into_iter()
                 .for_each(|name| self.look(name));
-            // Nothing there has letters to ask with: its listing says what it is called.
+            // No existing name has letters to test with, so only the listing can tell.
             self.names.get_or_init(|| Some(Mutex::new(names)));
         }
         self.folding().map_or(Ok(()), |mut names| names.check(&self.fd, name))
     }
 
-    /// Does what gives `name` to something, replacing only what is called so.
+    /// Calls `make`, which gives `name` to an entry, and makes sure that only an entry of just this name is
+    /// replaced.
     pub(crate) fn place(&self, name: &[u8], make: impl FnOnce() -> rustix::io::Result<()>) -> io::Result<()> {
         let first = self.unknown();
         if first.is_some() && fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
@@ -238,7 +243,7 @@ impl Dir {
         }
     }
 
-    /// Does what makes `name`, which fails if it leads to something.
+    /// Calls `make`, which creates `name` and fails if that leads to an entry.
     pub(crate) fn make<T>(
         &self,
         name: &[u8],
@@ -247,7 +252,8 @@ impl Dir {
         let first = self.unknown();
         let names = self.folding();
         let made = make()?;
-        // Nobody else may make it meanwhile: what came back under another name would be his.
+        // Nobody else may create the name meanwhile: an entry that came back under another name would be
+        // theirs.
         let kept = match names {
             Some(mut names) => names.made(&self.fd, name),
             None if first.is_some() => self.first_made(name),
@@ -256,13 +262,14 @@ impl Dir {
         Ok(kept.map(|()| made))
     }
 
-    /// Something has got its name, of which nobody knew whether it would come back as it is written.
+    /// Handles the first name that was created while it was not known whether the directory folds.
     fn first_made(&self, name: &[u8]) -> io::Result<()> {
         self.look(name);
         self.folding().map_or(Ok(()), |mut names| names.made(&self.fd, name))
     }
 
-    /// Keeps others from making names as long as it is not known whether the directory folds; nothing if that is known.
+    /// Keeps other threads from creating names while it is not known whether the directory folds. Returns
+    /// `None` if it is known.
     fn unknown(&self) -> Option<MutexGuard<'_, ()>> {
         if self.names.get().is_some() {
             return None;
@@ -273,7 +280,7 @@ impl Dir {
 
     fn folding(&self) -> Option<MutexGuard<'_, FoldedNames>> {
         let names = self.names.get()?.as_ref()?;
-        // At worst a name is missing in it, and looked for again.
+        // At worst the list lacks a name, which is then looked up again.
         Some(names.lock().in_any_case())
     }
 }
@@ -331,7 +338,7 @@ impl FoldedNames {
         self.by_folded.values().flatten()
     }
 
-    /// `name` leads to something: is it called so?
+    /// Checks that the entry that `name` leads to has this name.
     fn check(&mut self, dir: &OwnedFd, name: &[u8]) -> io::Result<()> {
         if self.has(name) {
             return Ok(());
@@ -346,7 +353,7 @@ impl FoldedNames {
         }
     }
 
-    /// What was made under `name` is there.
+    /// Handles an entry that was created under `name`.
     fn made(&mut self, dir: &OwnedFd, name: &[u8]) -> io::Result<()> {
         let is_plain = |byte: &u8| byte.is_ascii_graphic() && !byte.is_ascii_uppercase();
         let is_unusual = !name.iter().all(is_plain) || name.ends_with(b".");
@@ -356,7 +363,7 @@ impl FoldedNames {
             self.refresh(dir)?;
             if !self.has(name) {
                 let called = self.called(dir, name);
-                // Another program may have put something of its own there.
+                // Another program may have put an entry of its own there.
                 if own.is_ok() && inode() == own && fs::unlinkat(dir, name, AtFlags::empty()).is_err() {
                     fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?;
                 }
@@ -369,7 +376,7 @@ impl FoldedNames {
         Ok(())
     }
 
-    /// What the thing that `name` leads to is called, as far as that can be told.
+    /// The real name of the entry that `name` leads to, as far as it can be found.
     fn called(&self, dir: &OwnedFd, name: &[u8]) -> Option<Vec<u8>> {
         if let Some(like) = self.like(name) {
             return Some(like.clone());
@@ -382,12 +389,12 @@ impl FoldedNames {
     }
 }
 
-/// Calls `each` with the names in a directory, but for `.` and `..`. The first argument is the directory.
+/// Calls `each` with the names in a directory, without `.` and `..`. Its first argument is the directory.
 pub(crate) fn for_each_name(
     dir: &OwnedFd,
     mut each: impl FnMut(&OwnedFd, &[u8], FileType) -> io::Result<()>,
 ) -> io::Result<()> {
-    // A descriptor of our own: a shared one has a shared position.
+    // A new descriptor, as a shared one has a shared position.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = fs::openat(dir, ".", flags, Mode::empty())?;
     let mut buffer = [MaybeUninit::uninit(); 32 << 10];
@@ -406,7 +413,8 @@ fn swap_case(byte: u8) -> u8 {
     if byte.is_ascii_uppercase() { byte.to_ascii_lowercase() } else { byte.to_ascii_uppercase() }
 }
 
-/// A name as it is when case does not count, nearly as file systems see it: it finds likely pairs and decides nothing.
+/// A name without regard to case, nearly as file systems compare names. It only finds candidates, and decides
+/// nothing.
 fn folded(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_lowercase()
 }

@@ -1,8 +1,9 @@
-//! Whole chunks past the page cache: a second descriptor of a file with O_DIRECT, used where it is measured to be faster.
+//! Reads and writes whole chunks past the page cache (O_DIRECT) by a second descriptor of a file, where
+//! measurements show that this is faster.
 //!
-//! Always true: the second descriptor is of the same file; a way that the kernel refuses once is not tried again with that
-//! file. Depth comes from the threads, each of which has one chunk in hand (docs/design/data-path.md has what a ring of requests
-//! was measured to gain).
+//! Always true: the second descriptor is of the same file. If the kernel refuses direct I/O once, it is not
+//! tried again with that file. The queue depth is the number of threads, each with one chunk
+//! (docs/design/data-path.md says what a ring of requests would gain).
 
 use std::fs::File;
 use std::io;
@@ -19,31 +20,31 @@ use crate::CHUNK;
 use crate::io_choice::{FIRST, IoChoice, IoMode, READING, WRITING};
 use crate::sys::cached_bytes;
 
-/// What every usual disk and file system takes as the alignment of memory.
+/// The alignment of memory that every usual disk and file system accepts.
 const ALIGN: usize = 4096;
-/// Through the cache, so many bytes are asked for before they are wanted.
+/// How many bytes are read ahead into the cache before they are wanted.
 const AHEAD: NonZeroU64 = NonZeroU64::new(4 * CHUNK).expect("several chunks");
 
-/// The second descriptor of a file.
+/// The second descriptor of a file, for direct I/O.
 #[derive(Debug)]
 pub(crate) struct DirectFile {
     file: File,
     choice: Arc<IoChoice>,
     is_refused: AtomicBool,
-    /// Where what was asked for ahead ends.
+    /// The offset up to which read-ahead was requested.
     ahead: AtomicU64,
 }
 
 impl DirectFile {
-    /// Opens the file called `name` (nothing, if it has no name) once more, if it is `file` and can be written past the cache. None
-    /// for a file of a few chunks, which is not worth a second descriptor.
+    /// Opens the file called `name` (empty if it has none) once more, if it is `file` and can be written past
+    /// the cache. Returns `None` for a file of a few chunks, for which a second descriptor is not worthwhile.
     pub(crate) fn open(dir: &OwnedFd, name: &[u8], file: &File, chunks: u64) -> Option<DirectFile> {
         if chunks <= FIRST {
             return None;
         }
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let second = match name {
-            // The link that stands for the descriptor has to be followed.
+            // The link under /proc for the descriptor has to be followed.
             [] => {
                 let path = format!("/proc/self/fd/{}", file.as_raw_fd());
                 fs::open(path, flags.difference(OFlags::NOFOLLOW), Mode::empty()).ok()?
@@ -56,16 +57,18 @@ impl DirectFile {
         is_same.then(|| DirectFile::new(second, choice))
     }
 
-    /// Opens a file that is read once more, if it can be read past the cache.
+    /// Opens a source file once more, if it can be read past the cache.
     pub(crate) fn of_source(file: &File) -> Option<DirectFile> {
         let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let second = fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty()).ok()?;
-        // What the cache holds tells nothing about the disk. Where it cannot be asked for, each file is one case.
+        // Reads from the cache tell nothing about the disk's speed. If the system cannot tell what is cached,
+        // each file gets a choice of its own.
         let choice = match cached_bytes(file, 0, 1) {
             Ok(_) => IoChoice::of_device(&READING, fs::fstat(file).ok()?.st_dev),
             Err(_) => Arc::new(IoChoice::new(&READING)),
         };
-        // The kernel's own reading ahead feeds itself from what it has brought into the cache. Advice only.
+        // Switch off the kernel's read-ahead, which would fill the cache and then be measured by it. Advice
+        // may fail.
         let _ = fs::fadvise(file, 0, None, Advice::Random);
         Some(DirectFile::new(second, choice))
     }
@@ -75,12 +78,12 @@ impl DirectFile {
         DirectFile { file: second.into(), choice, is_refused, ahead }
     }
 
-    /// Whether `data` may go this way at all.
+    /// Whether direct I/O is possible with `data`: a whole chunk in aligned memory.
     pub(crate) fn takes(data: &[u8]) -> bool {
         data.len() as u64 == CHUNK && (data.as_ptr() as usize).is_multiple_of(ALIGN)
     }
 
-    /// Writes a chunk that this takes, past the cache or with `buffered`, whichever is the faster.
+    /// Writes a chunk that [`DirectFile::takes`], past the cache or with `buffered`, whichever is faster.
     pub(crate) fn write(
         &self,
         data: &[u8],
@@ -96,7 +99,7 @@ impl DirectFile {
             IoMode::Buffered => buffered(data, offset)?,
             IoMode::Direct => match self.file.write_at(data, offset) {
                 Ok(len) if len == data.len() => {}
-                // What is left need not be aligned. It is rare, and says nothing about speed.
+                // The rest may not be aligned. This is rare, and tells nothing about speed.
                 Ok(len) => return buffered(&data[len..], offset + len as u64),
                 Err(error) if self.is_refusal(&error) => return buffered(data, offset),
                 Err(error) => return Err(error),
@@ -106,8 +109,9 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads into a chunk that this takes, past the cache or with `buffered`, whichever is the faster; what is in the cache
-    /// is copied from there. Fewer bytes only at the end of `source`, the file's first descriptor.
+    /// Reads into a chunk that [`DirectFile::takes`], past the cache or with `buffered`, whichever is faster;
+    /// cached content is copied from the cache. Reads fewer bytes only at the end of `source`, the file's
+    /// first descriptor.
     pub(crate) fn read(
         &self,
         source: &File,
@@ -124,7 +128,8 @@ impl DirectFile {
         if !is_asked_for && is_cached() {
             return buffered(data, offset);
         }
-        // Asked also where there is nothing to choose: nothing more is asked for when the other way's turn has come.
+        // Called even if the mode is given by the read-ahead: when the choice turns to direct I/O, no more
+        // read-ahead is requested.
         let wanted = self.way(is_asked_for);
         let way = if is_asked_for { IoMode::Buffered } else { wanted };
         let busy = self.enter();
@@ -152,13 +157,14 @@ impl DirectFile {
     }
 
     fn ask_ahead(&self, source: &File, offset: u64) {
-        // Advice only.
+        // Advice may fail.
         let _ = fs::fadvise(source, offset, Some(AHEAD), Advice::WillNeed);
         self.ahead.fetch_max(offset + AHEAD.get(), Relaxed);
     }
 
-    /// The cache looks faster to whoever is not waited for: the disk has read ahead meanwhile, or has not got to writing yet. It
-    /// takes more of the processor, and what it has put off is to be waited for in the end.
+    /// Chooses the mode. If nobody waits for the disk, buffered I/O only looks faster, as the disk has read
+    /// ahead meanwhile, or has not begun to write. It takes more of the processor, and delayed writes have to
+    /// be waited for in the end.
     fn way(&self, is_asked_for: bool) -> IoMode {
         match self.choice.is_buffered_faster() || self.choice.load.is_waited_for() {
             true => self.choice.next(is_asked_for),
@@ -172,7 +178,7 @@ impl DirectFile {
         BusyGuard { choice: &self.choice, begin }
     }
 
-    /// Whether the error says that this file or disk does not go this way, now or ever.
+    /// Whether the error means that direct I/O does not work here, now or ever.
     fn is_refusal(&self, error: &io::Error) -> bool {
         let refused = is_refusal(error);
         self.is_refused.fetch_or(refused, Relaxed);
@@ -180,14 +186,14 @@ impl DirectFile {
     }
 }
 
-/// One who reads or writes a chunk.
+/// Marks a thread as reading or writing a chunk.
 struct BusyGuard<'a> {
     choice: &'a IoChoice,
     begin: Instant,
 }
 
 impl BusyGuard<'_> {
-    /// The chunk went that way as a whole.
+    /// Notes that the whole chunk was done in this mode.
     fn took(&self, way: IoMode) {
         if self.choice.load.is_settled() {
             let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -202,7 +208,7 @@ impl Drop for BusyGuard<'_> {
     }
 }
 
-/// Whether the error says that this file or disk does not go this way.
+/// Whether the error means that this file or disk does not support direct I/O.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOTTY))
 }
@@ -223,7 +229,7 @@ mod tests {
         assert!(!DirectFile::takes(&block[1..][..CHUNK as usize]) && !DirectFile::takes(&block[..ALIGN]));
     }
 
-    /// Whether memory that is not aligned is refused depends on the file system; the chunk is written in any case.
+    /// Whether unaligned memory is refused depends on the file system; in any case the chunk is written.
     #[test]
     fn a_refused_chunk_is_written_through_the_cache() {
         let temp = tempfile::tempdir().unwrap();
@@ -237,8 +243,8 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 2 * FIRST * CHUNK);
     }
 
-    /// What was measured in a bad moment must not decide for the rest of what is read, however far ahead the cache is filled, and
-    /// with whatever files in turns.
+    /// A measurement from a bad moment must not decide for the rest of what is read, however far ahead the
+    /// cache is filled, and in whatever order files are read.
     #[test]
     fn files_that_are_read_ahead_are_tried_past_the_cache_again() {
         for count in [1, 3, 8] {
@@ -273,7 +279,10 @@ mod tests {
                 return;
             }
             let nanos = choice.nanos_direct();
-            assert!(nanos < u64::MAX / 400, "{nanos} is what it was told before, {count} files");
+            assert!(
+                nanos < u64::MAX / 400,
+                "{nanos} ns are still the value from the beginning, {count} files"
+            );
         }
     }
 
@@ -282,7 +291,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir: OwnedFd = File::open(temp.path()).unwrap().into();
         let file = File::create(temp.path().join("name")).unwrap();
-        assert!(DirectFile::open(&dir, b"name", &file, FIRST).is_none(), "too short to choose");
+        assert!(DirectFile::open(&dir, b"name", &file, FIRST).is_none(), "too few chunks for a choice");
         std::fs::rename(temp.path().join("name"), temp.path().join("moved")).unwrap();
         assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
         File::create(temp.path().join("name")).unwrap();

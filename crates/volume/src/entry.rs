@@ -1,4 +1,4 @@
-//! What the manifest says of a file, directory or link, and what the system says of one that exists.
+//! The facts of a file, directory, link or special file, for the manifest and as the system tells them.
 
 use std::time::SystemTime;
 
@@ -18,22 +18,22 @@ impl FileTime {
         FileTime { secs, nanos: nanos.min(999_999_999) }
     }
 
-    /// What the clock says.
+    /// The current time.
     pub fn now() -> FileTime {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         FileTime::new(now.as_secs().try_into().unwrap_or(0), now.subsec_nanos())
     }
 }
 
-/// What an entry is.
+/// The kind of an entry, with what only this kind has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
-    /// `sparse` says that fewer bytes are allocated than the size.
+    /// `sparse`: fewer bytes are allocated than the size.
     File {
         size: u64,
         sparse: bool,
     },
-    /// Content that is read to its end, wherever that is. A pipe may be silent for long in between.
+    /// Content that is read to its end, wherever that is. The writer of a pipe may be silent for long.
     Stream {
         is_pipe: bool,
     },
@@ -41,11 +41,11 @@ pub enum EntryKind {
     Symlink {
         target: Vec<u8>,
     },
-    /// Devices, sockets, pipes: transferred only when asked for.
+    /// Devices, sockets, pipes: only transferred if asked for.
     Special(SpecialNode),
 }
 
-/// Something in a file system that has no content of its own.
+/// The kind of a special file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecialNode {
     Fifo,
@@ -60,21 +60,21 @@ impl SpecialNode {
     }
 }
 
-/// One thing that the scan found.
+/// An entry that the scan has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub kind: EntryKind,
     /// Permission bits, 07777.
     pub mode: u32,
     pub mtime: FileTime,
-    /// When anything of it was last changed, its times and its mode among that: it cannot be put back.
+    /// The time of the last change of content or metadata, including times and mode; programs cannot set it.
     pub ctime: FileTime,
     pub dev: u64,
     pub ino: u64,
     pub nlink: u64,
 }
 
-/// The kind of something that exists.
+/// The kind of an existing entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     File,
@@ -83,12 +83,12 @@ pub enum FileKind {
     Special(SpecialNode),
 }
 
-/// What the system says of something that exists (symbolic links are not followed).
+/// The metadata of an existing entry; symbolic links are not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
     pub kind: FileKind,
     pub size: u64,
-    /// Bytes that are allocated.
+    /// The number of bytes that are allocated.
     pub allocated: u64,
     /// Permission bits, 07777.
     pub mode: u32,
@@ -110,7 +110,7 @@ impl Metadata {
         self.kind == FileKind::Dir
     }
 
-    /// The entry of this; `target` belongs to a symbolic link.
+    /// Makes an entry; `target` is for a symbolic link.
     pub(crate) fn entry(&self, target: Vec<u8>) -> Entry {
         let kind = match self.kind {
             FileKind::File => EntryKind::File { size: self.size, sparse: self.allocated < self.size },
@@ -123,7 +123,7 @@ impl Metadata {
     }
 }
 
-// The widths of these fields differ from one architecture to the next.
+// The widths of these fields differ between architectures.
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
 impl From<&Stat> for Metadata {
     fn from(stat: &Stat) -> Metadata {
@@ -140,7 +140,7 @@ impl From<&Stat> for Metadata {
                 let (major, minor) = (fs::major(stat.st_rdev as _), fs::minor(stat.st_rdev as _));
                 FileKind::Special(SpecialNode::BlockDevice { major, minor })
             }
-            // And whatever else a system may have.
+            // A FIFO, and any other kind that a system may have.
             _ => FileKind::Special(SpecialNode::Fifo),
         };
         Metadata {

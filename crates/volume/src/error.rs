@@ -1,25 +1,25 @@
-//! Why a file could not be written: the caller knows which one, and puts it in front.
+//! Errors of writing a file. The caller knows which file, and puts its name in front.
 //!
-//! Always true: the text is one line that reads as the reason of a failed file.
+//! Always true: the text is one line that reads as the reason for a failed file.
 
 use std::io;
 
-/// What writing a file can fail with.
+/// Why a file cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Another transfer holds the partial file.
     #[error("another transfer is writing it now")]
     Locked,
-    /// Something of somebody else's has the name of our partial file.
+    /// An entry of somebody else has the name of our partial file.
     #[error("{0} is in the way and is not ours")]
     InTheWay(String),
-    /// The system refused.
+    /// The system reported an error.
     #[error("cannot {what}: {}", plain(.source))]
     Io { what: &'static str, source: io::Error },
 }
 
-/// What [`crate::Partial::open`] fails with.
+/// The error of [`crate::Partial::open`].
 pub type PartialError = Error;
 
 impl Error {
@@ -44,7 +44,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// The system's words without the number behind them.
+/// The system's message without the error number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error ").next().unwrap_or_default().to_string()

@@ -1,6 +1,7 @@
-//! Digests by which archives and other tools know a file: of its plain sequence of bytes, holes as zeros.
+//! Digests that archives and other tools use: of a file's plain sequence of bytes, with holes as zeros.
 //!
-//! They know no order but the first byte to the last, so they cannot be made in flight: whoever wants them reads the file.
+//! They can only be computed from the first byte to the last, and so not while chunks arrive: the file has to
+//! be read for them.
 
 use std::hash::Hasher as _;
 
@@ -11,18 +12,18 @@ use twox_hash::XxHash3_64;
 /// A digest of a plain sequence of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// As `b3sum` tells it; of more than one chunk it is another one than the tree's.
+    /// As `b3sum` computes it; for more than one chunk it differs from the tree's digest.
     Blake3,
     Sha256,
     Md5,
-    /// XXH3 with 64 bits, as `xxhsum -H3` tells it: it finds accidents, not attacks.
+    /// XXH3 with 64 bits, as `xxhsum -H3` computes it: it detects accidents, not attacks.
     Xxh3,
 }
 
 impl Algorithm {
     pub const ALL: [Algorithm; 4] = [Algorithm::Blake3, Algorithm::Sha256, Algorithm::Md5, Algorithm::Xxh3];
 
-    /// As on the command line and in manifests.
+    /// The name on the command line and in manifests.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Blake3 => "blake3",
@@ -36,7 +37,7 @@ impl Algorithm {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// Length of the digest.
+    /// The length of the digest in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Algorithm::Blake3 | Algorithm::Sha256 => 32,
@@ -53,7 +54,7 @@ enum Hasher {
     Xxh3(Box<XxHash3_64>),
 }
 
-/// Several digests of the same bytes.
+/// Computes several digests of the same bytes.
 pub struct Hashers(Vec<(Algorithm, Hasher)>);
 
 impl Hashers {
@@ -80,7 +81,7 @@ impl Hashers {
         }
     }
 
-    /// In the order of the algorithms; numbers are written big-endian, as all tools show them.
+    /// The digests in the order of the algorithms; numbers are big-endian, as all tools show them.
     pub fn finish(self) -> Vec<(Algorithm, Vec<u8>)> {
         let digest = |hasher: Hasher| match hasher {
             Hasher::Blake3(hasher) => hasher.finalize().as_bytes().to_vec(),
@@ -96,7 +97,7 @@ impl Hashers {
 mod tests {
     use super::*;
 
-    /// Of "abc", by b3sum, sha256sum, md5sum and xxhsum.
+    /// The digests of "abc", by b3sum, sha256sum, md5sum and xxhsum.
     #[test]
     fn they_are_what_the_tools_tell() {
         let mut hashers = Hashers::new(&Algorithm::ALL);
@@ -119,7 +120,8 @@ mod tests {
         }
     }
 
-    /// Long inputs go another way than short ones, and pieces another than a whole. The digest is what xxhsum -H3 tells.
+    /// XXH3 treats long inputs differently from short ones, and pieces from a whole. The expected digest is
+    /// that of xxhsum -H3.
     #[test]
     fn a_long_input_in_pieces_is_what_the_tool_tells() {
         let bytes: Vec<u8> = (0..5000).map(|at| (at % 251) as u8).collect();

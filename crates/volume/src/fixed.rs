@@ -1,7 +1,7 @@
-//! What the system does not let anybody replace, whatever is written beside it: found out before anything is
-//! sent for it.
+//! Entries that the system does not let us replace, whatever is written beside them. They are found before
+//! any content is sent for them.
 //!
-//! Always true: a doubt is no refusal; then the system says what it does not let us do.
+//! Always true: in doubt nothing is refused here; the system will then report the error.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,10 +11,11 @@ use rustix::fs::{self, AtFlags, StatxAttributes, StatxFlags};
 use crate::dir::Dir;
 use crate::entry::Metadata;
 
-/// The sticky bit of a directory: only its owner and a file's own may remove or replace that file.
+/// The sticky bit of a directory: only the owner of the directory or of a file may remove or replace that
+/// file.
 const STICKY: u32 = 0o1000;
 
-/// An error if what is called `target` in a directory is there and cannot be replaced.
+/// Fails if `target` exists in a directory and cannot be replaced.
 pub(crate) fn check(dir: &Dir, target: &[u8]) -> io::Result<()> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let Ok(there) = fs::statx(&**dir, target, flags, StatxFlags::BASIC_STATS) else { return Ok(()) };
@@ -32,7 +33,7 @@ pub(crate) fn check(dir: &Dir, target: &[u8]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// What to say of something in an append-only directory that is not to stay as it is.
+/// The reason for an entry in an append-only directory that would have to be changed.
 pub(crate) const APPEND_ONLY: &str = "its directory is append-only (chattr +a), where nothing is replaced";
 
 pub(crate) fn is_append_only(there: impl AsFd) -> bool {

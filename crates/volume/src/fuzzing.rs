@@ -1,4 +1,4 @@
-//! Ways in for `fuzz/`: to what reads bytes of a disk and is private otherwise. Not part of the API.
+//! Entry points for `fuzz/` to private parsers of bytes from a disk. Not part of the API.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,13 +7,14 @@ use crate::entry::FileTime;
 use crate::journal::Journal;
 use crate::partial::SourceIdentity;
 
-/// Loads a journal of these bytes, once as they are and once with checks that are right, as the disk of a machine that has
-/// been meddled with may have them; what was understood is understood again. `folder` is an empty directory.
+/// Loads a journal of these bytes, once as they are and once with valid checksums, as somebody may have
+/// manipulated the disk. Whatever is understood must be understood again in the same way. `folder` is an
+/// empty directory.
 pub fn journal(bytes: &[u8], folder: &Path) -> usize {
     load(bytes, folder) + load(&crate::journal::sealed(bytes, &identity(), INODE), folder)
 }
 
-/// The bytes of a journal that a transfer has left.
+/// The bytes of a journal as a transfer leaves it.
 pub fn journal_of(chunks: u64, synced: u64, folder: &Path) -> Vec<u8> {
     let dir = OwnedFd::from(std::fs::File::open(folder).expect("a directory"));
     let mut journal = Journal::create(&dir, NAME, &identity(), INODE).expect("it can be made");
@@ -42,7 +43,7 @@ fn load(bytes: &[u8], folder: &Path) -> usize {
     let count = first.sure.len() + first.doubtful.len();
     assert!(
         first.sure.keys().chain(first.doubtful.keys()).all(|&index| index < 100),
-        "a chunk that the file has not"
+        "a chunk that the file does not have"
     );
     assert!(
         first.sure.keys().all(|index| !first.doubtful.contains_key(index)),
@@ -52,7 +53,7 @@ fn load(bytes: &[u8], folder: &Path) -> usize {
     let again = Journal::load(&dir, NAME, &identity(), INODE).expect("it was there");
     assert!(
         again.sure == first.sure && again.doubtful == first.doubtful,
-        "it reads otherwise the second time"
+        "it reads differently the second time"
     );
     count
 }

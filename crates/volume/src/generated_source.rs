@@ -1,6 +1,6 @@
 //! Sources without a disk behind them, for measuring everything else: zeros, and bytes that do not compress.
 //!
-//! Always true: a chunk reads the same each time within a process, so that it can be sent again.
+//! Always true: within a process, a chunk has the same content each time, so it can be sent again.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -10,12 +10,12 @@ use farhaul_blocks::{Block, FillPattern};
 use crate::CHUNK;
 use crate::entry::{Entry, EntryKind, FileTime};
 
-/// A source without end, as far as an offset can tell.
+/// The size of an endless source: as large as offsets allow.
 const ENDLESS: u64 = 1 << 62;
-/// Every page of random bytes begins with its place, so that no two pages are the same.
+/// Every page of random bytes begins with its position, so that no two pages are equal.
 const PAGE: usize = 4096;
 
-/// `zero:`, `random:`, either with a number of bytes behind the colon.
+/// `zero:` or `random:`, either with a number of bytes behind the colon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GeneratedSource {
     content: Content,
@@ -29,7 +29,7 @@ enum Content {
 }
 
 impl GeneratedSource {
-    /// Reads a source's name; none if it is that of a file.
+    /// Parses a source's name; `None` if it is the name of a file.
     pub fn parse(name: &[u8]) -> Option<GeneratedSource> {
         let (content, size) = match name {
             [b'z', b'e', b'r', b'o', b':', size @ ..] => (Content::Zero, size),
@@ -43,7 +43,7 @@ impl GeneratedSource {
         Some(GeneratedSource { content, size })
     }
 
-    /// The name under which it arrives.
+    /// The name of the file that arrives.
     pub fn name(&self) -> &'static [u8] {
         match self.content {
             Content::Zero => b"zero",
@@ -55,7 +55,7 @@ impl GeneratedSource {
         self.size
     }
 
-    /// A file made just now.
+    /// The entry of a file that was made just now.
     pub(crate) fn entry(&self) -> Entry {
         Entry {
             kind: EntryKind::File { size: self.size, sparse: false },
@@ -98,7 +98,8 @@ impl GeneratedSource {
     }
 }
 
-/// Writes its place to the start of every page of a chunk, and always there, so that it replaces that of another chunk.
+/// Writes its position to the start of every page of a chunk; always to the same place, so that it overwrites
+/// that of another chunk.
 fn number_pages(chunk: u64, bytes: &mut [u8]) {
     for (page, bytes) in bytes.chunks_mut(PAGE).enumerate() {
         let place = u128::from(chunk) | (page as u128) << 64;
@@ -107,7 +108,7 @@ fn number_pages(chunk: u64, bytes: &mut [u8]) {
     }
 }
 
-/// A chunk of bytes without a pattern, other ones in each process.
+/// A chunk of random bytes, which differ in each process.
 fn noise() -> &'static [u8] {
     static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
     NOISE.get_or_init(|| {

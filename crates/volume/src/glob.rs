@@ -1,8 +1,10 @@
-//! Paths with patterns, expanded at the end that has the files, as scp does: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before
-//! any of them, in each component; `~` and `~user` at the start of a user's own path. A destination has only the latter.
+//! Expands patterns in paths at the end that has the files, as scp does: `*`, `?`, `[a-z]`, `[!a-z]`, and `\`
+//! before any of them, in each component; also `~` and `~user` at the start of a user's own path. In a
+//! destination only the latter are expanded.
 //!
-//! Always true: a path that exists as it is written stays as it is written; names of any bytes match; a leading dot is
-//! only matched by a dot; what matches nothing comes back as it was. Below a root no symbolic link leads out of it.
+//! Always true: a path that exists as it is written is not expanded. Names of any bytes can match. A leading
+//! dot is only matched by a dot. A pattern without matches is returned as it is. Below a root, no symbolic
+//! link leads out of it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,17 +19,18 @@ use crate::passwd;
 use crate::rel_path::RelPath;
 use crate::root::Root;
 
-/// Bytes of a component with a pattern: a name has 255 at most.
+/// The most bytes of a component with a pattern; a name has at most 255.
 const COMPONENT_MAX: usize = 4096;
-/// What a name that matches takes besides its bytes.
+/// Bytes that a matching name takes besides its own.
 const MATCH_BYTES: usize = 64;
 
-/// What all patterns of one request may find and look at together: a client can make a daemon hold and do so much.
+/// What all patterns of one request together may find and compare, since a client could make a daemon hold
+/// and do that much.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobAllowance {
-    /// Bytes of what matches.
+    /// The bytes of matches that are left.
     bytes: usize,
-    /// Names that are compared, those longer than usual counted more often.
+    /// The comparisons that are left; long names and patterns cost more than one.
     looks: usize,
     spent: usize,
 }
@@ -39,7 +42,7 @@ impl Default for GlobAllowance {
 }
 
 impl GlobAllowance {
-    /// Bytes of what has matched.
+    /// The bytes of the matches so far.
     pub fn spent(&self) -> usize {
         self.spent
     }
@@ -47,7 +50,7 @@ impl GlobAllowance {
     fn look(&mut self, pattern: &[u8], name: &[u8]) -> io::Result<()> {
         let cost = 1 + pattern.len() * name.len() / COMPONENT_MAX;
         self.looks =
-            self.looks.checked_sub(cost).ok_or_else(|| too_much("asks for a look at too many files"))?;
+            self.looks.checked_sub(cost).ok_or_else(|| too_much("would have to compare too many files"))?;
         Ok(())
     }
 
@@ -63,7 +66,7 @@ fn too_much(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{what}: name the directory that they are in"))
 }
 
-/// Where patterns are expanded.
+/// The files among which patterns are expanded.
 #[derive(Debug, Clone)]
 pub enum GlobBase {
     /// The user's own files: relative paths start at the working directory.
@@ -72,7 +75,8 @@ pub enum GlobBase {
     Root(Root),
 }
 
-/// The paths that `pattern` stands for, sorted within each directory. `allowance` is that of all patterns of a request.
+/// The paths that `pattern` stands for, sorted within each directory. All patterns of a request share one
+/// `allowance`.
 pub fn expand(base: &GlobBase, pattern: &[u8], allowance: &mut GlobAllowance) -> io::Result<Vec<Vec<u8>>> {
     let pattern = match base {
         GlobBase::User => expand_home(pattern),
@@ -98,7 +102,7 @@ pub fn expand(base: &GlobBase, pattern: &[u8], allowance: &mut GlobAllowance) ->
     Ok(if found.is_empty() { vec![pattern] } else { found })
 }
 
-/// One component further, from each of these paths.
+/// Goes one component further from each of these paths.
 fn descend(
     base: &GlobBase,
     from: Vec<Vec<u8>>,
@@ -125,7 +129,7 @@ fn descend(
         for name in names {
             let path = joined(&path, &name);
             if !directories || is_directory(base, &path) {
-                // Also what leads nowhere in the end: it is held until then.
+                // A path that later turns out to lead nowhere counts as well: it takes memory until then.
                 allowance.find(&path)?;
                 found.push(path);
             }
@@ -134,7 +138,7 @@ fn descend(
     Ok(found)
 }
 
-/// What cannot be listed has no matches, as in a shell.
+/// The matching names in a directory. One that cannot be listed has no matches, as in a shell.
 fn matching_names(
     base: &GlobBase,
     dir: &[u8],
@@ -174,7 +178,7 @@ fn exists(base: &GlobBase, path: &[u8]) -> bool {
     match base {
         GlobBase::User => fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
         GlobBase::Root(root) => below(path).is_ok_and(|path| {
-            // A link that leads nowhere, or out, is a name nevertheless.
+            // A link that leads nowhere, or outside, is still a name.
             let there = [root.metadata_followed(&path), root.metadata(&path)];
             there.iter().any(|meta| matches!(meta, Ok(Some(_))))
         }),
@@ -195,7 +199,7 @@ fn below(path: &[u8]) -> io::Result<RelPath> {
     RelPath::from_written(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// `~` and `~user` at the start replaced; an unknown user's path stays as it is.
+/// Replaces `~` and `~user` at the start; the path of an unknown user stays as it is.
 pub fn expand_home(path: &[u8]) -> Vec<u8> {
     let Some(rest) = path.strip_prefix(b"~") else { return path.to_vec() };
     let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
@@ -223,7 +227,7 @@ fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Whether it has a character that is not itself.
+/// Whether the path has a character with a special meaning.
 pub fn is_pattern(path: &[u8]) -> bool {
     path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
@@ -238,15 +242,15 @@ fn unescaped(component: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether [`expand`] may find this name for a pattern's component.
+/// Whether [`expand`] may find this name for one component of a pattern.
 pub fn stands_for(component: &[u8], name: &[u8]) -> bool {
     let is_hidden = name.starts_with(b".");
     let is_shown = !is_hidden || component.starts_with(b".") && name != b"." && name != b"..";
     is_shown && matches(component, name)
 }
 
-/// Whether one component's pattern matches a name. Only the last star is ever gone back to, so that the time is at most
-/// the product of the lengths.
+/// Whether the pattern of one component matches a name. It goes back only to the last star, so the time is at
+/// most the product of the lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -271,21 +275,21 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-/// How many bytes of the pattern match this byte of the name.
+/// The number of bytes of the pattern that match this byte of the name; `None` if none do.
 fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
     match *pattern.first()? {
         b'?' => Some(1),
         b'\\' if pattern.len() > 1 => (pattern[1] == byte).then_some(2),
         b'[' => match set(pattern) {
             Some((len, contains)) => contains(byte).then_some(len),
-            // No closing bracket: an ordinary character.
+            // Without a closing bracket, it is an ordinary character.
             None => (byte == b'[').then_some(1),
         },
         literal => (literal == byte).then_some(1),
     }
 }
 
-/// A bracket expression at the pattern's start: its length, and the test.
+/// Parses a bracket expression at the pattern's start; returns its length and the test.
 fn set(pattern: &[u8]) -> Option<(usize, impl Fn(u8) -> bool + '_)> {
     let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
     let start = 1 + usize::from(negated);

@@ -1,8 +1,9 @@
-//! Which of two ways a whole chunk takes, past the page cache or through it: whichever is measured to be faster on its disk.
+//! Chooses for each whole chunk whether it goes past the page cache (direct) or through it (buffered):
+//! whichever is measured to be faster on its disk.
 //!
-//! Always true: what is known of a disk outlives the file it was measured on; the choice reads no clock. Where memory is
-//! touched for the first time, filling the page cache costs more than the disk; where the disk is slow and memory is
-//! there, less. So neither way is right for every machine.
+//! Always true: measurements of a disk outlive the file that they were made on; the choice reads no clock.
+//! Where memory is touched for the first time, filling the page cache costs more than the disk does; where
+//! the disk is slow and memory was touched before, it costs less. So neither mode is right for every machine.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,7 +12,7 @@ use farhaul_handover::Held as _;
 
 use crate::io_load::IoLoad;
 
-/// Chunks of each way before there is a choice.
+/// How many chunks are done in each mode before there is a choice.
 pub(crate) const FIRST: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,18 +30,18 @@ impl IoMode {
     }
 }
 
-/// How the ways are tried.
+/// How the two modes are tried.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TrialRule {
     first: IoMode,
-    /// While past the cache is the faster, and while through it is.
+    /// The schedule of trials while direct I/O is faster, and while buffered I/O is.
     from_direct: TrialSchedule,
     from_buffered: TrialSchedule,
-    /// Through the cache must take at most so many hundredths of the time past it.
+    /// Buffered I/O counts as faster only if it takes at most this percentage of the time of direct I/O.
     buffered_percent: u64,
 }
 
-/// `run` chunks in `every` take the slower way, to notice when that has become the faster.
+/// `run` chunks in `every` use the slower mode, to notice when that has become the faster one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct TrialSchedule {
     every: u64,
@@ -49,12 +50,13 @@ struct TrialSchedule {
 
 const ONE: TrialSchedule = TrialSchedule { every: 256, run: 1 };
 
-/// A write costs the same wherever it falls, so one at a time tells.
+/// A write costs the same whatever comes before it, so single trials are enough.
 pub(crate) const WRITING: TrialRule =
     TrialRule { first: IoMode::Direct, from_direct: ONE, from_buffered: ONE, buffered_percent: 80 };
 
-/// Reading ahead shows only in several chunks one behind another. A reader in the
-/// cache takes a core from the rest of the transfer, one past it waits: a draw goes to the latter, which is looked at more often.
+/// Read-ahead only shows its effect in several successive chunks. A buffered reader takes a core from the
+/// rest of the transfer, while a direct one only waits: so a draw goes to direct I/O, and that is tried more
+/// often.
 pub(crate) const READING: TrialRule = TrialRule {
     first: IoMode::Direct,
     from_direct: TrialSchedule { every: 4096, run: FIRST },
@@ -62,7 +64,7 @@ pub(crate) const READING: TrialRule = TrialRule {
     buffered_percent: 80,
 };
 
-/// What is known of a disk. Files on it share it.
+/// The measurements of a disk, which all files on it share.
 #[derive(Debug)]
 pub(crate) struct IoChoice {
     manner: &'static TrialRule,
@@ -82,7 +84,7 @@ impl IoChoice {
         IoChoice { manner, costs: Mutex::default(), load: IoLoad::default() }
     }
 
-    /// That of the disk with this device number.
+    /// The choice for the disk with this device number.
     pub(crate) fn of_device(manner: &'static TrialRule, device: u64) -> Arc<IoChoice> {
         type Known = HashMap<(&'static TrialRule, u64), Arc<IoChoice>>;
         static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
@@ -91,9 +93,10 @@ impl IoChoice {
         choice.or_insert_with(|| Arc::new(IoChoice::new(manner))).clone()
     }
 
-    /// The way of the next chunk. Several may be on their way before the first is known to have ended.
+    /// The mode of the next chunk. Several chunks may be under way before the first is known to have ended.
     ///
-    /// One that was asked for ahead is read through the cache whatever is said; a look past it begins when nothing is left of that.
+    /// A chunk that was read ahead is read through the cache whatever this returns; a trial of direct I/O
+    /// begins when no read-ahead is left.
     pub(crate) fn next(&self, is_asked_for: bool) -> IoMode {
         let TrialRule { first, from_direct, from_buffered, buffered_percent } = *self.manner;
         let mut costs = self.costs();
@@ -115,7 +118,7 @@ impl IoChoice {
         way
     }
 
-    /// Whether that is known.
+    /// Whether buffered I/O is known to be faster.
     pub(crate) fn is_buffered_faster(&self) -> bool {
         self.costs().faster(self.manner.buffered_percent) == Some(IoMode::Buffered)
     }
@@ -134,7 +137,7 @@ impl IoChoice {
     }
 
     fn costs(&self) -> MutexGuard<'_, Costs> {
-        // Plain numbers: whole at every point.
+        // The fields are plain numbers, and each change is complete.
         self.costs.lock().in_any_case()
     }
 }
@@ -146,7 +149,7 @@ impl Costs {
     }
 }
 
-/// Smoothed nanoseconds of a chunk, None before the first.
+/// Smoothed nanoseconds of a chunk; `None` before the first one.
 #[derive(Debug, Default)]
 struct Cost {
     nanos: Option<u64>,
@@ -162,7 +165,7 @@ impl Cost {
 mod tests {
     use super::*;
 
-    /// Lets `chunks` chunks choose, with these costs; how many of them went direct.
+    /// Lets `chunks` chunks choose, with these costs; returns how many of them went direct.
     fn directs(choice: &IoChoice, chunks: u64, buffered: u64, direct: u64) -> u64 {
         let mut count = 0;
         for _ in 0..chunks {

@@ -1,7 +1,8 @@
-//! Whether those who read or write a disk have anything else to do, by a few dozen chunks at a time.
+//! Measures whether a disk's readers or writers do anything but wait for it, over a few dozen chunks at a
+//! time.
 //!
-//! Always true: it reads no clock; the first span after a pause is not judged, since at first all wait, and memory is touched for
-//! the first time, whose price would be taken for the disk's.
+//! Always true: it reads no clock. The first span after a pause is not judged, since at first all threads
+//! wait, and memory is touched for the first time, which would be counted as time of the disk.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -10,9 +11,10 @@ use farhaul_handover::Held as _;
 
 /// Chunks that are judged together.
 const SPAN: u64 = 32;
-/// Nobody busy for so long: what comes is another transfer.
+/// If nobody was busy for this long, the next chunk belongs to another transfer.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Who spends so much of the time there does nothing else. (One that also digests, at a third of the disk's time, does not reach it.)
+/// A thread that spends this share of its time on the disk does nothing else. (A thread that also digests,
+/// which takes a third of the disk's time, stays below it.)
 const WAITED_FOR_PERCENT: u128 = 75;
 
 /// How busy a disk's readers, or its writers, are.
@@ -23,7 +25,7 @@ pub(crate) struct IoLoad(Mutex<Series>);
 struct Series {
     now: u32,
     span: Option<Span>,
-    /// When the last chunk ended.
+    /// The time at which the last chunk ended.
     ended: Option<Instant>,
     is_settled: bool,
     is_waited_for: bool,
@@ -49,7 +51,7 @@ impl Span {
 }
 
 impl IoLoad {
-    /// A chunk's reading or writing begins.
+    /// Notes that the reading or writing of a chunk begins.
     pub(crate) fn enter(&self, begin: Instant) {
         let mut series = self.series();
         let pause = series.ended.map_or(Duration::ZERO, |ended| begin.saturating_duration_since(ended));
@@ -62,7 +64,7 @@ impl IoLoad {
         span.most = span.most.max(now);
     }
 
-    /// It ends, or fails.
+    /// Notes that it has ended or failed.
     pub(crate) fn leave(&self, begin: Instant, end: Instant) {
         let mut series = self.series();
         series.now = series.now.saturating_sub(1);
@@ -79,18 +81,18 @@ impl IoLoad {
         }
     }
 
-    /// Whether a chunk's time is the disk's.
+    /// Whether the time of a chunk is that of the disk.
     pub(crate) fn is_settled(&self) -> bool {
         self.series().is_settled
     }
 
-    /// Whether most of the time of all of them went into it, in the last span.
+    /// Whether the threads spent most of the last span waiting for the disk.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.series().is_waited_for
     }
 
     fn series(&self) -> MutexGuard<'_, Series> {
-        // Plain numbers: whole at every point.
+        // The fields are plain numbers, and each change is complete.
         self.0.lock().in_any_case()
     }
 }
@@ -101,7 +103,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Two at a time, each busy for `busy` of 10 ms; when the last has ended.
+    /// Two chunks at a time, each busy for `busy` of 10 ms; returns the end of the last.
     fn spans(load: &IoLoad, mut at: Instant, count: u64, busy: u32) -> Instant {
         for _ in 0..count * SPAN / 2 {
             let end = at + MS * busy;
@@ -122,7 +124,7 @@ mod tests {
         let at = spans(&load, at, 1, 9);
         assert!(load.is_waited_for());
         let at = spans(&load, at, 1, 5);
-        assert!(!load.is_waited_for(), "whatever was before");
+        assert!(!load.is_waited_for(), "only the last span counts");
         spans(&load, at, 1, 9);
         assert!(load.is_waited_for());
     }
@@ -133,7 +135,7 @@ mod tests {
         let mut at = spans(&load, Instant::now(), 1, 10);
         for _ in 0..SPAN {
             load.enter(at);
-            // Another comes by.
+            // Another thread comes by for a moment.
             load.enter(at);
             load.leave(at, at);
             at += MS * 10;
@@ -149,7 +151,7 @@ mod tests {
         assert!(load.is_waited_for());
         load.enter(at + PAUSE);
         assert!(!load.is_settled() && !load.is_waited_for());
-        // A chunk that takes longer than a pause is none.
+        // A chunk that takes longer than a pause is not one.
         load.leave(at + PAUSE, at + PAUSE * 3);
         let at = spans(&load, at + PAUSE * 3, 1, 10);
         load.enter(at);

@@ -1,13 +1,13 @@
-//! What of a large file has arrived, kept beside its partial file, so that the same command can go on.
+//! The journal of a partial file says what of a large file has arrived, so that the same command can go on.
 //!
-//! A header names the source (size, time, time of change, inode, device) and the partial file (inode). Records of a fixed size
-//! follow: a chunk with its chaining value; a checkpoint, which says how many records are backed by synced data; an opening,
-//! which names the boot; a chunk taken back; a source, from which the chunks behind it have come. Every record ends in a check
-//! over itself, its number and the header.
+//! A header names the source (size, mtime, ctime, inode, device) and the partial file (inode). Records of a
+//! fixed size follow: a chunk with its chaining value; a checkpoint, which says how many records are backed
+//! by synced data; an opening, which names the boot; a chunk taken back; a new state of the source, which the
+//! chunks behind it came from. Every record ends in a checksum over itself, its number and the header.
 //!
-//! Always true: a record counts only if it and all before it are whole; the rest is overwritten. Chunks recorded after
-//! the last checkpoint, or before the last source, are doubtful once the machine has been booted again: their data may never
-//! have been written, or may have been written over.
+//! Always true: a record counts only if it and all before it are whole; the rest is overwritten. Chunks that
+//! were recorded after the last checkpoint, or before the last state of the source, are doubtful once the
+//! machine has been booted again: their data may never have been written, or may have been overwritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -34,18 +34,18 @@ const OPENED: u8 = 3;
 const CHUNK_GONE: u8 = 4;
 const SOURCE: u8 = 5;
 
-/// An open journal, to be appended to. The lock of the partial file keeps others away.
+/// An open journal, for appending. The lock of the partial file keeps other transfers away.
 pub(crate) struct Journal {
     file: File,
     salt: [u8; CHECK_LEN],
-    /// Whole records.
+    /// The number of whole records.
     records: u64,
 }
 
 /// A transfer's request for a partial file that another one holds; withdrawn when dropped.
 ///
-/// It is a shared lock on the journal, which the holder, who locks only the partial file, looks for. It leaves nothing
-/// behind, whatever becomes of either.
+/// It is a shared lock on the journal. The holder, which locks only the partial file, looks for that lock. It
+/// leaves nothing behind, whatever happens to either transfer.
 #[derive(Debug)]
 pub struct PartialRequest {
     _journal: OwnedFd,
@@ -60,22 +60,22 @@ impl PartialRequest {
     }
 }
 
-/// What an earlier run has left.
+/// The journal of an earlier run.
 pub(crate) struct LoadedJournal {
     pub(crate) journal: Journal,
-    /// Chunks whose data are surely there.
+    /// Chunks whose data are certainly in the file.
     pub(crate) sure: BTreeMap<u64, ChunkCv>,
     /// Chunks whose data have to be read back and compared.
     pub(crate) doubtful: BTreeMap<u64, ChunkCv>,
-    /// Those of either kind that came of the source in another state than the one it has now.
+    /// Chunks of either kind that came from the source in another state than its present one.
     pub(crate) earlier: BTreeSet<u64>,
-    /// The source was last in the state that it has now.
+    /// The last recorded state of the source is its present one.
     pub(crate) is_same_source: bool,
 }
 
 impl Journal {
-    /// Starts anew. What is there under this name is taken over if it is the journal of the same partial file: at no moment there is
-    /// none, by which the other one is known.
+    /// Starts a journal. An existing journal of the same partial file is overwritten in place, so that the
+    /// partial file never lacks the journal by which it is known as ours.
     pub(crate) fn create(
         dir: &OwnedFd,
         name: &[u8],
@@ -87,7 +87,7 @@ impl Journal {
             Some(file) if Journal::partial_inode(&file) == Some(partial_ino) => {
                 file.write_all_at(&header, 0)?;
                 file.set_len(HEADER_LEN as u64)?;
-                // What it said of chunks that are written over from now on is not to come back.
+                // Its old records must not come back after a crash, as their chunks will be overwritten.
                 file.sync_data()?;
                 file
             }
@@ -107,7 +107,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// A file of our own user, to be read and written.
+    /// Opens a file of our own user for reading and writing.
     fn open(dir: &OwnedFd, name: &[u8]) -> Option<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(fs::openat(dir, name, flags, Mode::empty()).ok()?);
@@ -115,7 +115,7 @@ impl Journal {
         (meta.is_file() && meta.uid == rustix::process::geteuid().as_raw()).then_some(file)
     }
 
-    /// The inode of the partial file that this is the journal of; none if it is no journal.
+    /// The inode of the partial file that a journal belongs to; `None` if the file is not a journal.
     pub(crate) fn partial_inode(file: &File) -> Option<u64> {
         let mut header = [0; HEADER_LEN];
         file.read_exact_at(&mut header, 0).ok()?;
@@ -123,15 +123,15 @@ impl Journal {
         is_whole.then(|| le_i64(&header[48..56])).flatten().map(i64::cast_unsigned)
     }
 
-    /// Nothing of it has reached the disk before the power failed: it is empty, or begins with zeros.
+    /// Whether a power failure has left nothing of the journal: it is empty, or begins with zeros.
     pub(crate) fn is_lost(file: &File) -> bool {
         let mut header = [0; HEADER_LEN];
         let filled = file.read_at(&mut header, 0);
         filled.is_ok_and(|len| (len == 0 || len == HEADER_LEN) && header == [0; HEADER_LEN])
     }
 
-    /// Reads what is there; none if there is nothing, or it is of a source of another size or time, of another partial file, user or
-    /// format.
+    /// Loads a journal. Returns `None` if there is none, or if it belongs to a source of another size or
+    /// time, to another partial file, or to another user, or has another format.
     pub(crate) fn load(
         dir: &OwnedFd,
         name: &[u8],
@@ -167,8 +167,8 @@ impl Journal {
         Some(LoadedJournal { journal, sure, doubtful, earlier, is_same_source })
     }
 
-    /// Records that everything in here counts under this boot: once what is doubtful has been looked at, and not before,
-    /// or a run that is killed while it looks would leave the rest to be believed.
+    /// Records that all chunks in the journal count under this boot. Call it only after the doubtful chunks
+    /// were checked: otherwise a run that is killed during the check would leave the rest to be believed.
     pub(crate) fn opened(&mut self) -> io::Result<()> {
         self.append(OPENED, 0, boot_id())
     }
@@ -183,8 +183,8 @@ impl Journal {
         self.append(CHUNK_GONE, index, &[0; 32])
     }
 
-    /// Records that what comes from now on is of the source in this state, and waits until that is on the disk: what has come before
-    /// may be written over.
+    /// Records that later chunks come from the source in this state, and waits until that is on the disk:
+    /// earlier chunks may be overwritten from now on.
     pub(crate) fn source(&mut self, state: &SourceState) -> io::Result<()> {
         let mut value = [0; 32];
         value[..8].copy_from_slice(&state.ino.to_le_bytes());
@@ -194,7 +194,7 @@ impl Journal {
         self.file.sync_data()
     }
 
-    /// Records that the data behind the first `records` records are on the disk.
+    /// Records that the data of the first `records` records are on the disk.
     pub(crate) fn checkpoint(&mut self, records: u64) -> io::Result<()> {
         self.append(CHECKPOINT, records, &[0; 32])
     }
@@ -212,7 +212,7 @@ impl Journal {
         self.records
     }
 
-    /// A second descriptor, to sync without holding up the writers.
+    /// A second descriptor, to sync without blocking the writers.
     pub(crate) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -221,7 +221,7 @@ impl Journal {
         HEADER_LEN as u64 + self.records * RECORD_LEN as u64
     }
 
-    /// A record that cannot be written in full does not count, and the next one takes its place.
+    /// Appends a record. If it cannot be written in full it does not count, and the next one takes its place.
     fn append(&mut self, kind: u8, index: u64, value: &[u8; 32]) -> io::Result<()> {
         let mut record = [0; RECORD_LEN];
         record[0] = kind;
@@ -235,16 +235,16 @@ impl Journal {
     }
 }
 
-/// What the records say, one after the other.
+/// The state after a number of records.
 struct Replay {
     chunks: u64,
     records: u64,
     synced: u64,
     boot: [u8; 32],
     source: SourceState,
-    /// The first record that counts for that source.
+    /// The first record that counts for the present source.
     since: u64,
-    /// Value and record number of each chunk.
+    /// The value and the record number of each chunk.
     there: BTreeMap<u64, (ChunkCv, u64)>,
 }
 
@@ -253,7 +253,7 @@ impl Replay {
         Replay { chunks, records: 0, synced: 0, boot: [0; 32], source, since: 0, there: BTreeMap::new() }
     }
 
-    /// None when a whole record says what no journal of this file can say.
+    /// Applies a record. Returns `None` if it is impossible in a journal of this file.
     fn apply(&mut self, record: &[u8; RECORD_LEN]) -> Option<()> {
         let index = u64::from_le_bytes(record[8..16].try_into().ok()?);
         let value: [u8; 32] = record[16..48].try_into().ok()?;
@@ -277,13 +277,13 @@ impl Replay {
         Some(())
     }
 
-    /// Chunks that came of the source before it had the state that it has now.
+    /// Chunks that came from the source before it had its present state.
     fn earlier(&self, is_same_source: bool) -> BTreeSet<u64> {
         let before = |record| !is_same_source || record < self.since;
         self.there.iter().filter(|&(_, &(_, record))| before(record)).map(|(&index, _)| index).collect()
     }
 
-    /// Chunks that are surely there, and those to be read back.
+    /// Splits the chunks into those that are certainly there and those to be read back.
     fn judge(self) -> (BTreeMap<u64, ChunkCv>, BTreeMap<u64, ChunkCv>) {
         let same_boot = self.boot == *boot_id() && self.boot != [0; 32];
         let (mut sure, mut doubtful) = (BTreeMap::new(), BTreeMap::new());
@@ -299,7 +299,7 @@ impl Replay {
     }
 }
 
-/// Whether a journal may be as long.
+/// Whether a journal can have this length.
 pub(crate) fn is_length(bytes: u64) -> bool {
     bytes.checked_sub(HEADER_LEN as u64).is_some_and(|records| records.is_multiple_of(RECORD_LEN as u64))
 }
@@ -320,7 +320,7 @@ fn header(identity: &SourceIdentity, partial_ino: u64) -> [u8; HEADER_LEN] {
     header
 }
 
-/// In which state the source was as the journal was begun.
+/// The state that the source had when the journal was begun.
 fn source_of(header: &[u8; HEADER_LEN]) -> Option<SourceState> {
     let number = |range: std::ops::Range<usize>| le_i64(&header[range]);
     let ctime = FileTime::new(number(56..64)?, le_u32(&header[28..32])?);
@@ -353,7 +353,7 @@ fn first_bytes(hash: blake3::Hash) -> [u8; CHECK_LEN] {
     bytes
 }
 
-/// The records of `bytes` with their checks made right, behind the header of this file.
+/// The records of `bytes` with valid checksums, behind the header of this file.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn sealed(bytes: &[u8], identity: &SourceIdentity, partial_ino: u64) -> Vec<u8> {
     let header = header(identity, partial_ino);
@@ -369,7 +369,8 @@ pub(crate) fn sealed(bytes: &[u8], identity: &SourceIdentity, partial_ino: u64) 
     out
 }
 
-/// Names this boot of the machine; zeros where the system does not say, which counts as another boot each time.
+/// Identifies this boot of the machine; zeros if the system does not tell, which counts as another boot each
+/// time.
 fn boot_id() -> &'static [u8; 32] {
     static BOOT: OnceLock<[u8; 32]> = OnceLock::new();
     BOOT.get_or_init(|| match std::fs::read("/proc/sys/kernel/random/boot_id") {

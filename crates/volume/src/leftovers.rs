@@ -1,7 +1,7 @@
-//! Finding what interrupted transfers have left below a directory, wherever it is.
+//! Finds what interrupted transfers have left below a directory, at any depth.
 //!
-//! Always true: no symbolic link is followed and no other file system entered; only what is known to be ours is told; what a running
-//! transfer has in hand is told as such, and removing it does nothing.
+//! Always true: no symbolic link is followed and no other file system entered. Only files that are certainly
+//! ours are reported. A file that a running transfer holds is marked as such, and is not removed.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,40 +14,40 @@ use rustix::io::Errno;
 use crate::dir::for_each_name;
 use crate::own_files;
 
-/// What is found on the way.
+/// A result of the search.
 #[derive(Debug)]
 pub enum Leftover<'a> {
     Found(LeftoverFile<'a>),
-    /// A directory that cannot be looked into.
+    /// A directory that cannot be read.
     Failed(&'a [u8], io::Error),
 }
 
-/// One file of ours; its journal counts with it.
+/// One of our files; its journal counts with it.
 #[derive(Debug)]
 pub struct LeftoverFile<'a> {
     dir: &'a OwnedFd,
     name: &'a [u8],
-    /// Below the directory that was asked for.
+    /// The path below the searched directory.
     pub path: &'a [u8],
-    /// What it takes on the disk.
+    /// Bytes that it takes on the disk.
     pub bytes: u64,
-    /// Since it was last changed.
+    /// The time since its last change.
     pub age: Duration,
 }
 
 impl LeftoverFile<'_> {
-    /// A running transfer has it in hand.
+    /// Whether a running transfer holds it.
     pub fn is_held(&self) -> bool {
         own_files::is_held(self.dir, self.name)
     }
 
-    /// False if a transfer has it in hand, or it is gone.
+    /// Removes it. Returns false if a transfer holds it, or if it is gone.
     pub fn remove(&self) -> io::Result<bool> {
         own_files::remove(self.dir, self.name)
     }
 }
 
-/// Tells `each` what is found below `top`, until it answers false.
+/// Calls `each` for what is found below `top`, until it returns false.
 pub fn find_leftovers(top: &Path, each: &mut dyn FnMut(Leftover<'_>) -> bool) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let base = fs::openat(fs::CWD, top, flags, Mode::empty())?;
@@ -79,13 +79,13 @@ pub fn find_leftovers(top: &Path, each: &mut dyn FnMut(Leftover<'_>) -> bool) ->
     Ok(())
 }
 
-/// None for what is no directory, or lies on another file system.
+/// Returns `None` if it is not a directory, or lies on another file system.
 fn enter(base: &OwnedFd, path: &[u8], device: u64) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let path = if path.is_empty() { b"." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let opened = match fs::openat2(base, path, flags, Mode::empty(), resolve) {
-        // Where the call is not there, each step is looked at by its device.
+        // Without openat2, the device is compared below.
         Err(Errno::NOSYS | Errno::PERM) => fs::openat(base, path, flags, Mode::empty()),
         opened => opened,
     };

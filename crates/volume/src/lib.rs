@@ -1,12 +1,13 @@
-//! Files as the transfer sees them: found by a scan, read and written in chunks, digested, and safe against paths and
-//! contents that a peer has chosen.
+//! Files as a transfer needs them: found by a scan, read and written in chunks, digested, and safe against
+//! paths and contents that a peer has chosen.
 //!
-//! How to read it: a sender walks `scan` (as `filter` lets it) and `source_file`; a receiver opens a `root` and writes with `small_file` (whole small
-//! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `farhaul_blocks`.
+//! A sender uses `scan` (with `filter`) and `source_file`; a receiver opens a `root` and writes with
+//! `small_file` (small files as a whole) or `partial` (large files, which their `journal` makes resumable).
+//! Both use `digest` and the blocks of `farhaul_blocks`.
 //!
-//! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`]; no symbolic
-//! link leads out of it, and only operations that say so follow one at all. The only `unsafe` is the user look-up of
-//! `passwd` and the system calls of `sys`.
+//! Always true: nothing here knows of packets or peers. Every path below a [`Root`] is a checked [`RelPath`].
+//! No symbolic link leads out of a root, and only operations that say so follow one at all. The only `unsafe`
+//! is in the user look-up of `passwd` and the system calls of `sys`.
 
 #![deny(unsafe_code)]
 
@@ -81,5 +82,5 @@ pub use scan::{ScanItem, ScanOptions, Scanner, Selection, SizeLimits, Source, So
 pub use small_file::{TempFile, UnnamedFile, WriteOptions, write_new, write_whole};
 pub use source_file::{Digests, SourceFile, is_changed};
 
-/// Bytes of a chunk: the slice of a large file that is read, digested, sent and written as one.
+/// Bytes of a chunk: the part of a large file that is read, digested, sent and written at once.
 pub const CHUNK: u64 = 1 << 20;

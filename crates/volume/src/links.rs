@@ -1,7 +1,7 @@
-//! Where a symbolic link leads, by its text alone.
+//! Judges where a symbolic link leads, by its text alone.
 
-/// Whether a link at `path`, below the top of what is copied, may lead out of it. Said also of a `..` behind a name, which may be
-/// another link. As rsync's `--safe-links`.
+/// Whether a link at `path`, below the top of what is copied, may lead out of that. A `..` behind a name
+/// counts too, as the name may be another link. As rsync's `--safe-links`.
 pub fn leads_out(path: &[u8], target: &[u8]) -> bool {
     if target.is_empty() || target[0] == b'/' {
         return true;

@@ -1,7 +1,7 @@
-//! Mode and times of what is there, and what to say when they cannot be set.
+//! Sets modes and times, and reports what cannot be set.
 //!
-//! Always true: after an error about metadata ([`is_about_metadata`]) all content is there; nothing is set that is
-//! so already.
+//! Always true: after an error about metadata ([`is_about_metadata`]) all content is there. Values that are
+//! right already are not set.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,22 +15,23 @@ use crate::entry::{FileTime, Metadata};
 use crate::root::{chmod_nofollow, timestamps};
 use crate::writeback::WriteOrdering;
 
-/// Why an entry has not got all of its metadata, although its content is there.
+/// The error of an entry whose content is there, but not all of its metadata.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot set {0}")]
 struct NotSet(String);
 
-/// Whether an error says that all content is there, and only metadata could not be set.
+/// Whether the error means that all content is there, and only metadata could not be set.
 pub fn is_about_metadata(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<NotSet>())
 }
 
-/// What could not be set of one entry. The rest is tried all the same.
+/// The metadata of one entry that could not be set; the rest is still tried.
 #[derive(Debug, Default)]
 pub(crate) struct AttributeFailure(Vec<(&'static str, String)>);
 
 impl AttributeFailure {
-    /// Keeps what could not be set. What says that the thing is not there, or that the disk fails, ends it.
+    /// Keeps a failure to set something. An error that means that the entry is gone, or that the disk fails,
+    /// is returned.
     pub(crate) fn note<E: Into<io::Error>>(
         &mut self,
         what: &'static str,
@@ -57,13 +58,13 @@ impl AttributeFailure {
         }
     }
 
-    /// Keeps what could not be set, whatever the reason.
+    /// Keeps a failure, whatever its reason.
     pub(crate) fn keep(&mut self, what: &'static str, error: &io::Error) {
         let text = error.to_string();
         self.0.push((what, text.split(" (os error ").next().unwrap_or_default().to_string()));
     }
 
-    /// An error if something could not be set: one reason is told once.
+    /// Fails if something could not be set; a reason that several share is told once.
     pub(crate) fn done(self) -> io::Result<()> {
         let Some((_, first)) = self.0.first() else { return Ok(()) };
         let text = if self.0.iter().all(|(_, why)| why == first) {
@@ -77,7 +78,7 @@ impl AttributeFailure {
     }
 }
 
-/// Gives an open file its mode and time, as far as they are given.
+/// Sets the mode and time of an open file, if given.
 pub(crate) fn set_of_file(
     file: impl AsFd,
     medium: WriteOrdering,
@@ -95,8 +96,8 @@ pub(crate) fn set_of_file(
     Ok(())
 }
 
-/// Gives what is called `name` in `dir` its mode and time, as far as they are given and not so already; never
-/// through a symbolic link, which has no mode of its own.
+/// Sets the mode and time of the entry called `name` in `dir`, if given and not right already. A symbolic
+/// link is never followed, and has no mode of its own.
 pub(crate) fn set_of_name(
     dir: &Dir,
     name: &[u8],
@@ -120,8 +121,8 @@ pub(crate) fn set_of_name(
     unset.done()
 }
 
-/// `mtime` as the kernel takes it. The access time stays, where it can: programs of FUSE's first library set
-/// both times or none.
+/// `mtime` for the kernel. The access time stays as it is where possible: programs with FUSE's first library
+/// can set only both times or none.
 pub(crate) fn times(medium: WriteOrdering, mtime: FileTime) -> Timestamps {
     let mut times = timestamps(mtime);
     if medium == WriteOrdering::Program {
@@ -132,8 +133,8 @@ pub(crate) fn times(medium: WriteOrdering, mtime: FileTime) -> Timestamps {
 
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Whether a directory that has a set-group-id bit would lose it by any change of its mode: the group is none
-/// of this user's. From: chmod(2).
+/// Whether any change of a directory's mode would take its set-group-id bit, as this user is not in its
+/// group. From: chmod(2).
 pub(crate) fn would_lose_group_bit(there: &Metadata) -> bool {
     let me = rustix::process::geteuid();
     let is_member = || {
@@ -144,7 +145,7 @@ pub(crate) fn would_lose_group_bit(there: &Metadata) -> bool {
     there.mode & SET_GROUP_ID != 0 && there.is_dir() && !me.is_root() && !is_member()
 }
 
-/// The mode bits that this process takes from whatever it makes; asked for once.
+/// The umask of this process, which is asked for once.
 pub fn umask() -> u32 {
     static MASK: OnceLock<u32> = OnceLock::new();
     // Asking by umask(2) would change it for a moment, for all threads.

@@ -1,35 +1,36 @@
-//! Which mount, and which device of it, something lies on: where one ends, another begins.
+//! Tells which mount and which device an entry lies on, to find where one ends and another begins.
 //!
-//! The kernel numbers mounts (Linux 5.8), so that a directory bound over another one of the same file system counts. A btrfs
-//! subvolume is the same mount with another device. Where the kernel does not tell the mount, the device alone decides.
+//! The kernel numbers mounts (since Linux 5.8), so a directory that is bound over another of the same file
+//! system is noticed, too. A btrfs subvolume is the same mount with another device. If the kernel does not
+//! tell the mount, the device alone decides.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::{self, AtFlags, StatxFlags};
 
-/// What deletion, or a scan, may be told not to go beyond.
+/// A border that a deletion or a scan may have to stop at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Border {
-    /// Something is mounted on it, or it is a subvolume.
+    /// Something is mounted on the entry, or it is a subvolume.
     MountPoint,
-    /// Something is mounted on a directory above it, or that is a subvolume.
+    /// The entry is below a mount point or the top of a subvolume.
     Beyond,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MountId {
     device: u64,
-    /// None if the kernel does not tell.
+    /// `None` if the kernel does not tell it.
     number: Option<u64>,
 }
 
 impl MountId {
-    /// Where an open file or directory lies.
+    /// The mount of an open file or directory.
     pub(crate) fn of(fd: impl AsFd) -> rustix::io::Result<MountId> {
         MountId::look(fd, b"", AtFlags::EMPTY_PATH)
     }
 
-    /// Where what is called `name` in a directory lies. Nothing is mounted by asking.
+    /// The mount of the entry called `name` in a directory. Asking does not mount anything.
     pub(crate) fn of_name(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<MountId> {
         MountId::look(dir, name, AtFlags::SYMLINK_NOFOLLOW)
     }
@@ -45,7 +46,7 @@ impl MountId {
                     number: number.then_some(told.stx_mnt_id),
                 })
             }
-            // Filters of containers refuse calls that they do not know.
+            // Filters of containers refuse system calls that they do not know.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
                 let device = if name.is_empty() { fs::fstat(dir) } else { fs::statat(dir, name, flags) };
                 Ok(MountId { device: device?.st_dev, number: None })
@@ -54,7 +55,8 @@ impl MountId {
         }
     }
 
-    /// Whether this is another mount than `above`, which cannot be removed while it is there. A subvolume is none.
+    /// Whether this is another mount than `above`, whose mount point cannot be removed while it is mounted. A
+    /// subvolume is not another mount.
     pub(crate) fn is_mounted_on(self, above: MountId) -> bool {
         match (self.number, above.number) {
             (Some(one), Some(other)) => one != other,

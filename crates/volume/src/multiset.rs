@@ -1,13 +1,16 @@
-//! A digest of a set of records, in whatever order they come, in memory that does not grow with their number.
+//! A digest of a set of records in any order, in memory that does not grow with their number.
 //!
-//! Each record becomes 1024 numbers of 16 bits, BLAKE3's extended output; those of all records are added up lane by lane, and what is
-//! published is BLAKE3 of the sums and of what the caller counts. To find two sets of one sum is a short-integer problem in 1024
-//! dimensions, for which the authors give 200 bits of security. A sum of one wide number would need thousands of bits for as much
-//! (Wagner's generalised birthday), products modulo a prime or points of a curve cost several times the processor time, and a tree
-//! in sorted order needs all names at once.
+//! Each record becomes 1024 numbers of 16 bits, BLAKE3's extended output. The numbers of all records are
+//! added up lane by lane, and the published digest is BLAKE3 of the sums and the caller's counts. To find two
+//! sets with the same sums is a short-integer problem in 1024 dimensions, for which the authors give 200 bits
+//! of security. The alternatives are worse: a sum of one wide number would need thousands of bits for the
+//! same security (Wagner's generalised birthday), products modulo a prime or points of a curve cost several
+//! times the processor time, and a tree in sorted order needs all names at once.
 //!
-//! Always true: the order of the records does not matter. A record is added once: 65,536 times the same are as good as none.
-//! From: LtHash16, Lewi, Kim, Maykov, Weis, "Securing Update Propagation with Homomorphic Hashing", IACR 2019/227, section 5.
+//! Always true: the order of the records does not matter. A record must be added only once: 65,536 times the
+//! same record adds up to nothing.
+//! From: LtHash16, Lewi, Kim, Maykov, Weis, "Securing Update Propagation with Homomorphic Hashing", IACR
+//! 2019/227, section 5.
 
 use std::sync::OnceLock;
 
@@ -15,11 +18,11 @@ use blake3::Hasher;
 
 const LANES: usize = 1024;
 const BYTES: usize = 2 * LANES;
-/// What each record's numbers are derived with, and what the published digest is.
+/// The contexts for the numbers of a record, and for the published digest.
 const RECORD: &str = "farhaul tree root v1 entry";
 const ROOT: &str = "farhaul tree root v1";
 
-/// The sums of what has been added so far.
+/// The sums of all records so far.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Multiset(Box<[u16; LANES]>);
 
@@ -38,7 +41,7 @@ impl std::fmt::Debug for Multiset {
 impl Multiset {
     /// Adds a record of any bytes.
     pub fn add(&mut self, record: &[u8]) {
-        // A context is hashed to begin with, once.
+        // The context is hashed only once.
         static BEGUN: OnceLock<Hasher> = OnceLock::new();
         let mut numbers = [0; BYTES];
         let mut hasher = BEGUN.get_or_init(|| Hasher::new_derive_key(RECORD)).clone();
@@ -49,7 +52,7 @@ impl Multiset {
         }
     }
 
-    /// The digest of all that was added, and of `counts` beside it.
+    /// The digest of all records and of `counts`.
     pub fn root(&self, counts: &[u64]) -> [u8; 32] {
         let mut hasher = Hasher::new_derive_key(ROOT);
         self.0.iter().for_each(|sum| {
@@ -87,7 +90,7 @@ mod tests {
             prop_assert_eq!(&of(&records), &whole);
             let at = at.index(records.len());
             let taken = records.remove(at);
-            prop_assert_ne!(&of(&records), &whole, "one is missing");
+            prop_assert_ne!(&of(&records), &whole, "a record is missing");
             let mut other = taken.clone();
             match other.last_mut() {
                 Some(last) => *last ^= 1 << bit,
@@ -95,12 +98,12 @@ mod tests {
             }
             prop_assume!(!records.contains(&other));
             records.push(other);
-            prop_assert_ne!(&of(&records), &whole, "one is another");
+            prop_assert_ne!(&of(&records), &whole, "a record has changed");
             prop_assert_ne!(whole.root(&[1]), whole.root(&[2]));
         }
     }
 
-    /// A second implementation says the same (tests/harness/digest_tree.py).
+    /// A second implementation computes the same (tests/harness/digest_tree.py).
     #[test]
     fn the_value_of_this_version() {
         let set = of(&[b"one".to_vec(), b"two".to_vec()]);
@@ -116,7 +119,8 @@ mod tests {
         );
     }
 
-    /// Prints what 100,000 entries cost: `cargo test --release -p farhaul-volume -- --ignored --nocapture a_hundred_thousand`.
+    /// Prints the time for 100,000 entries: `cargo test --release -p farhaul-volume -- --ignored --nocapture
+    /// a_hundred_thousand`.
     #[test]
     #[ignore = "prints a time"]
     fn a_hundred_thousand_entries() {

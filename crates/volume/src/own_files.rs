@@ -1,10 +1,11 @@
-//! Which files are ours: told by what only we make, not by their names, so that what a user calls in the same way is a file like
-//! any other.
+//! Recognises our own files by what only we write, not by their names, so that a user's file with such a name
+//! is a file like any other.
 //!
-//! A journal begins with what a journal begins with. A partial file is the one that the journal beside it names by its inode. A
-//! temporary file is called by its own inode. Of a copy of any of them nothing of that is true. Who may not read a journal takes a
-//! pair that looks like one for it: the partial file could not be read either. A journal in which a power failure has left nothing
-//! vouches for the partial file beside it, too.
+//! A journal has a journal's header. A partial file is the one whose inode the journal beside it names. A
+//! temporary file has its own inode in its name. None of that is true of a copy. If this process may not read
+//! a journal, any pair that looks like a journal and a partial file counts as ours: the partial file could
+//! not be read either. An empty journal, after a power failure, is accepted for the partial file beside it,
+//! too.
 
 use std::fs::File;
 use std::io;
@@ -18,15 +19,15 @@ use crate::entry::{FileTime, Metadata};
 use crate::journal::{self, Journal};
 use crate::own_names::{self, OwnNameForm};
 
-/// What is renamed in a moment is not there for so long.
+/// Temporary files are renamed at once, so one that is older than this was left behind.
 const MOMENT: Duration = Duration::from_secs(3600);
 
-/// What runs may leave, and what of it is there.
+/// The size and age of a file of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnFiles {
     /// Bytes that it takes on the disk, with its journal.
     pub(crate) bytes: u64,
-    /// When it was last changed.
+    /// The time of its last change.
     pub(crate) ctime: FileTime,
 }
 
@@ -36,9 +37,9 @@ pub(crate) fn is_ours(dir: impl AsFd, name: &[u8]) -> bool {
     own_names::form(name).is_some_and(|form| look(dir, name, form).is_some())
 }
 
-/// One of ours that stands for itself: a journal belongs to its partial file, if that is there. Of a journal in which a power failure
-/// has left nothing, and whose partial file has got its final name, nothing tells that it is ours. Whoever cleans up may take it:
-/// it holds nothing.
+/// Looks for a file of ours, but not for a journal whose partial file is still there, as it belongs to that.
+/// An empty journal, after a power failure, whose partial file has got its final name cannot be recognised as
+/// ours for certain. It is included nevertheless, since it holds nothing.
 pub(crate) fn leading(dir: impl AsFd, name: &[u8]) -> Option<OwnFiles> {
     let dir = dir.as_fd();
     let form = own_names::form(name)?;
@@ -72,7 +73,7 @@ fn look(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<OwnFiles>
     }
 }
 
-/// A journal that stands alone and has nothing in it.
+/// Recognises a journal that stands alone and has nothing in it.
 fn lost_journal(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<OwnFiles> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(
@@ -86,13 +87,14 @@ fn lost_journal(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<O
 }
 
 enum Owner {
-    /// Of the partial file with this inode.
+    /// The partial file with this inode.
     Inode(u64),
-    /// We may not read it, and it has the length of one; or a power failure has left nothing in it.
+    /// Unknown: we may not read the journal, but it has a journal's length; or a power failure has left
+    /// nothing in it.
     Unknown,
 }
 
-/// Whose journal a file is; none if it is no journal.
+/// The owner of a journal; `None` if the file is not a journal.
 fn owner(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Owner> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match fs::openat(dir, name, flags, Mode::empty()) {
@@ -109,7 +111,8 @@ fn owner(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Owner> {
     }
 }
 
-/// Locks what a run has left, and removes it with its journal. False if a transfer has it in hand, or it is not ours (any more).
+/// Locks a file that a run has left, and removes it with its journal. Returns false if a transfer holds it,
+/// or if it is not ours (any more).
 pub(crate) fn remove(dir: impl AsFd, name: &[u8]) -> io::Result<bool> {
     let dir = dir.as_fd();
     let Some(form) = own_names::form(name) else { return Ok(false) };
@@ -124,7 +127,7 @@ pub(crate) fn remove(dir: impl AsFd, name: &[u8]) -> io::Result<bool> {
     if !is_known() {
         return Ok(false);
     }
-    // The journal goes last: without it, nobody could tell what the other one is.
+    // The journal goes last: without it, nobody could recognise the partial file as ours.
     let is_gone = unlink(dir, name)?;
     if form == OwnNameForm::Part {
         unlink(dir, &own_names::journal_of(name))?;
@@ -140,7 +143,8 @@ fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Whether a run has left it, and no transfer has it in hand. What has no lock has a name for a moment only, while it is renamed.
+/// Whether a run has left the file, and no transfer holds it. Files without locks have such names only for a
+/// moment, while they are renamed.
 pub(crate) fn is_stale(dir: impl AsFd, name: &[u8]) -> bool {
     let dir = dir.as_fd();
     let Some(ours) = leading(dir, name) else { return false };
@@ -151,19 +155,20 @@ pub(crate) fn is_stale(dir: impl AsFd, name: &[u8]) -> bool {
     }
 }
 
-/// Since a time; nothing if that is to come.
+/// The time since `since`; zero if that is in the future.
 pub(crate) fn age(since: FileTime) -> Duration {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(Duration::new(since.secs.max(0).cast_unsigned(), since.nanos))
 }
 
-/// Whether a running transfer has it in hand. What cannot be asked is taken for free.
+/// Whether a running transfer holds the file. If that cannot be found out, it counts as free.
 pub(crate) fn is_held(dir: impl AsFd, name: &[u8]) -> bool {
     let dir = dir.as_fd();
     matches!(lock(dir, name), Ok(None))
 }
 
-/// None if a transfer has it in hand, or it is gone. What its owner only may read is nobody's here but root's.
+/// Locks a file; `None` if a transfer holds it, or if it is gone. A file that only its owner may read can
+/// only be locked by the owner and root.
 fn lock(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match fs::openat(dir, name, flags, Mode::empty()) {
@@ -172,7 +177,7 @@ fn lock(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<OwnedFd>> {
     };
     match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Ok(None),
-        // Without locks, what is old is what nobody has in hand.
+        // Without locks, age alone tells whether a file is in use.
         _ => Ok(Some(file)),
     }
 }

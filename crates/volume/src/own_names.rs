@@ -1,5 +1,5 @@
-//! The names of our own files beside a target. A name alone says nothing: `own_files.rs` tells our files from those of users that are
-//! called in the same way.
+//! The names of our own files beside a target. A name alone proves nothing: `own_files.rs` distinguishes our
+//! files from users' files with such names.
 
 use crate::dir::Dir;
 
@@ -9,22 +9,22 @@ const TEMPORARY: &[u8] = b".fhtmp";
 const LINK: &[u8] = b".fhlink";
 const HEX: usize = 16;
 
-/// So many names are tried for a target's partial file; what is called so may belong to somebody else.
+/// How many names are tried for a target's partial file, as a name may be taken by somebody else's file.
 pub(crate) const PART_NAMES: u32 = 4;
 
-/// What a file may be, by its name.
+/// The kind of file that a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnNameForm {
-    /// A large file on its way in, with a journal beside it.
+    /// A large file that is arriving, with a journal beside it.
     Part,
     Journal,
-    /// A whole file that is about to replace another one, or one that nothing could resume.
+    /// A whole file that is about to replace another one, or a file that cannot be resumed.
     Temporary,
-    /// A link that is about to replace something.
+    /// A link that is about to replace an entry.
     Link,
 }
 
-/// `.`, hexadecimal digits, a suffix.
+/// A dot, hexadecimal digits, and a suffix.
 fn called(digits: &[&blake3::Hash], suffix: &[u8]) -> Vec<u8> {
     let mut name = Vec::with_capacity(1 + digits.len() * HEX + suffix.len());
     name.push(b'.');
@@ -33,7 +33,8 @@ fn called(digits: &[&blake3::Hash], suffix: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The partial file of the target called `target`, and its journal: of this user, in this directory and in no copy of it.
+/// The names of a target's partial file and journal: different for each user and directory, so that a copy of
+/// the directory does not have them.
 pub(crate) fn part(dir: &Dir, target: &[u8], number: u32) -> (Vec<u8>, Vec<u8>) {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&dir.inode().to_le_bytes());
@@ -62,15 +63,15 @@ fn inode_hash(inode: u64) -> blake3::Hash {
     blake3::hash(&[b"farhaul temporary".as_slice(), &inode.to_le_bytes()].concat())
 }
 
-/// A link on its way into the place of the target called `target`. It can say of itself only by its name that it is ours: the second
-/// half of the digits is the hash of the first one.
+/// The name of a link that is about to take the place of `target`. A link can only be recognised as ours by
+/// its name: the second half of the digits is the hash of the first half.
 pub(crate) fn link(target: &[u8], number: u32) -> Vec<u8> {
     let first = blake3::hash(&[&number.to_le_bytes(), target].concat());
     let second = blake3::hash(&first.to_hex().as_bytes()[..HEX]);
     called(&[&first, &second], LINK)
 }
 
-/// Whether a link's name is of our making.
+/// Whether a link has a name of our making.
 pub(crate) fn is_link(name: &[u8]) -> bool {
     let Some((first, second)) = name.get(1..1 + 2 * HEX).and_then(|digits| digits.split_at_checked(HEX))
     else {
@@ -79,9 +80,9 @@ pub(crate) fn is_link(name: &[u8]) -> bool {
     blake3::hash(first).to_hex().as_bytes()[..HEX] == *second
 }
 
-/// None for a name that none of our files has.
+/// The kind of a name; `None` if none of our files has such a name.
 pub(crate) fn form(name: &[u8]) -> Option<OwnNameForm> {
-    // Nearly all names end here.
+    // Nearly all names are rejected here.
     let name = name.strip_prefix(b".")?;
     let forms = [
         (PART, OwnNameForm::Part),

@@ -1,9 +1,11 @@
-//! A large file on its way in: its chunks arrive in any order, from several threads, and survive whatever ends the run.
+//! A large file that is arriving: its chunks come in any order, from several threads, and survive any end of
+//! the run.
 //!
-//! Always true: the target's name shows the old file or the complete new one, whose data are on the disk; a chunk counts as there
-//! only after its data were written (`mark` comes after `write_chunk`); what counts is in the journal, if there is one. The first error
-//! that the kernel tells of its data stays with the file, and what it may have met does not count (`sync`). The partial file is
-//! locked as long as this lives. Dropped unfinished, it stays to be resumed, if there is anything to resume.
+//! Always true: the target's name shows the old file, or the complete new one with its data on the disk. A
+//! chunk counts only after its data were written (`mark` comes after `write_chunk`). Chunks that count are in
+//! the journal, if there is one. The first error that the kernel reports of the file's data is kept, and
+//! chunks that it may concern do not count (`sync`). The partial file is locked as long as this lives. If it
+//! is dropped unfinished, it stays to be resumed, if there is anything to resume.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,23 +45,24 @@ mod sync;
 use old_version::OldChunk;
 pub use old_version::PatchOutcome;
 
-/// Largest file that offsets can describe, with a chunk to spare.
+/// The largest file that offsets can describe, with a chunk to spare.
 const SIZE_MAX: u64 = i64::MAX as u64 - CHUNK;
 /// The value of a chunk whose sender computes no digests.
 const NO_CV: ChunkCv = ChunkCv([0; 32]);
 
-/// Which source, in which state. What an earlier run has left is used for a source of the same size and time.
+/// The source, and its state. Parts from an earlier run are only used for a source of the same size and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceIdentity {
     pub size: u64,
     pub mtime: FileTime,
     pub state: SourceState,
-    /// Has holes: chunks may be missing at the end, and zeros get no room. Not compared.
+    /// The source has holes: chunks may be missing at the end, and zeros take no room. Not compared.
     pub sparse: bool,
 }
 
-/// What else is known of a source. What came of it in the same state is believed; of another one (its time was put back after a
-/// change, or only its mode has changed, or it is read from a snapshot) each chunk's value is compared with the source's first.
+/// What else is known of a source. Chunks that came from the same state are trusted. For chunks of another
+/// state (the time was put back after a change, or only the mode has changed, or the source is a snapshot),
+/// each value is compared with the source's first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceState {
     pub ctime: FileTime,
@@ -73,40 +76,41 @@ impl SourceIdentity {
     }
 }
 
-/// What of an earlier run counts, and whether anything is kept for a later one.
+/// The chunks of an earlier run that count, and whether anything is kept for a later run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resume {
-    /// Nothing, and there is no journal.
+    /// None, and no journal is kept.
     Never,
-    /// Whatever has come.
+    /// All of them.
     Any,
-    /// Chunks that came with a digest: the rest has never been compared with what was sent.
+    /// Chunks with a digest; the others were never compared with what was sent.
     Digested,
-    /// The same, and each of them is compared with the source's again, whatever state that is in.
+    /// Chunks with a digest, after each was compared with the source's again, whatever its state.
     Compared,
 }
 
-/// A large file on its way in.
+/// A large file that is arriving.
 pub struct Partial {
     dir: Arc<Dir>,
     target: Vec<u8>,
     name: Vec<u8>,
     journal_name: Vec<u8>,
     file: File,
-    /// None where the file cannot be written past the cache, or need not.
+    /// The second descriptor; `None` if the file cannot be written past the cache, or need not.
     direct: Option<DirectFile>,
-    /// Held during a write through the cache: the kernel lets one in at a time, and the others would spin.
+    /// Held during a buffered write: the kernel lets one through at a time, and the others would spin.
     cache_turn: Mutex<()>,
     medium: WriteOrdering,
-    /// Held while the kernel is asked how the data fare, which it tells once, until that is kept.
+    /// Held while the kernel is asked for errors of the data, which it reports only once, until they are
+    /// kept.
     sync_turn: Mutex<()>,
     error: FirstError,
     identity: SourceIdentity,
-    /// Chunks that are not there may hold something from before.
+    /// Places of missing chunks may hold older content.
     ground_used: AtomicBool,
-    /// What may be used of another version, if anything.
+    /// The old version whose content may be used, if there is one.
     old: Option<OldChunk>,
-    /// The file has its name already.
+    /// The file is changed in place, so it has its name already.
     is_in_place: bool,
     state: Mutex<State>,
 }
@@ -130,25 +134,26 @@ impl State {
 
 struct State {
     have: ChunkMap,
-    /// Chunks that came of the source in another state, and have not been compared.
+    /// Chunks that came from the source in another state, and have not been compared.
     kept: BTreeMap<u64, ChunkCv>,
     tree: FileTree,
     journal: Option<Journal>,
-    /// Journal records at the last checkpoint.
+    /// The number of journal records at the last checkpoint.
     synced: u64,
-    /// Chunks whose data the disk is not known to have.
+    /// Chunks whose data may not be on the disk yet.
     unsynced: ChunkMap,
-    /// Chunks being written now.
+    /// Chunks that are being written now.
     in_hand: ChunkMap,
-    /// Chunks that are written, and not booked yet.
+    /// Chunks that are written, but not marked yet.
     written: ChunkMap,
     is_over: bool,
-    /// What counts could not be told apart from what does not.
+    /// It could not be decided which chunks still count.
     is_void: bool,
 }
 
 impl Partial {
-    /// Opens the partial file of `path`: goes on with what an earlier run of the same source has left, or starts anew.
+    /// Opens the partial file of `path`, which goes on where an earlier run of the same source has stopped,
+    /// or starts anew.
     pub fn open(
         root: &Root,
         path: &RelPath,
@@ -158,8 +163,8 @@ impl Partial {
         Partial::open_twice(root, path, identity, resume, false)
     }
 
-    /// As [`Partial::open`], but what is there of another version, under the target's name or in a partial file, is kept to be
-    /// compared and patched ([`Partial::marks`]).
+    /// As [`Partial::open`], but content of another version, under the target's name or in a partial file, is
+    /// kept to be compared and patched ([`Partial::marks`]).
     pub fn open_over(
         root: &Root,
         path: &RelPath,
@@ -180,7 +185,7 @@ impl Partial {
             return Err(Error::io("create a file")(Errno::FBIG));
         }
         match Partial::open_once(root, path, identity, resume, keeps_old) {
-            // The directory whose descriptor was kept may have been removed and made again.
+            // The directory whose descriptor was kept may have been removed and created again.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 root.forget_parents();
                 Partial::open_once(root, path, identity, resume, keeps_old)
@@ -197,12 +202,12 @@ impl Partial {
         keeps_old: bool,
     ) -> Result<Partial, Error> {
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
-        // All of it would come in vain.
+        // If the target cannot be replaced, everything would be sent for nothing.
         fixed::check(&dir, target).map_err(Error::io("replace it"))?;
-        // Nothing can be kept for a later run where no name can be changed.
+        // Nothing can be kept for a later run if no name can be changed.
         if resume == Resume::Never || dir.is_append_only() {
             let CreatedTemp { file, name, .. } = temp_file::create(&dir, 0o600)?;
-            // Of a longer version.
+            // A longer, earlier version may have left a partial file.
             let _ = temp_file::remove_left(&dir, target);
             let old = keeps_old.then(|| OldChunk::find(&dir, target, &file, 0)).flatten();
             let mut partial = Partial::of(&dir, target, file, identity, old);
@@ -215,11 +220,12 @@ impl Partial {
         dir.look(&name);
         let mut partial = Partial::of(&dir, target, file, identity, None);
         (partial.name, partial.journal_name) = (name, journal_name);
-        // An error that an earlier run has not lived to see is told now, and nothing of its data can be believed then.
+        // Learns of write errors that an earlier run did not live to see; after one, none of its data can be
+        // trusted.
         let can_resume = was_there && meta.size <= identity.size && partial.sync_left();
         let left = can_resume.then(|| partial.load(meta.ino)).flatten();
         if left.is_none() {
-            // Before it takes any room: by its journal it is known for ours.
+            // Created before the file takes any room, as the journal identifies the partial file as ours.
             let made = Journal::create(&partial.dir, &partial.journal_name, identity, meta.ino);
             partial.state().journal = Some(made.map_err(Error::io("create the journal"))?);
         }
@@ -265,8 +271,8 @@ impl Partial {
         }
     }
 
-    /// Lets the holder of a partial file that is [`Error::Locked`] know that somebody waits for it, as long as the result
-    /// lives. None if the holder keeps no journal.
+    /// Tells the holder of a partial file that is [`Error::Locked`] that somebody waits for it, as long as
+    /// the result lives. Returns `None` if the holder keeps no journal.
     pub fn request(root: &Root, path: &RelPath) -> Option<PartialRequest> {
         let (dir, target) = root.place(path).ok()?;
         (0..own_names::PART_NAMES)
@@ -282,7 +288,7 @@ impl Partial {
         Journal::load(&self.dir, &self.journal_name, &self.identity, ino)
     }
 
-    /// Gives a file of which nothing counts its size, and its room, where that can be had without writing
+    /// Sets the size of a file without any chunks, and reserves its room if that is possible without writing
     /// zeros.
     fn size(&mut self, was_there: bool) -> Result<(), Error> {
         if self.old.is_some() {
@@ -295,17 +301,17 @@ impl Partial {
         room::resize(&self.file, self.identity.size, is_reserved).map_err(Error::io("set the file's size"))
     }
 
-    /// Puts the file in its place.
+    /// Moves the file to its place.
     fn give_name(&self) -> io::Result<()> {
         if self.journal_name.is_empty() {
             let name = (!self.name.is_empty()).then_some(&self.name[..]);
             return temp_file::put(&self.file, name, &self.dir, &self.target);
         }
-        // Somebody may have put a file of that name there meanwhile.
+        // Another file may have been put under that name meanwhile.
         let named = Metadata::from(&fs::statat(&self.dir, &self.name[..], AtFlags::SYMLINK_NOFOLLOW)?);
         let own = Metadata::from(&fs::fstat(&self.file)?);
         if (named.dev, named.ino) != (own.dev, own.ino) {
-            return Err(io::Error::other("something else has the partial file's name"));
+            return Err(io::Error::other("another file has the partial file's name"));
         }
         self.dir.place(&self.target, || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
     }
@@ -314,15 +320,16 @@ impl Partial {
         let LoadedJournal { mut journal, mut sure, doubtful, earlier, is_same_source } = loaded;
         let mut buffer = Vec::new();
         let mut recovered = false;
-        // Somebody may have cut it since.
+        // The file may have been truncated since.
         let there = self.file.metadata().map_err(Error::io("look at the partial file"))?.len();
         let is_beyond = |index: &u64| index * CHUNK + self.chunk_len(*index) as u64 > there;
         for (&index, _) in sure.iter().filter(|(index, _)| is_beyond(index)) {
             journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
         }
         sure.retain(|index, _| !is_beyond(index));
-        // Without reading ahead: that leaves pages across the edges of chunks in the cache, which a write through it on
-        // one side keeps busy while one past it, on the other, must throw them out. Advice only.
+        // No read-ahead: it would leave pages across the edges of chunks in the cache. A buffered write on
+        // one side keeps these busy, while a direct one on the other side must throw them out. Advice may
+        // fail.
         let _ = fs::fadvise(&self.file, 0, None, Advice::Random);
         for (index, cv) in doubtful {
             // Without a digest there is nothing to compare with.
@@ -333,7 +340,7 @@ impl Partial {
                 journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
             }
         }
-        // Without a value there is nothing to compare with the source's either.
+        // Without a value there is nothing to compare with the source either.
         let is_compared = |index: &u64| resume == Resume::Compared || earlier.contains(index);
         let is_of_use =
             |index: &u64, cv: &ChunkCv| *cv != NO_CV || resume == Resume::Any && !is_compared(index);
@@ -358,7 +365,7 @@ impl Partial {
             state.unsynced.insert(index);
         }
         state.kept = kept;
-        // What was read back is on the disk or soon will be; the next checkpoint says so.
+        // Chunks that were read back are on the disk or soon will be; the next checkpoint records that.
         state.synced = if recovered { 0 } else { journal.records() };
         state.journal = Some(journal);
         Ok(())
@@ -381,7 +388,7 @@ impl Partial {
         self.state().have.count()
     }
 
-    /// How many chunks are not there (those of a sparse file's holes never come).
+    /// How many chunks are missing (those of a sparse file's holes never arrive).
     pub fn missing(&self) -> u64 {
         self.identity.chunks() - self.chunks_there()
     }
@@ -390,20 +397,20 @@ impl Partial {
         self.missing() == 0
     }
 
-    /// The room that the file takes on the disk, reserved or written; 0 when the system does not say.
+    /// Bytes that the file takes on the disk, reserved or written; 0 if the system does not tell.
     pub fn allocated_bytes(&self) -> u64 {
         fs::fstat(&self.file).map_or(0, |stat| stat.st_blocks as u64 * 512)
     }
 
-    /// The digest of what is there, with zeros for what is not.
+    /// The digest of the chunks that are there, with zeros for the others.
     pub fn digest(&self) -> Digest {
         self.state().tree.root()
     }
 
     // ---- writing -----------------------------------------------------------------------------------------------
 
-    /// Writes a chunk's data, from any thread. True when this call wrote it, which is when to `mark` it; a chunk that is
-    /// there already, or in another thread's hand, is left as it is.
+    /// Writes a chunk's data, from any thread. Returns true if this call wrote it; then the caller has to
+    /// `mark` it. A chunk that is there already, or that another thread is writing, is left as it is.
     pub fn write_chunk(&self, index: u64, data: &[u8]) -> io::Result<bool> {
         if index >= self.identity.chunks() || data.len() != self.chunk_len(index) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk that the file does not have"));
@@ -433,14 +440,14 @@ impl Partial {
         }
     }
 
-    /// Through the cache, and on to the disk.
+    /// Writes through the cache, and starts the write to the disk.
     fn write_through(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.write_buffered(data, offset)?;
         self.begin_sync(offset, data.len() as u64)
     }
 
     fn write_buffered(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        // It guards no data, so nothing is broken if a holder panicked.
+        // The lock guards no data, so nothing is broken if a holder panicked.
         let _turn = self.cache_turn.lock().in_any_case();
         if !self.identity.sparse {
             return self.file.write_all_at(data, offset);
@@ -449,15 +456,15 @@ impl Partial {
         sparse_file::write(&self.file, data, offset, ground)
     }
 
-    /// Books a chunk that was written: from now on it is there, for later runs as well. One system call of under a
-    /// microsecond, so that a killed run loses nothing that it had booked. Only for whose `write_chunk` was true; a chunk
-    /// whose write has not ended is never booked.
+    /// Marks a chunk that was written: from now on it is there, for later runs as well. That takes one system
+    /// call of less than a microsecond, so a killed run loses nothing that it has marked. Only for the caller
+    /// whose `write_chunk` returned true; a chunk whose write has not ended is never marked.
     pub fn mark(&self, index: u64, cv: ChunkCv) -> io::Result<()> {
         let mut state = self.state();
         if !state.written.contains(index) {
             return Ok(());
         }
-        // A sync that failed meanwhile may have met it.
+        // A sync that failed meanwhile may have concerned this chunk.
         self.error.check()?;
         if let Some(journal) = &mut state.journal {
             journal.chunk_there(index, cv)?;
@@ -471,7 +478,7 @@ impl Partial {
 
     // ---- ending ------------------------------------------------------------------------------------------------
 
-    /// Reads the file from the disk; true when it is what was digested on its way in.
+    /// Reads the file back from the disk; returns true if it has the digest of what arrived.
     pub fn readback(&self) -> io::Result<bool> {
         self.clear_missing()?;
         room::complete(&self.file, self.identity.size)?;
@@ -487,11 +494,12 @@ impl Partial {
         Ok(tree.root() == self.digest())
     }
 
-    /// Gives the complete file, once its data are on the disk, its mode, time and name; returns its digest. On failure it stays to be
-    /// resumed, but for chunks that the disk may not have. After an error that is about metadata only
-    /// ([`is_about_metadata`](crate::is_about_metadata)) it has its name.
+    /// Waits until the data of the complete file are on the disk, and gives the file its mode, time and name;
+    /// returns its digest. If that fails, the file stays to be resumed, without chunks that the disk may not
+    /// have. After an error that is about metadata only ([`is_about_metadata`](crate::is_about_metadata)) the
+    /// file has its name.
     pub fn finish(&self, options: &WriteOptions) -> Result<Digest, Error> {
-        // First: chunks that are missing may be missing for that.
+        // Checked first, as chunks may be missing because of this error.
         self.error.check().map_err(Error::io("write it to the disk"))?;
         if !self.identity.sparse && !self.is_complete() {
             let source =
@@ -503,9 +511,9 @@ impl Partial {
         self.sync().map_err(Error::io("write it to the disk"))?;
         self.error.note(writeback::close_check(&self.file)).map_err(Error::io("close the file"))?;
         let mut unset = AttributeFailure::default();
-        // Before the mode, which may forbid it.
+        // Before the mode, which may forbid setting them.
         attributes::apply_noting(&self.file, &options.attributes, options.attribute_kinds, &mut unset);
-        // What is changed in its place may be somebody else's, and have the mode already.
+        // A file that is changed in place may belong to somebody else, and have the right mode already.
         let has = Metadata::from(&fs::fstat(&self.file).map_err(Error::io("look at the file"))?).mode;
         let mode = Some(options.mode & 0o7777).filter(|mode| *mode != has);
         metadata::set_of_file(&self.file, self.medium, mode, options.mtime, &mut unset)
@@ -519,14 +527,14 @@ impl Partial {
             if let Err(error) = &placed
                 && matches!(name_error(error), Some(NameError::Refused(_) | NameError::Changed(_)))
             {
-                // No later run could finish it.
+                // No later run could finish the file either.
                 self.remove(&mut state);
             }
             placed.map_err(Error::io("rename it into place"))?;
         }
         state.is_over = true;
         if state.journal.take().is_some() {
-            // Left behind, it would be replaced by the next run that writes this file.
+            // A journal that is left behind would be replaced by the next run that writes this file.
             let _ = fs::unlinkat(&self.dir, &self.journal_name[..], AtFlags::empty());
         }
         if options.durable {
@@ -536,10 +544,10 @@ impl Partial {
         unset.done().map(|()| digest).map_err(Error::io("finish it"))
     }
 
-    /// Keeps what is there for a later run; so does dropping.
+    /// Keeps what is there for a later run, as dropping does.
     pub fn abandon(self) {}
 
-    /// Removes what is there.
+    /// Removes the partial file.
     pub fn discard(&self) {
         let mut state = self.state();
         if !state.is_over && !self.is_in_place {
@@ -557,8 +565,8 @@ impl Partial {
     fn remove(&self, state: &mut State) {
         state.is_over = true;
         state.journal = None;
-        // What cannot be removed is taken over by the next run. The journal goes last: without it, nobody could tell what the other
-        // one is.
+        // A file that cannot be removed is taken over by the next run. The journal goes last: without it,
+        // nobody could recognise the partial file as ours.
         for name in [&self.name, &self.journal_name].into_iter().filter(|name| !name.is_empty()) {
             let _ = fs::unlinkat(&self.dir, &name[..], AtFlags::empty());
         }
@@ -576,7 +584,7 @@ impl Partial {
         Ok(ChunkCv(if self.identity.chunks() == 1 { whole_digest(buffer) } else { chunk_cv(buffer) }))
     }
 
-    /// The first chunk from `from` on that is not all hole.
+    /// The first chunk from `from` on that has data.
     fn next_data(&self, from: u64) -> io::Result<Option<u64>> {
         if from >= self.identity.chunks() {
             return Ok(None);
@@ -589,7 +597,7 @@ impl Partial {
         }
     }
 
-    /// What never came is a hole, whatever an earlier run had begun to write there.
+    /// Makes holes of the chunks that never arrived, whatever an earlier run may have written there.
     fn clear_missing(&self) -> io::Result<()> {
         if !self.identity.sparse || !self.ground_used.load(Relaxed) {
             return Ok(());
@@ -602,7 +610,7 @@ impl Partial {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is complete before anything in it can panic.
+        // Each change of the state is complete before anything can panic.
         self.state.lock().in_any_case()
     }
 }
@@ -617,7 +625,7 @@ impl Drop for Partial {
             self.look_again();
         }
         let mut state = self.state.lock().in_any_case();
-        // Without a journal, or with nothing in it, there is nothing to resume.
+        // Without a journal, or with an empty one, there is nothing to resume.
         let is_worth_it = state.journal.is_some() && !state.is_empty() && !state.is_void;
         if !state.is_over && !self.is_in_place && !is_worth_it {
             self.remove(&mut state);

@@ -1,10 +1,10 @@
-//! Home directories of users, as the system knows them (which may be more than /etc/passwd).
+//! Home directories of users, as the system knows them, which may be from more than /etc/passwd.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Room for one user's record; systems with longer ones are not known.
+/// Room for one user's record; no system is known to have longer ones.
 const RECORD_MAX: usize = 64 << 10;
 
 /// The home directory of the user called `name`.
@@ -30,7 +30,7 @@ pub(crate) fn home_of(name: &[u8]) -> Option<Vec<u8>> {
     Some(home.to_bytes().to_vec())
 }
 
-/// The home directory of whoever runs this: `HOME`, as shells have it.
+/// The home directory of the user who runs this: `HOME`, as in shells.
 pub(crate) fn own_home() -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStringExt;
     std::env::var_os("HOME").map(OsStringExt::into_vec).filter(|home| !home.is_empty())

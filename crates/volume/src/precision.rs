@@ -1,13 +1,13 @@
 //! How precisely a file system keeps modification times: to the nanosecond, to the second (ext4 with inodes
-//! of 128 bytes), to two (FAT), and within a range of years. What it keeps of a time is another time, and no
-//! reason to send a file again.
+//! of 128 bytes), to two seconds (FAT), and within a range of years. The time that it keeps may therefore
+//! differ from the one that was set, which is no reason to send a file again.
 //!
-//! It is found out by setting times of a file that has no name, once for each file system, and only when two
-//! times differ in a way that a coarse one would explain. Where no such file can be made, what is known of
-//! the file system by its number has to do, and last what its own clock has written beside the time in
-//! question.
+//! It is found out by setting times on a file without a name, once for each file system, and only if two
+//! times differ in a way that a coarse file system would explain. If no such file can be created, the known
+//! properties of the file system's number are used, and last the time that the file system's own clock has
+//! written beside the time in question.
 //!
-//! Always true: times that differ on a file system that would keep the difference are never the same.
+//! Always true: if a file system can keep the difference of two times, they never count as equal.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -19,25 +19,25 @@ use crate::metadata::times;
 use crate::writeback::WriteOrdering;
 
 const SECOND: u64 = 1_000_000_000;
-/// Steps in nanoseconds by which file systems count: NTFS and SMB, some network file systems, exFAT, many,
-/// FAT.
+/// The steps in nanoseconds that file systems use: NTFS and SMB (100 ns), some network file systems (1 µs,
+/// 1 ms), exFAT (10 ms), many (1 s), FAT (2 s).
 const STEPS: [u64; 6] = [100, 1_000, 1_000_000, 10_000_000, SECOND, 2 * SECOND];
-/// What file systems of a narrow range keep as it is: from 1980 (FAT) to 2038 (seconds in 32 bits).
+/// The times that also file systems with a narrow range keep: from 1980 (FAT) to 2038 (seconds in 32 bits).
 const COMMON_RANGE: std::ops::RangeInclusive<i64> = 315_705_600..=0x7fff_fffe;
-/// Beyond what most can keep: the years 1811 and 2603.
+/// Times that most file systems cannot keep: the years 1811 and 2603.
 const FAR: (i64, i64) = (-5_000_000_000, 20_000_000_000);
 
-/// What a file system keeps of modes and modification times.
+/// How a file system keeps modes and modification times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Precision {
-    /// It counts in steps of so many nanoseconds.
+    /// The step of its times in nanoseconds.
     step_ns: u64,
-    /// It takes the nearest step, not the one before.
+    /// It rounds to the nearest step, not down.
     rounds: bool,
-    /// Seconds since 1970.
+    /// In seconds since 1970.
     earliest: Option<i64>,
     latest: Option<i64>,
-    /// What is set of a mode is what is there then.
+    /// A mode that is set is kept as it is.
     pub keeps_modes: bool,
 }
 
@@ -45,14 +45,14 @@ impl Precision {
     const FULL: Precision =
         Precision { step_ns: 1, rounds: false, earliest: None, latest: None, keeps_modes: true };
 
-    /// Whether `there` is what becomes of `wanted` on this file system.
+    /// Whether `there` is the time that this file system keeps if `wanted` is set.
     pub fn is_kept_as(&self, wanted: FileTime, there: FileTime) -> bool {
         let within = self.within_range(wanted);
         floor(within, self.step_ns) == there
             || self.rounds && ns(within).abs_diff(ns(there)) < u128::from(self.step_ns)
     }
 
-    /// For people: `in steps of 2 s`.
+    /// The limits for people, such as `in steps of 2 s`.
     pub fn limits(&self) -> String {
         match self.step_ns {
             1 => "of some years only".into(),
@@ -70,7 +70,7 @@ impl Precision {
     }
 
     fn within_range(&self, time: FileTime) -> FileTime {
-        // The kernel keeps no fraction of the first and of the last second.
+        // In its first and its last second, the kernel keeps no fraction.
         match (self.earliest, self.latest) {
             (Some(earliest), _) if time.secs <= earliest => FileTime::new(earliest, 0),
             (_, Some(latest)) if time.secs >= latest => FileTime::new(latest, 0),
@@ -78,7 +78,7 @@ impl Precision {
         }
     }
 
-    /// As an empty file of ours tells it.
+    /// Finds the precision by an empty file of our own.
     pub(crate) fn probe(file: &File) -> Option<Precision> {
         let medium = WriteOrdering::of(file);
         let kept = |time: FileTime| -> Option<FileTime> {
@@ -99,7 +99,7 @@ impl Precision {
         Some(Precision { step_ns, rounds: exact.is_none(), earliest, latest, keeps_modes })
     }
 
-    /// As the number of the file system tells it.
+    /// The precision that is known from the number of the file system.
     pub(crate) fn of_kind(there: impl AsFd) -> Option<Precision> {
         let kind = kind(there);
         let coarse = |step_ns| Some(Precision { step_ns, keeps_modes: false, ..Precision::FULL });
@@ -111,9 +111,9 @@ impl Precision {
         }
     }
 
-    /// As the times of one file tell it: the kernel has written `there.ctime` by its clock, to the step of
-    /// the file system. Some that programs provide (`is_of_program`) have no such time and tell the other one
-    /// instead.
+    /// Derives the precision from the times of one file: the kernel has written `there.ctime` by its clock,
+    /// to the step of the file system. Some file systems of programs (`is_of_program`) have no ctime, and
+    /// report the mtime instead.
     pub(crate) fn of_clock(wanted: FileTime, there: &Metadata, is_of_program: bool) -> Option<Precision> {
         let has_clock = there.ctime != there.mtime || is_of_program;
         // Nobody changes a file twice within a microsecond.
@@ -133,7 +133,7 @@ pub(crate) fn is_of_program(there: impl AsFd) -> bool {
     kind(there) == 0x6573_5546
 }
 
-/// Whether a coarse or narrow file system would explain that `there` is another time than `wanted`.
+/// Whether a coarse or narrow file system would explain that the time `there` differs from `wanted`.
 pub(crate) fn may_be_kept_as(wanted: FileTime, there: FileTime) -> bool {
     !COMMON_RANGE.contains(&wanted.secs) || STEPS.into_iter().any(|step| explains(step, wanted, there))
 }
@@ -142,12 +142,12 @@ fn explains(step: u64, wanted: FileTime, there: FileTime) -> bool {
     floor(there, step) == there && ns(wanted).abs_diff(ns(there)) < u128::from(step)
 }
 
-/// What coarse file systems may keep of a time, from the finest to the coarsest.
+/// The times that coarse file systems may keep of a time, from the finest to the coarsest.
 pub fn coarser(time: FileTime) -> impl Iterator<Item = FileTime> {
     STEPS.into_iter().map(move |step| floor(time, step))
 }
 
-/// Whether two times are no further apart than so many seconds.
+/// Whether two times differ by at most `secs` seconds.
 pub fn are_within(one: FileTime, other: FileTime, secs: u64) -> bool {
     ns(one).abs_diff(ns(other)) <= u128::from(secs) * u128::from(SECOND)
 }

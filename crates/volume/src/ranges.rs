@@ -1,4 +1,5 @@
-//! Sets of chunk numbers, as ranges: a file of any claimed size costs only what was really set.
+//! Sets of chunk numbers, stored as ranges: the memory for a file depends only on what was set, not on its
+//! claimed size.
 //!
 //! Always true: ranges are not empty, do not overlap and do not touch.
 
@@ -17,7 +18,7 @@ impl ChunkMap {
         ChunkMap::default()
     }
 
-    /// The set of these (first, count) ranges; None when one reaches beyond the numbers there are or two overlap.
+    /// The set of these (first, count) ranges. `None` if one overflows, or if two overlap.
     pub fn from_ranges(ranges: &[(u64, u64)]) -> Option<ChunkMap> {
         let mut map = ChunkMap::new();
         for &(first, count) in ranges {
@@ -34,7 +35,7 @@ impl ChunkMap {
         self.ranges.range(..=index).next_back().is_some_and(|(_, &end)| index < end)
     }
 
-    /// Adds one chunk; false when it was there.
+    /// Adds one chunk; returns false if it was there.
     pub fn insert(&mut self, index: u64) -> bool {
         if index == u64::MAX || self.contains(index) {
             return false;
@@ -43,7 +44,7 @@ impl ChunkMap {
         true
     }
 
-    /// Takes one chunk out; false when it was not there.
+    /// Removes one chunk; returns false if it was not there.
     pub fn remove(&mut self, index: u64) -> bool {
         let Some((&first, &end)) = self.ranges.range(..=index).next_back() else { return false };
         if index >= end {
@@ -60,7 +61,7 @@ impl ChunkMap {
         true
     }
 
-    /// Adds a range that overlaps none that is there.
+    /// Adds a range that overlaps no other.
     fn insert_range(&mut self, first: u64, end: u64) {
         self.count += end - first;
         let (mut start, mut stop) = (first, end);

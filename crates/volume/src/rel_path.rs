@@ -1,13 +1,14 @@
-//! Paths below a root, checked once when they are made of bytes.
+//! Paths below a root, checked once when they are created.
 //!
-//! Always true of a [`RelPath`]: no empty, `.` or `..` component, no NUL, no leading or trailing `/`, components of at
-//! most 255 bytes, at most 4095 bytes in all. The empty path is the root itself and is only made on purpose.
+//! Always true of a [`RelPath`]: it has no empty, `.` or `..` component, no NUL, no leading or trailing `/`,
+//! components of at most 255 bytes, and at most 4095 bytes in all. The empty path is the root itself, and is
+//! only created on purpose.
 
 use std::fmt;
 
 use farhaul_text::escape;
 
-/// Longest component and longest path, as Linux has them (NAME_MAX, PATH_MAX without the NUL).
+/// The longest component and the longest path on Linux (NAME_MAX, PATH_MAX without the NUL).
 const COMPONENT_MAX: usize = 255;
 const PATH_MAX: usize = 4095;
 
@@ -36,7 +37,7 @@ impl RelPath {
         RelPath::from_vec(bytes.to_vec())
     }
 
-    /// From a path as users write it: without `.` and without doubled, leading and trailing slashes.
+    /// Makes a path from what a user wrote: without `.` and without doubled, leading and trailing slashes.
     pub fn from_written(bytes: &[u8]) -> Result<RelPath, RelPathError> {
         let parts: Vec<&[u8]> =
             bytes.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
@@ -101,7 +102,7 @@ impl RelPath {
         RelPath::from_vec(bytes)
     }
 
-    /// The directory that holds this; the root (empty path) has none.
+    /// The directory that this lies in; the root (empty path) has none.
     pub fn parent(&self) -> Option<RelPath> {
         (!self.0.is_empty()).then(|| RelPath(self.split().0.to_vec()))
     }
@@ -115,7 +116,7 @@ impl RelPath {
         self.0.split(|&byte| byte == b'/').filter(|component| !component.is_empty())
     }
 
-    /// Directory part and last component.
+    /// The directory's path and the last component.
     pub(crate) fn split(&self) -> (&[u8], &[u8]) {
         match self.0.iter().rposition(|&byte| byte == b'/') {
             Some(slash) => (&self.0[..slash], &self.0[slash + 1..]),

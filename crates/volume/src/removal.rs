@@ -1,8 +1,8 @@
-//! Removing what a destination has too much, below its root.
+//! Removes surplus entries of a destination, below its root.
 //!
-//! Always true: every name is removed relative to the directory that holds it, through no symbolic link, and a link is removed
-//! itself; what the filter protects stays, what is mounted stays with all that is in it, and so do the directories above; memory
-//! is that of the names on one way down.
+//! Always true: every name is removed relative to its directory, through no symbolic link, and a link itself
+//! is removed. What the filter protects stays; what is mounted stays with everything in it; and so do the
+//! directories above. The memory is that of the names on one path down.
 
 mod descent;
 
@@ -20,52 +20,53 @@ use crate::own_files;
 use crate::rel_path::RelPath;
 use crate::root::Root;
 
-/// What becomes of one entry.
+/// The result for one entry.
 #[derive(Debug)]
 pub enum RemovalOutcome {
-    /// It is gone (in a dry run: it would be).
+    /// It is removed (in a dry run: it would be).
     Gone,
-    /// So it is, but it is there under another name, and does not count.
+    /// As `Gone`, but the file exists under another name, so it does not count.
     Moved,
-    /// It was to go, but as many as may are gone.
+    /// It was to be removed, but the limit is reached.
     OverLimit,
-    /// It stays, with all that is in it.
+    /// It stays, with everything in it.
     Left(Border),
     Failed(io::Error),
 }
 
-/// What holds for all removals below a root.
+/// The parameters of all removals below a root.
 pub struct Removal<'a> {
     pub root: &'a Root,
-    /// What its rules for the receiver exclude is protected.
+    /// The rules for the receiver; what they exclude is protected.
     pub filter: &'a Filter,
-    /// Nothing is removed, only said.
+    /// Only report what would be removed.
     pub dry_run: bool,
-    /// What is mounted below the root is emptied, too.
+    /// Empty also what is mounted below the root.
     pub crosses: bool,
-    /// How many more may go.
+    /// How many more entries may be removed.
     pub left: u64,
-    /// These go without being counted: they are there under another name.
+    /// These are removed without being counted, as they exist under another name.
     pub free: &'a HashSet<RelPath>,
 }
 
-/// Hears of each entry, by its path or, of one that is too long, by what stands for it; answers whether to go on.
+/// Gets the path of each entry (or a substitute, if that is too long) and its result; returns whether to go
+/// on.
 type RemovalObserver<'a> = &'a mut dyn FnMut(&RelPath, RemovalOutcome) -> bool;
 
 impl<'a> Removal<'a> {
-    /// Removes whatever may be, without going beyond what is mounted.
+    /// Removes everything that may be removed, but does not cross mounts.
     pub fn new(root: &'a Root, filter: &'a Filter, free: &'a HashSet<RelPath>) -> Removal<'a> {
         let (dry_run, crosses, left) = (false, false, u64::MAX);
         Removal { root, filter, dry_run, crosses, left, free }
     }
 
-    /// Whether what is in `directory` lies beyond a border, and so is to stay.
+    /// Whether the entries of `directory` lie beyond a border, and so have to stay.
     pub fn is_beyond(&self, directory: &RelPath) -> io::Result<bool> {
         let mount = |path| -> io::Result<MountId> { Ok(MountId::of(&**self.root.dir(path)?)?) };
         Ok(!self.crosses && mount(directory.as_bytes())? != mount(b"")?)
     }
 
-    /// Removes what is called `name` in a directory: if it is one, with all that is in it. False if something stays.
+    /// Removes the entry `name` of a directory, with everything in it. Returns false if something stays.
     pub fn remove(
         &mut self,
         directory: &RelPath,
@@ -84,7 +85,7 @@ impl<'a> Removal<'a> {
         })
     }
 
-    /// `path` is that of what an error is about.
+    /// `path` is that of the entry that an error concerns.
     fn try_remove(
         &mut self,
         directory: &RelPath,
@@ -102,7 +103,7 @@ impl<'a> Removal<'a> {
         if !is_dir {
             return Ok(self.remove_one(&descent, path, name, None, tell) == Some(true));
         }
-        // What is known by its path is not to be used by it any more.
+        // Descriptors that are kept by paths must not be used for these paths any more.
         self.root.forget_parents();
         match self.enter(&mut descent, path, name.to_vec(), tell) {
             EnterOutcome::In => {}
@@ -128,7 +129,7 @@ impl<'a> Removal<'a> {
                 level.is_kept = true;
             } else if is_dir {
                 match self.enter(&mut descent, path, name, tell) {
-                    // Its path is the one that counts now.
+                    // The path of the new directory is the current one now.
                     EnterOutcome::In => continue,
                     EnterOutcome::Stays => descent.keep(),
                     EnterOutcome::Ends => break,
@@ -145,7 +146,7 @@ impl<'a> Removal<'a> {
         Ok(false)
     }
 
-    /// What cannot be opened or listed stays, and all above it.
+    /// Goes down into a directory. If it cannot be opened or listed, it stays, and everything above it.
     fn enter(
         &self,
         descent: &mut Descent<'_>,
@@ -167,8 +168,8 @@ impl<'a> Removal<'a> {
         if goes_on { EnterOutcome::Stays } else { EnterOutcome::Ends }
     }
 
-    /// Removes one entry of the directory that the descent is in; `directory` is its level, if it is an empty one. None when all
-    /// is to end.
+    /// Removes one entry of the directory that the descent is in; `directory` is the level of an emptied
+    /// directory. Returns `None` if the removal is to end.
     fn remove_one(
         &mut self,
         descent: &Descent<'_>,
@@ -190,7 +191,7 @@ impl<'a> Removal<'a> {
             (true, None) if is_mounted() => Err(Errno::BUSY),
             (true, _) => Ok(()),
             (false, Some(level)) => match fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
-                // What an interrupted transfer may have left in it is all that is left.
+                // Only our own files, from interrupted transfers, may be left in it.
                 Err(Errno::NOTEMPTY | Errno::EXIST) => {
                     level.remove_ours().and_then(|()| fs::unlinkat(above, name, AtFlags::REMOVEDIR))
                 }
@@ -210,29 +211,30 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// Removes what is no directory; what an interrupted transfer has left, with all that belongs to it.
+/// Removes an entry other than a directory; one of our own files with everything that belongs to it.
 fn remove_file(above: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
     if !own_files::is_ours(above, name) {
         return fs::unlinkat(above, name, AtFlags::empty());
     }
     match own_files::remove(above, name) {
         Ok(true) => Ok(()),
-        // Another transfer has it in hand.
+        // Another transfer holds it.
         Ok(false) => Err(Errno::TXTBSY),
         Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
     }
 }
 
-/// What came of going into a directory.
+/// The result of going down into a directory.
 enum EnterOutcome {
     In,
-    /// It stays.
+    /// The directory stays.
     Stays,
-    /// All is to end.
+    /// The removal is to end.
     Ends,
 }
 
-/// The path that is told, and whether it is the whole one: of one that is longer than a path may be, the beginning and the end.
+/// The path for a report, and whether it is complete: a path that is too long is shortened to its beginning
+/// and its end.
 fn told(path: &[u8]) -> (RelPath, bool) {
     const HEAD: usize = 1000;
     const NAME: usize = 200;

@@ -1,8 +1,8 @@
-//! The room and the size of a file before its content is there.
+//! Reserves room for a file, and sets its size, before its content is there.
 //!
-//! Most file systems make a file larger by a note of its size. Some fill it with zeros (FAT, exFAT, NTFS by
-//! FUSE), so that all of a large file would be written twice, and whoever wants to stop it would wait for the
-//! zeros. There a file grows as it is written.
+//! Most file systems make a file larger by just noting its size. Some fill it with zeros (FAT, exFAT, NTFS by
+//! FUSE), so that a large file would be written twice, and whoever wants to stop it would wait for the zeros.
+//! There a file grows as it is written.
 //!
 //! Always true: a file is complete only after [`complete`].
 
@@ -13,14 +13,14 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{self, FallocateFlags};
 use rustix::io::Errno;
 
-/// By the numbers that file systems have.
+/// The kinds of file systems, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// In memory there is nothing to lie together, and every page would be cleared twice.
+    /// In memory there is no use in lying together, and every page would be cleared twice.
     Memory,
-    /// Room can be reserved only beyond the end of a file.
+    /// Room can only be reserved beyond the end of a file.
     Fat,
-    /// What makes a file larger may fill it.
+    /// Making a file larger may fill it with zeros.
     Filling,
     Other,
 }
@@ -38,8 +38,8 @@ fn kind(file: &File) -> Kind {
     }
 }
 
-/// Reserves the room of a whole file, so that a full disk is noticed before the first byte and the file lies
-/// together. True if the file can have its size at no cost.
+/// Reserves the room of a whole file, so that a full disk is noticed before the first byte, and the file lies
+/// in one piece. Returns true if the file's size can be set at no cost.
 pub(crate) fn reserve(file: &File, size: u64) -> io::Result<bool> {
     let kind = kind(file);
     if size == 0 || kind == Kind::Memory {
@@ -49,23 +49,23 @@ pub(crate) fn reserve(file: &File, size: u64) -> io::Result<bool> {
     match fs::fallocate(file, flags, 0, size) {
         Ok(()) => Ok(kind != Kind::Fat),
         Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
-        // A file system that cannot reserve is written without.
+        // A file on a file system that cannot reserve is written without a reservation.
         Err(_) => Ok(false),
     }
 }
 
-/// Gives a file its size, unless it would be filled for that: then only what is too long is cut.
+/// Sets the size of a file. If that would fill it with zeros, it is only truncated if it is too long.
 pub(crate) fn resize(file: &File, size: u64, is_reserved: bool) -> io::Result<()> {
     let may_grow = is_reserved || matches!(kind(file), Kind::Memory | Kind::Other);
     if may_grow || file.metadata()?.len() > size { file.set_len(size) } else { Ok(()) }
 }
 
-/// Gives a file whose content is there its size, should it end with a hole.
+/// Sets the size of a file whose content is there, in case it ends with a hole.
 pub(crate) fn complete(file: &File, size: u64) -> io::Result<()> {
     if file.metadata()?.len() < size { file.set_len(size) } else { Ok(()) }
 }
 
-/// Reads what is there; what lies beyond the end of the file are zeros.
+/// Reads content; beyond the end of the file there are zeros.
 pub(crate) fn read_padded(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,11 +1,14 @@
-//! A directory that nothing done below it can leave.
+//! A directory that no operation below it can leave.
 //!
-//! Always true: every operation takes a checked path, walks to its parent directory without following any symbolic
-//! link, and then names a single component relative to that directory's descriptor; the last component is not followed
-//! either. What a user names may lead through links that stay below the root; that is asked for by name ([`Root::follow`],
-//! [`Root::metadata_followed`]). A link that is there may be used for its directory ([`Root::keep_link`]): then what is below it is
-//! resolved in the same way below that directory. Descriptors of parents are kept (a bounded number), so that a directory of many files is walked to once.
-//! From: openat2(2), RESOLVE_BENEATH; where the kernel lacks it, one O_NOFOLLOW open a component does the same.
+//! Always true: every operation takes a checked path, walks to its parent directory without following any
+//! symbolic link, and then uses a single component relative to that directory's descriptor; the last
+//! component is not followed either. A path from the user may lead through links that stay below the root,
+//! but only in functions that say so ([`Root::follow`], [`Root::metadata_followed`]). An existing link may be
+//! used for its directory ([`Root::keep_link`]); then paths below it are resolved in the same way below that
+//! directory. Descriptors of parents are kept (a bounded number), so a directory with many files is walked to
+//! only once.
+//! From: openat2(2), RESOLVE_BENEATH; where the kernel lacks it, one O_NOFOLLOW open for each component does
+//! the same.
 
 mod dirlinks;
 
@@ -33,13 +36,13 @@ use crate::precision::{self, Precision};
 use crate::rel_path::RelPath;
 use crate::temp_file;
 
-/// Parent directories kept open for each root, beside those in use.
+/// How many parent directories are kept open for each root, besides those in use.
 const PARENTS_MAX: usize = 64;
-/// So often a walk that raced with a rename is begun again.
+/// How often a walk that raced with a rename is begun again.
 const RACES_MAX: usize = 16;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Why something below a root is not opened through a symbolic link.
+/// The error if a symbolic link leads out of a root.
 #[derive(Debug, thiserror::Error)]
 #[error("the symbolic link leads out of the root")]
 struct EscapingLink;
@@ -49,7 +52,7 @@ pub fn is_way_out(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<EscapingLink>())
 }
 
-/// Whether a file that is made for a moment may have a name.
+/// Whether a file that is created for a moment may have a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeNames {
     Allow,
@@ -65,13 +68,13 @@ pub struct Root {
 struct Inner {
     fd: Arc<Dir>,
     parents: Mutex<Parents>,
-    /// The kernel (or a filter in front of it) does not know openat2.
+    /// The kernel (or a filter in front of it) lacks openat2.
     walks: AtomicBool,
-    /// When it was opened.
+    /// The time at which it was opened.
     opened: dirlinks::FileClockTime,
     /// Links that are used as directories.
     links: DirLinks,
-    /// What is known of each file system, by its device.
+    /// The precision of each file system, by its device.
     precision: Mutex<HashMap<u64, Precision>>,
 }
 
@@ -101,7 +104,7 @@ impl Root {
         Root { inner: Arc::new(Inner { fd, parents, walks, opened, links, precision }) }
     }
 
-    /// The same for all clones of one root, as long as there are any.
+    /// A number that all clones of one root share, as long as there are any.
     pub fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
@@ -114,7 +117,7 @@ impl Root {
     /// As [`Root::subdir`], through symbolic links that do not lead out of this root.
     pub fn follow(&self, path: &RelPath) -> io::Result<Root> {
         let fd = match self.open_followed(path, DIRECTORY) {
-            // Not readable, but perhaps to be entered.
+            // The directory may be enterable although it is not readable.
             Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => {
                 self.open_followed(path, OFlags::PATH | OFlags::DIRECTORY)?
             }
@@ -123,7 +126,8 @@ impl Root {
         Ok(Root::of(Arc::new(Dir::new(fd)), self.inner.walks.load(Relaxed)))
     }
 
-    /// What `path` leads to, if anything, through symbolic links that do not lead out of this root.
+    /// The metadata of what `path` leads to, if anything, through symbolic links that do not lead out of this
+    /// root.
     pub fn metadata_followed(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         match self.open_followed(path, OFlags::PATH) {
             Ok(there) => Ok(Some(Metadata::from(&fs::fstat(&there)?))),
@@ -132,13 +136,13 @@ impl Root {
         }
     }
 
-    /// Where `path` really is, through symbolic links that do not lead out of this root, as an absolute path.
+    /// The real absolute path of `path`, through symbolic links that do not lead out of this root.
     pub fn real_path(&self, path: &RelPath) -> io::Result<PathBuf> {
         let there = self.open_followed(path, OFlags::PATH)?;
         std::fs::read_link(format!("/proc/self/fd/{}", there.as_raw_fd()))
     }
 
-    /// What is at `path`, if anything.
+    /// The metadata of the entry at `path`, if there is one.
     pub fn metadata(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         let stat = match self.spot(path) {
             Ok((dir, b".")) => fs::fstat(&dir),
@@ -153,8 +157,8 @@ impl Root {
         }
     }
 
-    /// As [`Root::metadata`], of a name that is to be written: an error ([`crate::name_error`]) if what it leads to is called
-    /// otherwise, or if the file system does not take it.
+    /// As [`Root::metadata`], for a name that is to be written. Fails ([`crate::name_error`]) if the name
+    /// leads to an entry with another name, or if the file system refuses it.
     pub fn lookup(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         let (dir, name) = path.split();
         if name.is_empty() || self.inner.links.at(path.as_bytes()).is_some() {
@@ -178,7 +182,7 @@ impl Root {
 
     pub fn open_read(&self, path: &RelPath) -> io::Result<File> {
         let (dir, name) = path.split();
-        // Non-blocking, so that a pipe somebody put there does not hold us.
+        // Non-blocking, so that a pipe that somebody has put there does not block us.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         fs::openat(self.dir(dir)?, name, flags, Mode::empty()).map(File::from).map_err(refused)
     }
@@ -196,14 +200,14 @@ impl Root {
         })
     }
 
-    /// Makes sure that there is a directory at `path` that we can write into. A new one is ours alone until
+    /// Makes sure that there is a directory at `path` that we can write to. Only we can use a new one until
     /// [`Root::set_meta`].
     pub fn create_dir(&self, path: &RelPath) -> io::Result<()> {
         self.create_dir_with(path, Mode::RWXU).map(drop)
     }
 
-    /// As [`Root::create_dir`]; true if it was not there. Where a later change of its mode would take the
-    /// set-group-id bit that it has inherited, it has `mode` from the beginning.
+    /// As [`Root::create_dir`]; returns true if it was not there. If a later change of its mode would take
+    /// the set-group-id bit that it has inherited, it gets `mode` from the beginning.
     pub fn make_dir(&self, path: &RelPath, mode: u32) -> io::Result<bool> {
         let is_new = self.create_dir_with(path, Mode::RWXU)?;
         if is_new
@@ -231,24 +235,25 @@ impl Root {
         }
     }
 
-    /// The names in a directory, and which of them are directories; our own files are among them if no transfer has them in hand.
+    /// The names in a directory, and for each whether it is a directory; our own files are included unless a
+    /// transfer holds them.
     pub fn list(&self, path: &RelPath) -> io::Result<Vec<(Vec<u8>, bool)>> {
         self.list_where(path, |dir, name| !own_files::is_ours(dir, name) || own_files::is_stale(dir, name))
     }
 
-    /// Partial files in a directory: of transfers that run, or that were interrupted.
+    /// The partial files in a directory, of running or interrupted transfers.
     pub fn partials(&self, path: &RelPath) -> io::Result<Vec<Vec<u8>>> {
         let parts = self.list_where(path, |_, name| own_names::form(name) == Some(OwnNameForm::Part))?;
         Ok(parts.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// What the partial file of `path` may be called.
+    /// The names that the partial file of `path` may have.
     pub fn partial_names(&self, path: &RelPath) -> Vec<Vec<u8>> {
         let Ok((dir, name)) = self.place(path) else { return Vec::new() };
         (0..own_names::PART_NAMES).map(|number| own_names::part(&dir, name, number).0).collect()
     }
 
-    /// Removes the partial file of `path` and its journal, unless another transfer has it in hand.
+    /// Removes the partial file of `path` and its journal, unless another transfer holds it.
     pub fn remove_partial(&self, path: &RelPath) -> io::Result<()> {
         let (dir, name) = self.place(path)?;
         temp_file::remove_left(&dir, name)
@@ -277,7 +282,7 @@ impl Root {
         Ok(names)
     }
 
-    /// An existing directory, made writable for us: its own mode may be read-only, from an earlier run.
+    /// Makes an existing directory writable for us: an earlier run may have given it a read-only mode.
     pub(crate) fn use_dir(&self, path: &RelPath) -> io::Result<()> {
         let there = self.lookup(path)?;
         let Some(meta) = there.filter(Metadata::is_dir) else {
@@ -312,24 +317,21 @@ impl Root {
         Ok(fs::unlinkat(self.dir(dir)?, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Makes a symbolic link, in the place of whatever file or link is there. An error about its time leaves
-    /// it there ([`is_about_metadata`](crate::is_about_metadata)).
+    /// Creates a symbolic link, replacing an existing file or link. After an error about its time the link is
+    /// there ([`is_about_metadata`](crate::is_about_metadata)).
     pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Option<FileTime>) -> io::Result<()> {
         let made = self.replace(path, |dir, name| fs::symlinkat(target, dir, name));
         match made {
-            // What is too long may be the target instead.
+            // If the name is fine, the target may be too long instead.
             Err(error) if is_refused(&error) && self.lookup(path).is_ok() => {
-                return Err(io::Error::new(
-                    error.kind(),
-                    "the file system there does not take such a target",
-                ));
+                return Err(io::Error::new(error.kind(), "the file system there refuses this link's target"));
             }
             made => made?,
         }
         self.set_meta(path, None, mtime)
     }
 
-    /// Makes `path` another name of the file at `existing`, in the place of whatever file or link is there.
+    /// Makes `path` another name of the file at `existing`, replacing an existing file or link.
     pub fn hardlink(&self, existing: &RelPath, path: &RelPath) -> io::Result<()> {
         let (from, old) = existing.split();
         let from = self.dir(from)?;
@@ -342,16 +344,16 @@ impl Root {
         self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
     }
 
-    /// What the file system keeps on which `there` lies, which is in the directory at `path`; found out once
-    /// for each. None if it cannot be known. To find out takes a file, which has a name for a moment where
-    /// there are none without, if `names` allow it.
+    /// The precision of the file system of `there`, which lies in the directory at `path`; found out once for
+    /// each file system. `None` if it cannot be known. Finding out takes a file; if files without names are
+    /// not possible, it has a name for a moment, if `names` allows that.
     fn precision(&self, path: &RelPath, there: &Metadata, names: ProbeNames) -> Option<Precision> {
         let known = |root: &Root| root.inner.precision.lock().in_any_case().get(&there.dev).copied();
         if let Some(known) = known(self) {
             return Some(known);
         }
         let dir = self.dir(path.as_bytes()).ok()?;
-        // Something is mounted on a file.
+        // If the devices differ, something is mounted on the file.
         if Metadata::from(&fs::fstat(&*dir).ok()?).dev != there.dev {
             return None;
         }
@@ -367,8 +369,8 @@ impl Root {
         Some(precision)
     }
 
-    /// What the file system keeps, if that is coarse or narrow and so the reason why what is `there`, at
-    /// `path`, has another time than was `wanted`.
+    /// The precision of the file system, if it explains why the entry `there`, at `path`, has another time
+    /// than `wanted`.
     pub fn kept_as(
         &self,
         path: &RelPath,
@@ -390,14 +392,14 @@ impl Root {
         self.dir(path.as_bytes()).is_ok_and(|dir| precision::is_of_program(&*dir))
     }
 
-    /// Whether the file system on which `there` lies, at `path`, is known to keep modes as they are set.
+    /// Whether the file system of `there`, at `path`, keeps modes as they are set, as far as is known.
     pub fn keeps_modes(&self, path: &RelPath, there: &Metadata) -> bool {
         let directory = if there.is_dir() { path.clone() } else { path.parent().unwrap_or_default() };
         self.precision(&directory, there, ProbeNames::Forbid).is_none_or(|precision| precision.keeps_modes)
     }
 
-    /// Sets what is given, and not so already, of anything at `path`; a symbolic link has no mode of its own and keeps
-    /// its. What the system refuses to set is an error about metadata
+    /// Sets mode and time of the entry at `path`, if given and not right already; a symbolic link has no mode
+    /// of its own. What the system refuses to set is an error about metadata
     /// ([`is_about_metadata`](crate::is_about_metadata)), and the rest is set.
     pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<FileTime>) -> io::Result<()> {
         let (dir, name) = self.spot(path)?;
@@ -418,7 +420,8 @@ impl Root {
         attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)
     }
 
-    /// Makes the extended attributes of these kinds of a file or directory those that are given; a link has none.
+    /// Sets the extended attributes of these kinds of a file or directory, and removes all others of these
+    /// kinds; a link has none.
     pub fn set_attributes(
         &self,
         path: &RelPath,
@@ -434,7 +437,7 @@ impl Root {
         attributes::apply(&there, attributes, kinds)
     }
 
-    /// Makes a pipe, a socket or a device, in the place of whatever file or link is there.
+    /// Creates a pipe, a socket or a device, replacing an existing file or link.
     pub fn make_node(&self, path: &RelPath, node: SpecialNode, mode: u32) -> io::Result<()> {
         let (kind, device) = match node {
             SpecialNode::Fifo => (FileType::Fifo, 0),
@@ -448,7 +451,7 @@ impl Root {
         self.replace(path, |dir, name| fs::mknodat(dir, name, kind, mode, device))
     }
 
-    /// Opens what is at `path` through symbolic links, as long as they do not lead out of the root.
+    /// Opens what `path` leads to, through symbolic links that do not lead out of the root.
     pub(crate) fn open_followed(&self, path: &RelPath, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -461,9 +464,9 @@ impl Root {
                 Err(Errno::XDEV) => {
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, EscapingLink));
                 }
-                // A filter of a container may refuse calls that it does not know with EPERM.
+                // A container's filter may refuse system calls that it does not know with EPERM.
                 Err(Errno::NOSYS | Errno::PERM) => break,
-                // A rename anywhere raced with the `..` of a link.
+                // A rename somewhere raced with a `..` in a link.
                 Err(Errno::AGAIN) => {}
                 opened => return Ok(opened?),
             }
@@ -471,7 +474,7 @@ impl Root {
         self.open_unfollowed(path, flags)
     }
 
-    /// The same where a way through links cannot be had.
+    /// As [`Root::open_followed`], where the kernel cannot confine links: no link is followed.
     fn open_unfollowed(&self, path: &RelPath, flags: OFlags) -> io::Result<OwnedFd> {
         let (dir, name) = path.split();
         let name = if name.is_empty() { b"." } else { name };
@@ -482,13 +485,15 @@ impl Root {
         fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(refused)
     }
 
-    /// Bytes that this user can still write in the directory at `path`, which may be on another file system than the root.
+    /// Bytes that this user can still write in the directory at `path`, which may be on another file system
+    /// than the root.
     pub fn free_bytes(&self, path: &RelPath) -> io::Result<u64> {
         let stat = fs::fstatvfs(&*self.dir(path.as_bytes())?)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Files that this user can still create there; `None` where the file system does not count them.
+    /// The number of files that this user can still create there; `None` if the file system does not count
+    /// them.
     pub fn free_files(&self, path: &RelPath) -> io::Result<Option<u64>> {
         let stat = fs::fstatvfs(&*self.dir(path.as_bytes())?)?;
         Ok((stat.f_files > 0).then_some(stat.f_favail))
@@ -497,7 +502,7 @@ impl Root {
     /// Makes everything written to the file system of a directory durable, whoever wrote it.
     pub fn sync_file_system(&self, path: &RelPath) -> io::Result<()> {
         match fs::syncfs(&*self.dir(path.as_bytes())?) {
-            // The descriptor of a directory that may be entered but not read does not serve.
+            // A descriptor of a directory that may be entered but not read cannot be used for this.
             Err(Errno::BADF) => {
                 fs::sync();
                 Ok(())
@@ -511,7 +516,7 @@ impl Root {
         sync_dir(&*self.dir(path.as_bytes())?)
     }
 
-    /// The directory that holds `path`, and the path's last component. The root itself has no name to be written.
+    /// The directory of `path`, and the path's last component. Fails for the root itself, as it has no name.
     pub(crate) fn place<'a>(&self, path: &'a RelPath) -> io::Result<(Arc<Dir>, &'a [u8])> {
         let (dir, name) = path.split();
         if name.is_empty() {
@@ -520,8 +525,8 @@ impl Root {
         Ok((self.dir(dir)?, name))
     }
 
-    /// Does what makes a name in a directory; once more with a fresh descriptor if the directory has been removed (and
-    /// perhaps made again) behind our back.
+    /// Creates a name in a directory by `make`; tries once more with a fresh descriptor if the directory was
+    /// removed (and perhaps created again) meanwhile.
     pub(crate) fn create<T>(
         &self,
         path: &RelPath,
@@ -554,7 +559,7 @@ impl Root {
             made => return made,
         }
         let (dir, name) = self.place(path)?;
-        // What is made beside it could not be removed.
+        // The temporary entry could not be removed there.
         fixed::check(&dir, name)?;
         let temporary = make_beside(&dir, name, make)?;
         dir.look(&temporary);
@@ -581,8 +586,8 @@ impl Root {
         Ok(self.parents().put(path, fd))
     }
 
-    /// What has to be named to change what is at `path`: the directory that holds it, and its name there; a directory that
-    /// has no name below the root, and one that a link stands for, is the `.` in itself.
+    /// The directory and the name by which the entry at `path` can be changed. For the root, and for a
+    /// directory that a link stands for, that is `.` in the directory itself.
     fn spot<'a>(&self, path: &'a RelPath) -> io::Result<(Arc<Dir>, &'a [u8])> {
         if let Some(dir) = self.inner.links.at(path.as_bytes()) {
             return Ok((dir, b"."));
@@ -596,11 +601,11 @@ impl Root {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             for flags in [DIRECTORY, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC] {
                 match fs::openat2(start, path, flags, Mode::empty(), resolve) {
-                    // Not readable, but perhaps to be entered.
+                    // The directory may be enterable although it is not readable.
                     Err(Errno::ACCESS) if !flags.contains(OFlags::PATH) => {}
-                    // A filter of a container may refuse calls that it does not know with EPERM.
+                    // A container's filter may refuse system calls that it does not know with EPERM.
                     Err(Errno::NOSYS | Errno::PERM) => break,
-                    // EAGAIN: a rename raced with the walk; the slow way does not mind.
+                    // A rename raced with the walk; the slow walk does not mind.
                     Err(Errno::AGAIN) => return walk_by_component(start, path),
                     opened => return opened.map_err(off_the_way),
                 }
@@ -611,7 +616,7 @@ impl Root {
     }
 
     fn parents(&self) -> MutexGuard<'_, Parents> {
-        // Whatever a panicking holder left is at worst a cache of fewer entries.
+        // At worst, a panicking holder has left a cache with fewer entries.
         self.inner.parents.lock().in_any_case()
     }
 
@@ -626,14 +631,14 @@ fn walk_by_component(start: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
     for component in path.split(|&byte| byte == b'/') {
         let above = at.as_ref().map_or(start.as_fd(), |fd| fd.as_fd());
         let next = match fs::openat(above, component, flags, Mode::empty()) {
-            // What O_DIRECTORY says of a symbolic link.
+            // The error that O_DIRECTORY gives for a symbolic link.
             Err(Errno::NOTDIR) if is_link(above, component) => Err(Errno::LOOP),
             opened => opened,
         };
         at = Some(next.map_err(refused)?);
     }
     let at = at.ok_or(Errno::INVAL)?;
-    // A path descriptor cannot be listed or synced; the same directory again, if we may read it.
+    // A path descriptor cannot be listed or synced: open the directory again, if we may read it.
     Ok(fs::openat(&at, ".", DIRECTORY, Mode::empty()).unwrap_or(at))
 }
 
@@ -651,7 +656,8 @@ impl Parents {
         Some(fd.clone())
     }
 
-    /// Keeps a directory, or yields what another thread has kept of it meanwhile: who makes names in it goes through one and the same.
+    /// Keeps a directory, or returns the descriptor that another thread has kept meanwhile: all threads that
+    /// create names in a directory must use the same one.
     fn put(&mut self, path: &[u8], fd: Arc<Dir>) -> Arc<Dir> {
         if let Some(kept) = self.get(path) {
             return kept;
@@ -668,7 +674,7 @@ impl Parents {
     }
 }
 
-/// Makes what is to replace `name`, and tells what it is called until then.
+/// Creates the entry that is to replace `name`, and returns its temporary name.
 fn make_beside(
     dir: &Dir,
     name: &[u8],
@@ -681,7 +687,7 @@ fn make_beside(
             Err(Errno::EXIST) if number <= own_names::PART_NAMES => {}
             made => return made.map(|()| temporary),
         }
-        // Left by a run that was killed before it could rename it, unless it is somebody else's.
+        // A run was killed before it could rename it, unless it is somebody else's.
         if fs::unlinkat(dir, &temporary[..], AtFlags::empty()).is_err() {
             number = if number + 1 < own_names::PART_NAMES { number + 1 } else { temp_file::random() };
         }
@@ -703,7 +709,8 @@ fn is_absent(error: &io::Error) -> bool {
 
 const NOT_FOLLOWED: &str = "a symbolic link in its path, or a way out of the root, is not followed";
 
-/// The error of a walk, in words: what the kernel calls a loop or another device is a link or a way out.
+/// The error of a walk, in words: the kernel's errors for loops and other devices mean a link or a way out of
+/// the root.
 fn off_the_way(error: Errno) -> io::Error {
     match error {
         Errno::XDEV => io::Error::new(io::ErrorKind::PermissionDenied, NOT_FOLLOWED),
@@ -711,8 +718,8 @@ fn off_the_way(error: Errno) -> io::Error {
     }
 }
 
-/// The error of a name that is opened or made. Another device is no way out here: a file has no name on two
-/// of them.
+/// The error of a name that is opened or created. Another device is not a way out here, but the error of a
+/// hard link across devices.
 fn refused(error: Errno) -> io::Error {
     match error {
         Errno::LOOP => io::Error::new(io::ErrorKind::PermissionDenied, NOT_FOLLOWED),
@@ -720,14 +727,15 @@ fn refused(error: Errno) -> io::Error {
     }
 }
 
-/// Changes the mode of what is called `name` in `dir`, but never through a symbolic link.
+/// Changes the mode of the entry `name` in `dir`, but never through a symbolic link.
 pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = fs::openat(dir, name, flags, Mode::empty())?;
     if Metadata::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
         return Ok(());
     }
-    // A path descriptor takes no fchmod; its name under /proc is the file itself, whatever happens to the path.
+    // A path descriptor does not allow fchmod, but its name under /proc leads to the file itself, whatever
+    // happens to the path.
     let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
     Ok(fs::chmodat(fs::CWD, by_descriptor, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
 }
@@ -735,13 +743,14 @@ pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io:
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &OwnedFd) -> io::Result<()> {
     match fs::fsync(dir) {
-        // File systems that cannot sync a directory keep its names by other means; a path descriptor cannot either.
+        // A file system that cannot sync a directory keeps its names by other means; a path descriptor cannot
+        // be synced either.
         Err(Errno::INVAL | Errno::BADF) => Ok(()),
         synced => Ok(synced?),
     }
 }
 
-/// `mtime` as the kernel takes it; the access time stays.
+/// `mtime` for the kernel; the access time stays as it is.
 pub(crate) fn timestamps(mtime: FileTime) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT as _ },

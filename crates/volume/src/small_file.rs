@@ -1,9 +1,11 @@
-//! Files that are written at once, or in the order of a stream: without a name, then linked; where something is to be replaced,
-//! linked under a temporary name, then renamed; under a temporary name from the beginning where there are no files without.
+//! Files that are written at once, or in the order of a stream. They are written without a name and then
+//! linked; if they replace a file, they are linked under a temporary name and then renamed. On file systems
+//! without nameless files, they have a temporary name from the beginning.
 //!
-//! Always true: the target's name shows the old file or the complete new one, whose data are on the disk as far as its file system
-//! needs that for its name not to come there first (`writeback`). Ten system calls a file that is renamed: open, look for a leftover,
-//! write, times, a second descriptor that is closed, look, link, rename, close.
+//! Always true: the target's name shows the old file or the complete new one. The new file's data are on the
+//! disk as far as the file system needs that, so that the name does not get there first (`writeback`). A file
+//! that is renamed takes ten system calls: open, look for a leftover, write, times, a second descriptor that
+//! is closed, look, link, rename, close.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,21 +28,22 @@ use crate::sparse_file::{self, PriorContent};
 use crate::temp_file::{self, CreatedTemp};
 use crate::writeback::{self, WriteOrdering, WritebackCase};
 
-/// How a file is to end.
+/// How a file is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Permission bits, 07777: who does not want setuid and setgid takes them out before.
+    /// Permission bits, 07777; callers that do not want set-user-id and set-group-id bits have to remove
+    /// them.
     pub mode: u32,
-    /// None: that of its writing.
+    /// The modification time. `None`: the time of its writing.
     pub mtime: Option<FileTime>,
     /// The file and its name are on the disk when the call returns.
     pub durable: bool,
-    /// The file system itself has said that its data are on the disk before it has its name, as of a large file it always does.
+    /// The file's data are committed to the disk before it gets its name; large files always do that.
     pub synced: bool,
     /// Pages of zeros become holes.
     pub sparse: bool,
-    /// What it gets of the kinds given. If these, its mode or its time cannot be set, the file gets its name
-    /// all the same, and the error says so ([`is_about_metadata`](crate::is_about_metadata)).
+    /// The extended attributes that it gets, of these kinds. If attributes, mode or time cannot be set, the
+    /// file still gets its name, and the error says so ([`is_about_metadata`](crate::is_about_metadata)).
     pub attributes: Attributes,
     pub attribute_kinds: AttributeKinds,
 }
@@ -60,17 +63,18 @@ impl Default for WriteOptions {
     }
 }
 
-/// Writes a whole file. What was at `path` is replaced, unless it is a directory.
+/// Writes a whole file, and replaces what is at `path`, unless that is a directory.
 pub fn write_whole(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
     UnnamedFile::replacing(root, path, data, options)?.finish()
 }
 
-/// As [`write_whole`], for a name that nothing has ([`UnnamedFile::new`]).
+/// As [`write_whole`], for a name that should not exist yet ([`UnnamedFile::new`]).
 pub fn write_new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
     UnnamedFile::new(root, path, data, options)?.finish()
 }
 
-/// A whole small file that has its content, mode and time, and not yet its name. Dropped unfinished, it is gone.
+/// A small file that has its content, mode and time, but not yet its name. If it is dropped unfinished, it is
+/// removed.
 #[derive(Debug)]
 pub struct UnnamedFile {
     at: TempLocation,
@@ -91,13 +95,13 @@ enum TempLocation {
 }
 
 impl UnnamedFile {
-    /// Writes a file for a name that nothing has: until it is whole it has no name at all, so that nobody else can have it in
-    /// hand and nothing is left of it after a crash. Seven system calls a file in the usual case: open, write, times, a second
-    /// descriptor that is closed, link, close; one more before Linux 6.10 for who may not read everything, and one where the disk is
-    /// waited for.
+    /// Writes a file for a name that should not exist yet. Until it is whole it has no name at all, so nobody
+    /// else can use it, and nothing is left of it after a crash. Usually it takes seven system calls: open,
+    /// write, times, a second descriptor that is closed, link, close. Before Linux 6.10 there is one more for
+    /// users who may not read everything, and one more if the disk is waited for.
     pub fn new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<UnnamedFile> {
         let (dir, name) = root.place(path)?;
-        // Attributes can be set only while we may write, whatever the mode is to be.
+        // Attributes can only be set on a writable file, whatever its final mode is.
         let writable = if options.attribute_kinds.is_none() { 0 } else { 0o600 };
         let initial = (options.mode & 0o777) | writable;
         let Some((file, mode)) = dir.create_nameless(initial) else {
@@ -109,7 +113,7 @@ impl UnnamedFile {
         Ok(UnnamedFile { at, size: data.len() as u64, options: options.clone(), dressed })
     }
 
-    /// Writes a file that is to take the place of whatever is called so, unless that is a directory.
+    /// Writes a file that will replace the entry with its name, unless that is a directory.
     pub fn replacing(
         root: &Root,
         path: &RelPath,
@@ -127,12 +131,12 @@ impl UnnamedFile {
         })
     }
 
-    /// Whether its name has to wait for a disk.
+    /// Whether the file must be on the disk before it gets its name.
     pub fn needs_a_disk(&self) -> bool {
         self.size > 0 && self.case().medium != WriteOrdering::Memory
     }
 
-    /// Hands its content to the disk.
+    /// Starts to write its content to the disk.
     pub fn begin(&self) -> io::Result<()> {
         writeback::begin(self.file(), 0, 0)
     }
@@ -142,7 +146,7 @@ impl UnnamedFile {
         writeback::wait(self.file())
     }
 
-    /// Whether what the disk has of it has this digest.
+    /// Whether the content on the disk has this digest.
     pub fn reads_back(&self, digest: &[u8; 32]) -> io::Result<bool> {
         let file = self.file();
         writeback::sync(file)?;
@@ -152,8 +156,8 @@ impl UnnamedFile {
         Ok(whole_digest(&back) == *digest)
     }
 
-    /// Gives it its name. An error about its metadata ([`is_about_metadata`](crate::is_about_metadata))
-    /// leaves it there.
+    /// Gives the file its name. After an error about metadata
+    /// ([`is_about_metadata`](crate::is_about_metadata)) it has its name.
     pub fn finish(self) -> io::Result<()> {
         let case = self.case();
         let UnnamedFile { at, size, options, dressed } = self;
@@ -167,7 +171,8 @@ impl UnnamedFile {
                         if error != Errno::EXIST {
                             dir.refuse_nameless();
                         }
-                        // Something has its name after all, or the file system takes none for a file without one.
+                        // The name exists after all, or the file system cannot give a name to a nameless
+                        // file.
                         let mut data = vec![0; size as usize];
                         file.read_exact_at(&mut data, 0)?;
                         let temp = TempFile::create_in(dir, &target, options.mode)?;
@@ -202,7 +207,7 @@ fn case(dir: &Dir, size: u64, is_strict: bool) -> WritebackCase {
     WritebackCase { medium: dir.medium(), size, is_strict }
 }
 
-/// Makes sure that the file may have its name.
+/// Makes sure that the file may get its name.
 fn on_the_disk(file: &File, case: WritebackCase, options: &WriteOptions) -> io::Result<()> {
     if case.size > 0 {
         writeback::settle(file, case)?;
@@ -221,8 +226,8 @@ fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
     if data.is_empty() { Ok(()) } else { (&*file).write_all(data) }
 }
 
-/// Gives a file that has mode `has`, if that is known, all but its name. The inner result tells what could
-/// not be set.
+/// Sets everything but the name of a file, which has mode `has`, if that is known. The inner result says what
+/// could not be set.
 fn dress(
     file: &File,
     medium: WriteOrdering,
@@ -231,27 +236,28 @@ fn dress(
 ) -> io::Result<io::Result<()>> {
     let mode = options.mode & 0o7777;
     let mut unset = AttributeFailure::default();
-    // Before the mode, which may forbid it.
+    // Before the mode, which may forbid setting them.
     attributes::apply_noting(file, &options.attributes, options.attribute_kinds, &mut unset);
-    // An access control list may have changed it.
+    // An access control list may have changed the mode.
     let mode = Some(mode).filter(|_| !options.attribute_kinds.is_none() || has != Some(mode));
     metadata::set_of_file(file, medium, mode, options.mtime, &mut unset)?;
     Ok(unset.done())
 }
 
-/// A file on its way, without a name or under a temporary one; removed when dropped unfinished.
+/// A file that is being written, without a name or under a temporary one; removed if it is dropped
+/// unfinished.
 #[derive(Debug)]
 pub struct TempFile {
     dir: Arc<Dir>,
     name: Option<Vec<u8>>,
     target: Vec<u8>,
     file: File,
-    /// The mode that the file has, if we know it.
+    /// The file's present mode, if known.
     mode: Option<u32>,
 }
 
 impl TempFile {
-    /// Makes the temporary file of `path`, empty.
+    /// Creates the empty temporary file of `path`.
     pub fn create(root: &Root, path: &RelPath) -> io::Result<TempFile> {
         TempFile::create_with(root, path, 0o600)
     }
@@ -262,7 +268,7 @@ impl TempFile {
             TempFile::create_in(dir, target, mode)
         };
         match attempt() {
-            // The directory whose descriptor we kept may have been removed and made again.
+            // The directory whose descriptor was kept may have been removed and created again.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 root.forget_parents();
                 Ok(attempt()?)
@@ -273,9 +279,9 @@ impl TempFile {
 
     fn create_in(dir: Arc<Dir>, target: &[u8], mode: u32) -> Result<TempFile, Error> {
         fixed::check(&dir, target).map_err(Error::io("replace it"))?;
-        // Ours to write in any case, as attributes may have to be set.
+        // Writable for us in any case, as attributes may have to be set.
         let CreatedTemp { file, name, mode } = temp_file::create(&dir, (mode & 0o777) | 0o600)?;
-        // What is left may be of a version that was larger; nothing more is to come of that.
+        // A partial file that is left may be of a larger version; it is of no more use.
         let _ = temp_file::remove_left(&dir, target);
         Ok(TempFile { dir, name, target: target.to_vec(), file, mode })
     }
@@ -284,17 +290,17 @@ impl TempFile {
         &self.file
     }
 
-    /// Writes the whole content; only once.
+    /// Writes the whole content; to be called once.
     pub fn write(&self, data: &[u8], options: &WriteOptions) -> io::Result<()> {
         write(&self.file, data, options)
     }
 
-    /// Whether its name has to wait for a disk.
+    /// Whether the file must be on the disk before it gets its name.
     pub fn needs_a_disk(&self) -> bool {
         self.dir.medium() != WriteOrdering::Memory
     }
 
-    /// Hands a part of it that was written to the disk.
+    /// Starts to write a part of it to the disk.
     pub fn begin(&self, offset: u64, len: u64) -> io::Result<()> {
         match self.needs_a_disk() {
             true => writeback::begin(&self.file, offset, len),
@@ -302,7 +308,7 @@ impl TempFile {
         }
     }
 
-    /// Brings what was written to the disk, and makes sure that what is read from now on is what that has.
+    /// Syncs the content to the disk and drops it from the cache, so that the next read is from the disk.
     pub fn forget_cached(&self) -> io::Result<()> {
         writeback::sync(&self.file)?;
         writeback::forget_cached(&self.file);
@@ -317,10 +323,10 @@ impl TempFile {
         self.place(case, options).and(dressed)
     }
 
-    /// Gives the file, which has everything else, its name.
+    /// Names a file that has everything else.
     fn place(mut self, case: WritebackCase, options: &WriteOptions) -> io::Result<()> {
         on_the_disk(&self.file, case, options)?;
-        // Whatever becomes of it, nothing is left under the temporary name.
+        // From here on, the temporary name is removed in any case.
         let name = self.name.take();
         temp_file::put(&self.file, name.as_deref(), &self.dir, &self.target)?;
         if options.durable {
@@ -333,7 +339,7 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // If it cannot be removed, it is known for a leftover.
+            // If it cannot be removed, it is recognised later as a file that was left.
             let _ = fs::unlinkat(&self.dir, &name[..], AtFlags::empty());
         }
     }

@@ -1,6 +1,6 @@
-//! Reading a source file chunk by chunk, from several threads, and telling whether it stayed what it was.
+//! Reads a source file chunk by chunk, from several threads, and tells whether it has changed.
 //!
-//! Always true: the file opened is the one that was listed (device and inode), and is a plain file.
+//! Always true: the opened file is the one that was listed (by device and inode), and a plain file.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +28,7 @@ pub struct SourceFile(OpenSource);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digests {
     pub tree: Digest,
-    /// In the order in which they were asked for.
+    /// In the requested order.
     pub extra: Vec<(Algorithm, Vec<u8>)>,
 }
 
@@ -41,16 +41,17 @@ enum OpenSource {
 #[derive(Debug)]
 struct DiskFile {
     file: File,
-    /// None where the file cannot be read past the cache, or need not.
+    /// The second descriptor; `None` if the file cannot be read past the cache, or need not.
     direct: Option<DirectFile>,
-    /// Of a device with the size that the device itself says.
+    /// For a device, with the size that the device reports.
     meta: Metadata,
     sparse: bool,
 }
 
 impl SourceFile {
-    /// Opens what the scan listed. Fails when it has become another file, or has another size or time, since. Who combines what it
-    /// reads with what was read before compares [`SourceFile::ctime`], too.
+    /// Opens a file that the scan has listed. Fails if it has become another file, or has another size or
+    /// time. Whoever combines its content with content that was read before has to compare
+    /// [`SourceFile::ctime`], too.
     pub fn open(source: &SourceRef, entry: &Entry) -> io::Result<SourceFile> {
         if let Some(generated) = source.generated() {
             return Ok(SourceFile(OpenSource::Generated(generated)));
@@ -68,11 +69,12 @@ impl SourceFile {
         Ok(SourceFile(OpenSource::Disk(DiskFile::new(file, meta, meta.allocated < meta.size))))
     }
 
-    /// Digest of the whole content, read through the cache. `buffer` has a chunk's size; `goes_on` is asked before each chunk.
+    /// The digest of the whole content, read through the cache. `buffer` is as long as a chunk; `goes_on` is
+    /// asked before each chunk.
     pub fn digest(&self, buffer: &mut [u8], goes_on: impl Fn() -> bool) -> io::Result<Digest> {
         let size = self.size();
         if let OpenSource::Disk(file) = &self.0 {
-            // One reader that digests in between needs what is ahead. Advice only.
+            // A single reader that also digests profits from read-ahead. Advice may fail.
             let _ = fs::fadvise(&file.file, 0, None, Advice::Sequential);
         }
         let mut tree = FileTree::new(size);
@@ -96,7 +98,7 @@ impl SourceFile {
         if self.unchanged()? { Ok(tree.root()) } else { Err(changed()) }
     }
 
-    /// [`SourceFile::digest`], and others that are computed in the same pass.
+    /// As [`SourceFile::digest`], with further digests that are computed in the same pass.
     pub fn digests(
         &self,
         buffer: &mut [u8],
@@ -135,7 +137,7 @@ impl SourceFile {
         }
     }
 
-    /// Reads chunk `index` into `buffer` (as much as fits); fewer bytes only at the file's end.
+    /// Reads chunk `index` into `buffer`, as much as fits; fewer bytes only at the end of the file.
     pub fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
             OpenSource::Disk(file) => file.read_chunk(index, buffer),
@@ -143,7 +145,8 @@ impl SourceFile {
         }
     }
 
-    /// Reads chunk `index` into the first `len` bytes of a block, as [`SourceFile::read_chunk`] does, but writes no zeros over zeros.
+    /// As [`SourceFile::read_chunk`], into the first `len` bytes of a block; generated zeros are not written
+    /// again over zeros.
     pub fn read_block(&self, index: u64, block: &mut Block, len: usize) -> io::Result<usize> {
         match &self.0 {
             OpenSource::Generated(generated) => Ok(generated.read_block(index, block, len)),
@@ -151,13 +154,13 @@ impl SourceFile {
         }
     }
 
-    /// The whole of a small file; `buffer` should have its size.
+    /// Reads the whole of a small file; `buffer` should have its size.
     pub fn read_whole(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_chunk(0, buffer)
     }
 
-    /// The first chunk from `from` on that has data. A file without holes has data everywhere, and so has one on a file
-    /// system that does not tell.
+    /// The first chunk from `from` on that has data. A file without holes has data everywhere, and so has one
+    /// on a file system that cannot tell.
     pub fn next_data_chunk(&self, from: u64) -> Option<u64> {
         match &self.0 {
             OpenSource::Disk(file) => file.next_data_chunk(from),
@@ -167,7 +170,7 @@ impl SourceFile {
         }
     }
 
-    /// When it had last been changed in any way, as it was opened.
+    /// The time of the last change of content or metadata, when the file was opened.
     pub fn ctime(&self) -> FileTime {
         match &self.0 {
             OpenSource::Disk(file) => file.meta.ctime,
@@ -175,8 +178,8 @@ impl SourceFile {
         }
     }
 
-    /// Whether there is nothing behind the size that the file's entry says, which is looked for only where no space is allocated to it:
-    /// its content may be made when it is read.
+    /// Whether the content ends at the size in the file's metadata. That is only checked for a file without
+    /// allocated blocks, as its content may be made when it is read.
     pub fn ends_at_its_size(&self) -> io::Result<bool> {
         match &self.0 {
             OpenSource::Disk(file) if file.meta.allocated == 0 && file.meta.is_file() => {
@@ -186,7 +189,7 @@ impl SourceFile {
         }
     }
 
-    /// Whether the file is still what it was when it was opened.
+    /// Whether the file is unchanged since it was opened.
     pub fn unchanged(&self) -> io::Result<bool> {
         match &self.0 {
             OpenSource::Disk(file) => file.unchanged(),
@@ -212,14 +215,15 @@ impl DiskFile {
         Ok(DiskFile::new(file, meta, sparse))
     }
 
-    /// A block device that was named. Whether its content has changed nothing says.
+    /// Opens a block device that the user has named. Nothing tells whether its content has changed.
     fn of_device(file: File, meta: Metadata, entry: &Entry) -> io::Result<DiskFile> {
         let EntryKind::File { size, .. } = entry.kind else { return Err(changed()) };
         let is_device = matches!(meta.kind, FileKind::Special(SpecialNode::BlockDevice { .. }));
         if !is_device || (meta.dev, meta.ino) != (entry.dev, entry.ino) || device_size(&file)? != size {
             return Err(changed());
         }
-        // Several read it at once, each from where the last one left off; no place of a disk says how fast this one is. Advice only.
+        // Several threads read it at once, each where the last one left off, and no part of a disk tells how
+        // fast it is as a whole, so no direct I/O is tried. Advice may fail.
         let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         Ok(DiskFile { file, direct: None, meta: Metadata { size, ..meta }, sparse: false })
     }
@@ -227,7 +231,7 @@ impl DiskFile {
     fn new(file: File, meta: Metadata, sparse: bool) -> DiskFile {
         let direct = if meta.size > CHUNK { DirectFile::of_source(&file) } else { None };
         if meta.size > CHUNK && direct.is_none() {
-            // Advice only.
+            // Advice may fail.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
         DiskFile { file, direct, meta, sparse }
@@ -280,7 +284,7 @@ impl DiskFile {
     }
 }
 
-/// A source is not what it was when it was listed.
+/// The error if a source is not what it was when it was listed.
 #[derive(Debug, thiserror::Error)]
 #[error("the source changed after it was listed")]
 struct SourceChange;
@@ -289,7 +293,7 @@ fn changed() -> io::Error {
     io::Error::other(SourceChange)
 }
 
-/// Whether an error says that the source has changed: it may be well to list it again.
+/// Whether the error says that the source has changed, so that it may be worth listing it again.
 pub fn is_changed(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<SourceChange>())
 }
@@ -300,7 +304,8 @@ mod tests {
 
     use super::*;
 
-    /// Past the cache and through it, with a tail that fits no page, and short when the file has shrunk.
+    /// Past the cache and through it, with an end that does not fill a page, and short if the file has
+    /// shrunk.
     #[test]
     fn whole_chunks_read_the_same_from_the_cache_and_from_the_disk() {
         let temp = tempfile::tempdir().unwrap();

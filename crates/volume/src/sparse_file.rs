@@ -1,7 +1,7 @@
-//! Writing content that is partly zeros without giving the zeros room on the disk.
+//! Writes content that is partly zeros, so that the zeros take no room on the disk.
 //!
-//! Always true: after a write the range reads as the content, whatever it held before, provided that `PriorContent::Fresh` is
-//! only said of ranges that have never been written.
+//! Always true: after a write the range reads as the content, whatever it held before, provided that
+//! `PriorContent::Fresh` is only used for ranges that were never written.
 
 use std::fs::File;
 use std::io;
@@ -14,16 +14,16 @@ use rustix::io::Errno;
 const PAGE: usize = 4096;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// What the file holds where it is written.
+/// The content of the file before it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PriorContent {
     /// A hole.
     Fresh,
-    /// Perhaps something from before.
+    /// Possibly older content.
     Used,
 }
 
-/// Writes `data` at `offset`, leaving out whole pages of zeros.
+/// Writes `data` at `offset`, but leaves out whole pages of zeros.
 pub(crate) fn write(file: &File, data: &[u8], offset: u64, ground: PriorContent) -> io::Result<()> {
     let mut at = 0;
     while at < data.len() {
@@ -46,7 +46,7 @@ struct ZeroRun {
     is_zero: bool,
 }
 
-/// The longest run of pages from `at` that are all zero or all not.
+/// The longest run of pages from `at` that are either all zero or all not.
 fn next_run(data: &[u8], at: usize) -> ZeroRun {
     let page_end = |start: usize| (start + PAGE).min(data.len());
     let is_zero = |start: usize| data[start..page_end(start)] == ZEROS[..page_end(start) - start];
@@ -66,7 +66,7 @@ pub(crate) fn clear(file: &File, range: Range<u64>) -> io::Result<()> {
             Ok(data) if data >= range.end => return Ok(()),
             Ok(data) => data,
             Err(Errno::NXIO) => return Ok(()),
-            // The file system does not tell: all of it may be data.
+            // The file system does not tell, so all of it may be data.
             Err(_) => at,
         };
         let end = seek(file, SeekFrom::Hole(data)).unwrap_or(range.end).clamp(data, range.end);

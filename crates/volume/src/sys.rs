@@ -1,14 +1,14 @@
-//! System calls on files that no safe library has: what of a file is in the page cache, its way from there to the disk, and a close
-//! that can be asked how it went.
+//! System calls on files that no safe library offers: how much of a file is in the page cache, writing it
+//! from there to the disk, and a close that reports errors.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-/// The numbers of system calls of this age are the same everywhere, but for an offset that some architectures have.
+/// System calls of this age have the same numbers on all architectures, except for an offset on some.
 const CACHESTAT: libc::c_long = libc::SYS_close_range + 15;
 
-/// As the kernel has it (`include/uapi/linux/mman.h`).
+/// As the kernel defines it (`include/uapi/linux/mman.h`).
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -25,12 +25,12 @@ struct Stat {
     recently_evicted: u64,
 }
 
-/// How many bytes of the range are in the page cache, by whole pages. An error where the kernel does not tell: before 6.5, of a
-/// file that is not ours to write, or of one without a cache.
+/// How many bytes of the range are in the page cache, in whole pages. Fails if the kernel does not tell:
+/// before 6.5, for a file that we may not write, or for one without a cache.
 pub(crate) fn cached_bytes(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     let (range, mut stat) = (Range { offset, len }, Stat::default());
-    // SAFETY: the kernel reads a `Range` and writes a `Stat`, both of its own layout and alive during the call; the descriptor
-    // is open as long as `file` is borrowed.
+    // SAFETY: the kernel reads a `Range` and writes a `Stat`, both of its own layout and alive during the
+    // call; the descriptor is open as long as `file` is borrowed.
     let failed = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
     if failed != 0 {
         return Err(io::Error::last_os_error());
@@ -40,16 +40,17 @@ pub(crate) fn cached_bytes(file: &File, offset: u64, len: u64) -> io::Result<u64
     Ok(stat.cached.saturating_mul(u64::try_from(page).unwrap_or(4096)))
 }
 
-/// What [`sync_file_range`] is to do with a part of a file that is in the page cache.
+/// The action of [`sync_file_range`] on a part of a file that is in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flush {
-    /// Hands it to the disk, and waits only while that takes no more.
+    /// Starts the write to the disk; blocks only while the disk accepts no more.
     Begin,
-    /// Hands it to the disk and waits until that has it.
+    /// Writes to the disk, and waits until that has the data.
     Finish,
 }
 
-/// Brings a part of a file (up to its end if `len` is 0) from the page cache to the disk; no metadata. From: sync_file_range(2).
+/// Writes a part of a file (up to its end if `len` is 0) from the page cache to the disk, without metadata.
+/// From: sync_file_range(2).
 pub(crate) fn sync_file_range(file: &File, offset: u64, len: u64, how: Flush) -> io::Result<()> {
     let flags = match how {
         Flush::Begin => libc::SYNC_FILE_RANGE_WRITE,
@@ -57,17 +58,17 @@ pub(crate) fn sync_file_range(file: &File, offset: u64, len: u64, how: Flush) ->
             libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
         }
     };
-    // What is no offset of a file is refused by the call.
+    // The call refuses numbers that cannot be an offset.
     let (offset, len) = (offset as libc::off64_t, len as libc::off64_t);
     // SAFETY: the call takes numbers only; the descriptor is open as long as `file` is borrowed.
     let failed = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Closes a descriptor and says how that went, which dropping it does not.
+/// Closes a descriptor and returns its error, which dropping the file does not.
 pub(crate) fn close(file: File) -> io::Result<()> {
-    // SAFETY: the descriptor was owned by `file`, which has given it up, so nobody else closes it. Whatever the call says, Linux
-    // has released the descriptor: it is never closed twice.
+    // SAFETY: the descriptor was owned by `file`, which has given it up, so nobody else closes it. Whatever
+    // the call says, Linux has released the descriptor: it is never closed twice.
     let failed = unsafe { libc::close(file.into_raw_fd()) };
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -78,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the kernel tells at all.
+    /// Only where the kernel tells what is cached.
     #[test]
     fn what_was_just_written_is_in_the_cache_and_a_hole_is_not() {
         let file = tempfile::tempfile().unwrap();

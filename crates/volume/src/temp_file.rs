@@ -1,8 +1,10 @@
-//! The file that a target is written to before it gets its name. What can be resumed has a name that a later run finds, and a lock;
-//! the rest has none where that can be had, so that nothing is left of it whatever happens.
+//! The file that a target is written to before it gets its name. A file that can be resumed has a name that a
+//! later run finds, and a lock. Others have no name if that is possible, so that nothing is left of them
+//! whatever happens.
 //!
-//! Always true: whoever may write to a partial file holds its lock, and only the holder renames or removes its name; a file
-//! that is not a plain file of our own user, with this one name, and known to be ours, is never touched.
+//! Always true: whoever may write to a partial file holds its lock, and only the holder renames or removes
+//! it. A file is only touched if it is a plain file of our own user, has only this name, and is known to be
+//! ours.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +20,7 @@ use crate::entry::{FileKind, Metadata};
 use crate::error::Error;
 use crate::{fixed, own_files, own_names};
 
-/// Rounds of a race with another transfer that keeps finishing under our hands.
+/// How often a race is tried again with another transfer that keeps finishing at the same moment.
 const TRIES: u32 = 16;
 
 /// An open and locked partial file.
@@ -26,12 +28,13 @@ pub(crate) struct OpenedPartial {
     pub(crate) file: File,
     pub(crate) name: Vec<u8>,
     pub(crate) journal_name: Vec<u8>,
-    /// Left by an earlier run; its content is whatever that wrote.
+    /// An earlier run has left the file, with whatever content it wrote.
     pub(crate) was_there: bool,
     pub(crate) meta: Metadata,
 }
 
-/// Opens the partial file of the target called `target`. What has its name and is not ours is left alone: there are other names.
+/// Opens the partial file of the target called `target`. If its name is taken by a file that is not ours,
+/// another name is used.
 pub(crate) fn open_part(dir: &Dir, target: &[u8]) -> Result<OpenedPartial, Error> {
     for number in 0..own_names::PART_NAMES {
         let (name, journal_name) = own_names::part(dir, target, number);
@@ -39,17 +42,17 @@ pub(crate) fn open_part(dir: &Dir, target: &[u8]) -> Result<OpenedPartial, Error
             return Ok(OpenedPartial { file, name, journal_name, was_there, meta });
         }
     }
-    // No later run will find it.
+    // Last resort: a name that no later run will find.
     for _ in 0..TRIES {
         let (name, journal_name) = own_names::part(dir, target, random());
         if let Some((file, was_there, meta)) = open(dir, &name)? {
             return Ok(OpenedPartial { file, name, journal_name, was_there, meta });
         }
     }
-    Err(Error::InTheWay("somebody else's file in the place of each partial one".into()))
+    Err(Error::InTheWay("a file under every name for the partial file".into()))
 }
 
-/// None if there is something else.
+/// Returns `None` if the name is taken by another file.
 fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Metadata)>, Error> {
     let common = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..TRIES {
@@ -77,7 +80,8 @@ fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Metadata)>, Error>
 fn lock_new(file: OwnedFd) -> Result<(File, bool, Metadata), Error> {
     lock(&file)?;
     let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the partial file"))?);
-    // Between our making and our locking it, another transfer may have taken it for a leftover, and used it.
+    // Between our creating and our locking the file, another transfer may have taken it for one that was
+    // left, and used it.
     if meta.size > 0 || meta.nlink == 0 {
         return Err(Error::Locked);
     }
@@ -88,7 +92,7 @@ enum LockOutcome {
     Over(File, Metadata),
     /// It is not ours.
     Foreign,
-    /// The name went to another file meanwhile.
+    /// The name has gone to another file meanwhile.
     Gone,
 }
 
@@ -97,12 +101,12 @@ fn take_over(dir: &Dir, name: &[u8], file: OwnedFd) -> Result<LockOutcome, Error
     let meta = Metadata::from(&fs::fstat(&file).map_err(look)?);
     let is_mine =
         meta.kind == FileKind::File && meta.uid == rustix::process::geteuid().as_raw() && meta.nlink <= 1;
-    // An empty one is of a run that was killed before it had made the journal.
+    // An empty file is from a run that was killed before it had created the journal.
     if !is_mine || meta.size > 0 && !own_files::is_ours(dir, name) {
         return Ok(LockOutcome::Foreign);
     }
     lock(&file)?;
-    // Whoever had the lock before may have given the file its final name.
+    // The former holder of the lock may have given the file its final name.
     let named = match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(named) => Metadata::from(&named),
         Err(Errno::NOENT) => return Ok(LockOutcome::Gone),
@@ -115,7 +119,8 @@ fn take_over(dir: &Dir, name: &[u8], file: OwnedFd) -> Result<LockOutcome, Error
     Ok(LockOutcome::Over(file.into(), meta))
 }
 
-/// Removes what an earlier run has left of the target called `target`, unless somebody has it in hand.
+/// Removes the partial file that an earlier run has left of the target called `target`, unless somebody holds
+/// it.
 pub(crate) fn remove_left(dir: &Dir, target: &[u8]) -> io::Result<()> {
     for number in 0..own_names::PART_NAMES {
         let (name, _) = own_names::part(dir, target, number);
@@ -129,18 +134,18 @@ pub(crate) fn remove_left(dir: &Dir, target: &[u8]) -> io::Result<()> {
 
 // ---- files that nothing could resume ---------------------------------------------------------------------------------
 
-/// One of those.
+/// A temporary file, which cannot be resumed.
 pub(crate) struct CreatedTemp {
     pub(crate) file: File,
-    /// One that says that it is ours, where there are no files without names.
+    /// A name that identifies it as ours, on file systems without nameless files.
     pub(crate) name: Option<Vec<u8>>,
-    /// If it is known.
+    /// The file's mode, if known.
     pub(crate) mode: Option<u32>,
 }
 
-/// Makes an empty file.
+/// Creates an empty file.
 pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
-    // Where no name can be taken away again none is tried.
+    // In a directory where no name can be removed, nameless files are not tested.
     if !dir.is_append_only() {
         dir.try_nameless();
     }
@@ -168,19 +173,19 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
     Err(Error::Locked)
 }
 
-/// Does something with a file that has a name of ours for as long as that takes. None if there can be none.
+/// Runs `work` with a file that has a name of ours meanwhile. Returns `None` if no such file can be created.
 pub(crate) fn with_named<T>(dir: &Dir, work: impl FnOnce(&File) -> Option<T>) -> Option<T> {
     let CreatedTemp { file, name, .. } = create(dir, 0o600).ok()?;
     let done = work(&file);
     if let Some(name) = name {
-        // If it cannot be removed, it is known for a leftover.
+        // If it cannot be removed, it is recognised later as a file that was left.
         let _ = fs::unlinkat(dir, &name[..], AtFlags::empty());
     }
     done
 }
 
-/// Puts such a file in the place of its target, whatever is there; in an append-only directory only where
-/// nothing is.
+/// Puts such a file in the place of its target, and replaces what is there; in an append-only directory only
+/// if the name does not exist.
 pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) -> io::Result<()> {
     let name = match name {
         Some(name) => name.to_vec(),
@@ -199,11 +204,11 @@ pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) ->
     })
 }
 
-/// Gives a file without a name its temporary one.
+/// Gives a nameless file its temporary name.
 pub(crate) fn give_name(file: &File, dir: &Dir) -> io::Result<Vec<u8>> {
     let name = own_names::temporary(fs::fstat(file)?.st_ino);
     match link(file, dir, &name) {
-        // Left by a run that was killed just there; the inode is ours now.
+        // A run was killed just there; the inode belongs to our file now.
         Err(Errno::EXIST) => {
             fs::unlinkat(dir, &name[..], AtFlags::empty())?;
             link(file, dir, &name)?;
@@ -216,7 +221,7 @@ pub(crate) fn give_name(file: &File, dir: &Dir) -> io::Result<Vec<u8>> {
 /// Gives an open file a name. From: open(2), O_TMPFILE.
 pub(crate) fn link(file: &File, dir: &Dir, name: &[u8]) -> rustix::io::Result<()> {
     match fs::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
-        // Before Linux 6.10 only for those who may read everything.
+        // Before Linux 6.10, only users who may read everything can do this.
         Err(Errno::NOENT) => {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             fs::linkat(fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
@@ -225,7 +230,7 @@ pub(crate) fn link(file: &File, dir: &Dir, name: &[u8]) -> rustix::io::Result<()
     }
 }
 
-/// Differs from one call to the next, and between processes.
+/// A number that differs between calls and between processes.
 pub(crate) fn random() -> u32 {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let seed = format!("{:?} {} {}", SystemTime::now(), std::process::id(), CALLS.fetch_add(1, Relaxed));
@@ -237,7 +242,8 @@ fn lock(file: &OwnedFd) -> Result<(), Error> {
     match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(Error::Locked),
-        // Without locks (some network file systems), two transfers of one file are the user's to avoid.
+        // Where there are no locks (some network file systems), the user has to avoid two transfers of one
+        // file.
         Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
         Err(error) => Err(Error::io("lock the partial file")(error)),
     }

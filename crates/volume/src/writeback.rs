@@ -1,10 +1,12 @@
-//! From the page cache to the disk: how a file's data get there before the file has its name and its time.
+//! Brings a file's data from the page cache to the disk before the file has its name and its time.
 //!
-//! A name, a size and a time are metadata, which a file system writes when it likes; data may follow up to half a minute later,
-//! and are lost when the power fails in between. So whoever finishes a file calls [`settle`] first.
+//! Name, size and time are metadata, which a file system writes when it likes. Data may follow up to half a
+//! minute later, and are lost if the power fails in between. So whoever finishes a file calls [`settle`]
+//! first.
 //!
-//! Always true: an error of the kernel that a call in here meets is told to the caller, who keeps it ([`FirstError`]); the kernel
-//! tells it once for each open file. What a file system cannot do is no error.
+//! Always true: an error of the kernel that a call in here meets is returned to the caller, who keeps it
+//! ([`FirstError`]), as the kernel reports it once for each open file. A missing ability of the file system
+//! is no error.
 
 use std::fs::File;
 use std::io;
@@ -18,23 +20,24 @@ use rustix::io::Errno;
 use crate::CHUNK;
 use crate::sys::{self, Flush};
 
-/// Hundredths of a second for which a descriptor is waited for.
+/// How many hundredths of a second to wait for a descriptor.
 const DESCRIPTOR_TRIES: u32 = 300;
 
 /// How a file system orders data and metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteOrdering {
-    /// Memory: there is nothing to be brought anywhere.
+    /// In memory: nothing has to be brought to a disk.
     Memory,
-    /// A name that is given after the data were handed over comes to the disk after them: it and the file's extents go through one
-    /// log, whose commits flush the disk's own cache. (ext4, XFS; ZFS writes all of it at once.)
+    /// A name that is given after the data were written out gets to the disk after them: the name and the
+    /// file's extents go through one log, whose commits flush the disk's own cache. (ext4, XFS; ZFS writes
+    /// all of it at once.)
     Ordered,
-    /// As `Ordered` for a file that replaces nothing: its size comes to the disk with its extents, later than its name if need be.
-    /// (btrfs: the extents are booked some time after the data were written.)
+    /// As `Ordered` for a file that replaces nothing: its size gets to the disk together with its extents,
+    /// possibly later than its name. (btrfs: the extents are recorded some time after the data were written.)
     Grown,
-    /// A program provides it (FUSE): nothing is known of how it orders.
+    /// A program provides the file system (FUSE): its order is not known.
     Program,
-    /// Nothing is known of it.
+    /// Nothing is known of the file system.
     Other,
 }
 
@@ -55,18 +58,18 @@ impl WriteOrdering {
     }
 }
 
-/// What is to be settled.
+/// A file whose data have to be on the disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WritebackCase {
     pub(crate) medium: WriteOrdering,
     pub(crate) size: u64,
-    /// Something under its name goes when it gets it, or the file system's own word was asked for.
+    /// The file replaces another one, or a commit by the file system was asked for.
     pub(crate) is_strict: bool,
 }
 
 impl WritebackCase {
-    /// Whether it is enough that the data were written, without a commit of their own: that costs a small file more than
-    /// everything else together.
+    /// Whether it is enough to write the data out, without a commit of their own, which costs a small file
+    /// more than everything else together.
     fn is_ordered(self) -> bool {
         self.size <= CHUNK
             && match self.medium {
@@ -77,7 +80,8 @@ impl WritebackCase {
     }
 }
 
-/// Hands what was written in a range to the disk (up to the end if `len` is 0), so that it is not waited for later.
+/// Starts to write a range to the disk (up to the end if `len` is 0), so that nobody has to wait for it
+/// later.
 pub(crate) fn begin(file: &File, offset: u64, len: u64) -> io::Result<()> {
     supported(sys::sync_file_range(file, offset, len, Flush::Begin))
 }
@@ -87,12 +91,12 @@ pub(crate) fn wait(file: &File) -> io::Result<()> {
     supported(sys::sync_file_range(file, 0, 0, Flush::Finish))
 }
 
-/// Brings the data to the disk by a commit of their own.
+/// Syncs the data to the disk, by a commit of their own.
 pub(crate) fn sync(file: &File) -> io::Result<()> {
     supported(file.sync_data())
 }
 
-/// Makes sure that a name which the file gets from now on does not come to the disk before its data.
+/// Makes sure that a name that the file gets after this call does not get to the disk before the file's data.
 pub(crate) fn settle(file: &File, case: WritebackCase) -> io::Result<()> {
     match case.medium {
         WriteOrdering::Memory => Ok(()),
@@ -104,13 +108,13 @@ pub(crate) fn settle(file: &File, case: WritebackCase) -> io::Result<()> {
     }
 }
 
-/// Makes a file system that writes no later than at a close do so (NFS, FUSE, quotas there), and say how that went. The file's
-/// lock stays: the descriptor that is closed is a second one.
+/// Makes file systems that may write as late as at a close (NFS, FUSE, their quotas) do so now, and returns
+/// the error. The file keeps its lock, as a second descriptor is closed.
 pub(crate) fn close_check(file: &File) -> io::Result<()> {
     let mut tries = 0;
     let second = loop {
         match file.try_clone() {
-            // Files that are whole meanwhile give theirs back.
+            // Files that get whole meanwhile give their descriptors back.
             Err(error)
                 if tries < DESCRIPTOR_TRIES
                     && matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) =>
@@ -124,8 +128,8 @@ pub(crate) fn close_check(file: &File) -> io::Result<()> {
     sys::close(second)
 }
 
-/// Has the kernel forget what it has in memory of a file that was synced, so that a check reads the disk. Advice only: where the
-/// kernel does not take it the check reads memory.
+/// Makes the kernel drop a synced file from the cache, so that a check reads from the disk. Advice may fail;
+/// then the check reads from memory.
 pub(crate) fn forget_cached(file: &File) {
     let _ = fs::fadvise(file, 0, None, fs::Advice::DontNeed);
 }
@@ -134,7 +138,7 @@ fn supported(done: io::Result<()>) -> io::Result<()> {
     done.or_else(|error| if is_unsupported(&error) { Ok(()) } else { Err(error) })
 }
 
-/// Whether an error says only that the file system has no such call.
+/// Whether the error says only that the file system lacks this call.
 pub(crate) fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -142,7 +146,8 @@ pub(crate) fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// The first error of the kernel about a file. It stays: a later call that succeeds says nothing about what was lost before.
+/// The first error that the kernel has reported for a file. It is kept: a later successful call does not mean
+/// that nothing was lost before.
 #[derive(Debug, Default)]
 pub(crate) struct FirstError(OnceLock<(Option<i32>, io::ErrorKind, String)>);
 
@@ -151,7 +156,7 @@ impl FirstError {
         let _ = self.0.set((error.raw_os_error(), error.kind(), error.to_string()));
     }
 
-    /// The error, if there was one.
+    /// Fails with the error, if there was one.
     pub(crate) fn check(&self) -> io::Result<()> {
         match self.0.get() {
             None => Ok(()),

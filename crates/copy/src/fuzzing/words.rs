@@ -1,4 +1,5 @@
-//! What a copy and its session read of a peer's words, of blocks and of lines, without a session around it.
+//! Parsers of a copy and its session, without a session around them: for messages, blocks and lines of a
+//! peer.
 
 use farhaul_session::codec::Malformed;
 use farhaul_session::messages as session;
@@ -9,14 +10,14 @@ use super::super::manifest;
 use super::super::messages::{CopyMessage, Decoder, Encoder, decode_spread, encode_spread};
 use super::super::trailer;
 
-/// A message of whoever may say something on a control stream.
+/// A decoded message of the control stream, of the session or of the copy.
 #[derive(PartialEq)]
 pub(super) enum DecodedMessage {
     Session(session::SessionMessage),
     Copy(CopyMessage),
 }
 
-/// Whoever listens to the control stream of a copy.
+/// Decodes the control stream of a copy.
 #[derive(Default)]
 pub(super) struct FuzzedListener {
     inbox: MessageInbox,
@@ -29,7 +30,7 @@ impl FuzzedListener {
         self.inbox.buffer()
     }
 
-    /// The next message, if there is a whole one; words of any request are those of the copy.
+    /// The next message, if a whole one has come. Messages of any request are taken as those of the copy.
     pub(super) fn next(&mut self) -> Result<Option<DecodedMessage>, Malformed> {
         loop {
             if self.frames.take()? {
@@ -55,14 +56,14 @@ impl DecodedMessage {
         }
     }
 
-    /// Whether the next path may share something with this one's.
+    /// Whether the next message may share the beginning of this one's path.
     fn has_path(&self) -> bool {
         matches!(self, DecodedMessage::Copy(CopyMessage::Entry(_) | CopyMessage::Renewed { .. }))
     }
 }
 
-/// The control stream: in pieces as it comes and as a whole, it is the same messages; what was understood can be
-/// said again. Returns how many messages there were.
+/// Decodes a control stream as a whole and in small pieces: both must give the same messages, and each
+/// message must survive encoding. Returns the number of messages.
 pub fn messages(bytes: &[u8]) -> usize {
     let whole = decode(bytes, bytes.len().max(1));
     let pieces = decode(bytes, 7);
@@ -77,10 +78,10 @@ pub fn messages(bytes: &[u8]) -> usize {
         message.encode(&mut encoder, &mut again);
         if let DecodedMessage::Session(session::SessionMessage::Finish { figures, .. }) = message {
             spread(&figures.of_service);
-            // Figures lose digits.
+            // Encoding rounds figures, so they do not compare equal.
             continue;
         }
-        // What is cut at one end does not come back as it was.
+        // A text that the encoder cuts does not come back as it was.
         if again.len() - before <= 900 {
             let back = decode_after(&again[before..], &whole[..index]);
             assert!(back.as_ref() == Some(message), "it reads back as another message");
@@ -89,11 +90,11 @@ pub fn messages(bytes: &[u8]) -> usize {
     whole.len()
 }
 
-/// What a copy adds to its figures.
+/// The figures that a copy adds to those of the session.
 fn spread(bytes: &[u8]) {
     let Ok(spread) = decode_spread(bytes) else { return };
     let again = encode_spread(&spread);
-    // A name that is cut does not come back as it was.
+    // A name that the encoder cuts does not come back as it was.
     if again.len() <= 900 {
         assert!(decode_spread(&again) == Ok(spread), "it reads back as another spread");
     }
@@ -112,7 +113,7 @@ fn decode(bytes: &[u8], piece: usize) -> Vec<DecodedMessage> {
     messages
 }
 
-/// The message of these bytes; a path's prefix is that of an entry before it.
+/// Decodes the message of these bytes; the prefix of its path is that of an entry before it.
 fn decode_after(bytes: &[u8], before: &[DecodedMessage]) -> Option<DecodedMessage> {
     let mut listener = FuzzedListener::default();
     if let Some(last) = before.iter().rev().find(|one| one.has_path()) {
@@ -123,7 +124,7 @@ fn decode_after(bytes: &[u8], before: &[DecodedMessage]) -> Option<DecodedMessag
     listener.next().ok()?
 }
 
-/// The end of a block.
+/// Parses the trailer of a block.
 pub fn block_trailer(block: &[u8]) -> bool {
     let mut pieces = Vec::new();
     let is_sound = trailer::parse(block, &mut pieces).is_ok();
@@ -134,7 +135,7 @@ pub fn block_trailer(block: &[u8]) -> bool {
     is_sound
 }
 
-/// One line of a manifest.
+/// Parses one line of a manifest.
 pub fn manifest_line(line: &[u8]) -> bool {
     manifest::parse(line).is_ok()
 }

@@ -1,6 +1,6 @@
-//! The manifest of a copy that two others make: its text comes in pieces, and is kept in a file here.
+//! The manifest of a copy between two other hosts: its text arrives in pieces and is kept in a file here.
 //!
-//! Always true: what is in the file are whole lines of a manifest, however the text was cut, and whoever has sent it.
+//! Always true: the file has only whole lines of a manifest, however the text was cut, and whoever sent it.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -12,22 +12,22 @@ use farhaul_session::error::{Code, Error};
 use super::super::report::Report;
 use super::{ManifestLine, now, parse, text};
 
-/// A line has no more bytes: three names of 4 KiB, each escaped and in base64.
+/// The most bytes of a line: three names of 4 KiB, each escaped and in base64.
 const LINE_MAX: usize = 256 << 10;
 
-/// Takes the text of a manifest.
+/// Takes the text of a manifest and writes it to a file.
 #[derive(Debug)]
 pub struct ManifestCopy {
     path: PathBuf,
     file: BufWriter<File>,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line whose end has not arrived.
     rest: Vec<u8>,
     stage: Stage,
     /// Why no more is written.
     failure: Option<Error>,
 }
 
-/// What has come of it.
+/// How far the text has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Nothing,
@@ -36,7 +36,7 @@ enum Stage {
 }
 
 impl ManifestCopy {
-    /// Begins a manifest, in the place of whatever file is there.
+    /// Begins a manifest file, replacing an existing one.
     pub fn create(path: &Path) -> Result<ManifestCopy, Error> {
         let file = File::create(path).map_err(|error| {
             let why = super::super::plain(&error);
@@ -46,7 +46,8 @@ impl ManifestCopy {
         Ok(ManifestCopy { path: path.into(), file, rest: Vec::new(), stage: Stage::Nothing, failure: None })
     }
 
-    /// The next piece. An error is the sender's fault; that nothing can be written is said at the end.
+    /// Takes the next piece. An error is the sender's fault; an error of writing is returned by
+    /// [`ManifestCopy::finish`].
     pub fn take(&mut self, piece: &[u8]) -> Result<(), Error> {
         self.rest.extend_from_slice(piece);
         let mut begin = 0;
@@ -70,7 +71,7 @@ impl ManifestCopy {
         if self.rest.len() > LINE_MAX { Err(senseless()) } else { Ok(()) }
     }
 
-    /// Nothing more comes. What is missing of its beginning and its end is said by this end.
+    /// Ends the file. If the text broke off, this end adds the missing first and last lines.
     pub fn finish(mut self, report: &Report) -> Result<(), Error> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -92,7 +93,7 @@ impl ManifestCopy {
 }
 
 fn senseless() -> Error {
-    let what = "what it tells of the entries is no manifest";
+    let what = "the text that it sends for the manifest is not one";
     Error::misbehaved(Misbehaviour::SenselessMessage, what.to_string())
 }
 
@@ -101,7 +102,7 @@ mod tests {
     use super::super::{EntryFate, ManifestLog, ManifestRecord};
     use super::*;
 
-    /// The text of a manifest with an entry.
+    /// The text of a manifest with one entry.
     fn whole() -> Vec<u8> {
         let temp = tempfile::tempdir().unwrap();
         let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();

@@ -1,7 +1,7 @@
-//! A manifest's lines, written and read.
+//! Writes and reads a manifest's lines.
 //!
-//! Always true: a line holds no line end but its last byte; what was written reads back as the same bytes, whatever they were.
-//! Written by hand: ten million lines are to cost seconds.
+//! Always true: a line has no line end but its last byte, and reads back as the bytes that were written,
+//! whatever they are. The writer does without a library, as ten million lines must take only seconds.
 
 use std::io::Write;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(super) fn begin(at: Duration) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The last line: without it, the run was killed.
+/// The last line. If it is missing, the run was killed.
 pub(super) fn end(report: &Report) -> Vec<u8> {
     let mut out = Vec::new();
     let _ = write!(out, "{{\"end\":true,\"ok\":{},\"complete\":{}", report.ok, report.complete);
@@ -72,8 +72,8 @@ pub(super) fn end(report: &Report) -> Vec<u8> {
     out
 }
 
-/// The line of one record. `renamed` is what the first component of its path is called at the destination, where modes lack the bits of
-/// `mask`.
+/// Writes the line of one record. `renamed` is the name that the first component of its path has at the
+/// destination, which takes the bits of `mask` off all modes.
 pub(super) fn line(
     record: &ManifestRecord,
     renamed: Option<&[u8]>,
@@ -202,8 +202,8 @@ fn text(out: &mut Vec<u8>, key: &str, value: &str) {
     let _ = serde_json::to_writer(&mut *out, value);
 }
 
-/// A name of any bytes: as text if it is UTF-8; else its bytes in base64, too, and the text is only for people.
-/// The destination itself is a dot.
+/// Writes a name of any bytes, as text if it is UTF-8. Otherwise its bytes follow in base64, and the text is
+/// only for people. The destination itself is a dot.
 fn name(out: &mut Vec<u8>, key: &str, bytes: &[u8]) {
     let bytes = if bytes.is_empty() { b"." } else { bytes };
     out.push(b'"');
@@ -228,7 +228,7 @@ fn name(out: &mut Vec<u8>, key: &str, bytes: &[u8]) {
 
 // ---- reading -----------------------------------------------------------------------------------------------------------
 
-/// A line of a manifest, read.
+/// One parsed line of a manifest.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ManifestLine {
     Begin,
@@ -239,15 +239,15 @@ pub(crate) enum ManifestLine {
     },
 }
 
-/// What a manifest says of one entry.
+/// One entry of a manifest, as its line describes it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ManifestEntryText {
     pub(crate) path: Vec<u8>,
-    /// Where it is at the destination.
+    /// The path at the destination.
     pub(crate) place: Vec<u8>,
     pub(crate) kind: RecordKind,
     pub(crate) mode: u32,
-    /// At the destination, if that has masked it.
+    /// The mode at the destination, if that has masked it.
     pub(crate) place_mode: Option<u32>,
     pub(crate) mtime: Option<(i64, u32)>,
     pub(crate) digest: Option<[u8; 32]>,
@@ -255,7 +255,7 @@ pub(crate) struct ManifestEntryText {
     pub(crate) fate: EntryFate,
 }
 
-/// A line as JSON has it.
+/// The fields of a line's JSON object.
 #[derive(Deserialize)]
 struct RawLine {
     manifest: Option<u32>,
@@ -285,10 +285,10 @@ struct RawLine {
     error: Option<String>,
 }
 
-/// Reads a line of any origin; the error says what is wrong with it.
+/// Parses a line of any origin; the error says what is wrong with it.
 pub(crate) fn parse(line: &[u8]) -> Result<ManifestLine, String> {
     let raw: RawLine =
-        serde_json::from_slice(line).map_err(|error| format!("no line of a manifest: {error}"))?;
+        serde_json::from_slice(line).map_err(|error| format!("not a line of a manifest: {error}"))?;
     match (raw.manifest, raw.end) {
         (Some(MANIFEST_SCHEMA), _) => return Ok(ManifestLine::Begin),
         (Some(other), _) => {
@@ -325,7 +325,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<ManifestLine, String> {
                 _ => SpecialNode::BlockDevice { major, minor },
             })
         }
-        // Of a later version.
+        // A kind that a later version has added.
         Some(_) => RecordKind::Unknown,
     };
     let octal = |mode: &str| u32::from_str_radix(mode, 8).map_err(|_| missing("octal mode"));
@@ -359,7 +359,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<ManifestLine, String> {
 
 fn given(text: Option<String>, base64: Option<String>) -> Result<Option<Vec<u8>>, String> {
     match base64 {
-        Some(base64) => STANDARD.decode(base64).map(Some).map_err(|error| format!("no base64: {error}")),
+        Some(base64) => STANDARD.decode(base64).map(Some).map_err(|error| format!("not base64: {error}")),
         None => Ok(text.map(String::into_bytes)),
     }
 }
@@ -369,7 +369,7 @@ fn split_time(nanos: i128) -> Option<(i64, u32)> {
     Some((secs, nanos.rem_euclid(1_000_000_000) as u32))
 }
 
-/// A digest of so many bytes in hexadecimal digits.
+/// Reads a digest of `bytes` bytes from hexadecimal digits.
 pub(crate) fn unhex(text: &str, bytes: usize) -> Result<Vec<u8>, String> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let pairs = text.as_bytes().chunks(2);
@@ -380,7 +380,7 @@ pub(crate) fn unhex(text: &str, bytes: usize) -> Result<Vec<u8>, String> {
         })
         .collect();
     read.filter(|read| read.len() == bytes)
-        .ok_or_else(|| format!("no digest of {bytes} bytes: {}", escape(text.as_bytes())))
+        .ok_or_else(|| format!("not a digest of {bytes} bytes: {}", escape(text.as_bytes())))
 }
 
 #[cfg(test)]
@@ -421,7 +421,7 @@ mod tests {
             }
         };
         assert_eq!(masked(0o027), (0o4755, Some(0o4750)));
-        assert_eq!(masked(0o022), (0o4755, None), "it takes nothing");
+        assert_eq!(masked(0o022), (0o4755, None), "the mask takes no bit of this mode");
     }
 
     #[test]
@@ -480,7 +480,7 @@ mod tests {
             kind in 0..8, size: u64, major: u32, minor: u32, mode in 0u32..0o10000, secs in -(1i64 << 40)..1 << 40, nanos in 0u32..1_000_000_000,
             digest: Option<[u8; 32]>, fate in 0usize..9,
         ) {
-            // Which stands for the destination itself, whose place is empty.
+            // A dot stands for the destination itself, whose place is empty.
             prop_assume!(path != b".");
             let kind = match kind {
                 0 => RecordKind::File { size },

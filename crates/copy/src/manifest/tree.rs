@@ -1,28 +1,29 @@
-//! The root of the digest tree: one digest of all that a copy has brought or found, which both ends and whoever has the manifest
-//! can compute. docs/guide/verify.md says how, so that others can.
+//! The root of the digest tree: one digest of everything that a copy has brought or found. Both ends can
+//! compute it, and so can whoever has the manifest: docs/guide/verify.md says how.
 //!
-//! Always true: an entry counts as its line in the manifest says it, and only if it is at the destination; the order does not matter.
+//! Always true: an entry counts with what its line in the manifest says, and only if it is at the
+//! destination. Their order does not matter.
 
 use farhaul_volume::{Multiset, SpecialNode};
 
 use super::{EntryFate, ManifestEntryText, ManifestRecord, RecordKind};
 
-/// The sums so far, and what goes into the root beside them.
+/// The sums so far, and the counts that go into the root with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ManifestTally {
     set: Multiset,
-    /// Entries of all kinds.
+    /// All entries, of any kind.
     pub(crate) entries: u64,
     pub(crate) files: u64,
-    /// Sizes of the files together, modulo 2^64.
+    /// The sum of the files' sizes, modulo 2^64.
     pub(crate) bytes: u64,
-    /// Files, but for empty ones, whose content has no digest in here: they were there already, and were not read.
+    /// Files, other than empty ones, without a digest: they were there already, and were not read.
     pub(crate) unread: u64,
-    /// Files whose digest the other end has computed, and this one has not.
+    /// Files whose digest was computed by the other end, not by this one.
     pub(crate) told: u64,
 }
 
-/// What of an entry counts.
+/// The facts of an entry that go into the root.
 struct CountedEntry<'a> {
     path: &'a [u8],
     kind: &'a RecordKind,
@@ -32,7 +33,7 @@ struct CountedEntry<'a> {
 }
 
 impl ManifestTally {
-    /// An entry, as a session knows it.
+    /// Adds an entry from a session's record.
     pub(crate) fn add(&mut self, record: &ManifestRecord) {
         if counts(record.fate, &record.kind) {
             let ManifestRecord { path, kind, mode, mtime, digest, .. } = record;
@@ -41,7 +42,7 @@ impl ManifestTally {
         }
     }
 
-    /// The same, as a manifest says it.
+    /// Adds an entry from a line of a manifest.
     pub(crate) fn add_line(&mut self, entry: &ManifestEntryText) {
         if counts(entry.fate, &entry.kind) {
             let ManifestEntryText { path, kind, mode, mtime, digest, .. } = entry;
@@ -67,14 +68,15 @@ impl ManifestTally {
     }
 }
 
-/// It is at the destination: it was brought, or was there already.
+/// Whether the entry is at the destination: brought now, or there already.
 fn counts(fate: EntryFate, kind: &RecordKind) -> bool {
     matches!(fate, EntryFate::Sent | EntryFate::Unchanged | EntryFate::Renamed)
         && *kind != RecordKind::Unknown
 }
 
 impl CountedEntry<'_> {
-    /// The kind, then what every entry has, then what its kind has. Numbers are little-endian; what has a length has it in front.
+    /// Encodes the kind, then the fields of every entry, then those of the kind. Numbers are little-endian;
+    /// bytes have their length in front.
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(match self.kind {
             RecordKind::Unknown => b'?',
@@ -115,12 +117,12 @@ impl CountedEntry<'_> {
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    // A path has at most 4095 of them.
+    // A path has at most 4095 bytes.
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
 
-/// As it is published.
+/// The root in hexadecimal, as it is published.
 pub(crate) fn shown(root: &[u8; 32]) -> String {
     root.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! Bytes as messages.
+//! Decodes messages.
 
 use farhaul_session::codec::{ByteReader, Malformed};
 use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, FileTime, SpecialNode};
@@ -10,17 +10,17 @@ use super::super::report::SpreadFigures;
 use crate::failures::Failure;
 use crate::options::SPREAD_MAX;
 
-/// Bytes of a path, as Linux has them.
+/// The most bytes of a path on Linux.
 const PATH_MAX: usize = 4095;
 
-/// Reads messages, remembering the last path for the next one's prefix.
+/// Decodes messages; it remembers the last path, whose beginning the next one may share.
 #[derive(Default)]
 pub(crate) struct Decoder {
     last_path: Vec<u8>,
 }
 
 impl Decoder {
-    /// The message of this code and body.
+    /// Decodes one message from its code and body.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<CopyMessage, Malformed> {
         decode_message(bytes, &mut self.last_path)
     }
@@ -42,7 +42,7 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
         9 => CopyMessage::PresentEnd { is_complete: reader.flag()? },
         11 => {
             let id = reader.varint()?;
-            // An entry as in a message of its own.
+            // The entry is encoded as in its own message.
             if reader.byte()? != 1 {
                 return Err(Malformed);
             }
@@ -101,7 +101,7 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
     if reader.is_empty() { Ok(message) } else { Err(Malformed) }
 }
 
-/// Part of a list, and whether it is the last one.
+/// Decodes a part of a list, and whether that is the last one.
 fn decode_list(reader: &mut ByteReader<'_>) -> Result<(Vec<Vec<u8>>, bool), Malformed> {
     let is_last = reader.flag()?;
     let mut list = Vec::new();
@@ -115,7 +115,8 @@ fn decode_entry(reader: &mut ByteReader<'_>, last_path: &mut Vec<u8>) -> Result<
     let id = reader.varint()?;
     let shared = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
     let rest = reader.bytes()?;
-    // No path is longer. Else one could be made to grow from message to message, and each would cost as much as all before it.
+    // Refuse longer paths: otherwise a path could grow from message to message, and each would cost as much
+    // as all before it.
     if shared > last_path.len() || shared + rest.len() > PATH_MAX {
         return Err(Malformed);
     }
@@ -218,7 +219,7 @@ fn decode_ranges(reader: &mut ByteReader<'_>) -> Result<Vec<(u64, u64)>, Malform
     (0..count).map(|_| Ok((reader.varint()?, reader.varint()?))).collect()
 }
 
-/// What [`encode_spread`](super::encode_spread) has written.
+/// Decodes what [`encode_spread`](super::encode_spread) encodes.
 pub(crate) fn decode_spread(bytes: &[u8]) -> Result<Vec<SpreadFigures>, Malformed> {
     let (mut reader, mut spread) = (ByteReader(bytes), Vec::new());
     let directories = if reader.is_empty() { 0 } else { reader.varint()? };

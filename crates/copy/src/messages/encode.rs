@@ -1,4 +1,4 @@
-//! Messages as bytes.
+//! Encodes messages.
 
 use farhaul_session::codec::{put_bytes, put_numbers, put_reason, put_signed, put_varint};
 use farhaul_session::messages::put_message;
@@ -9,14 +9,14 @@ use super::super::messages::{
 };
 use super::super::report::SpreadFigures;
 
-/// Writes messages, remembering the last path for the next one's prefix.
+/// Encodes messages; it remembers the last path, whose beginning the next one may share.
 #[derive(Default)]
 pub(crate) struct Encoder {
     last_path: Vec<u8>,
 }
 
 impl Encoder {
-    /// Appends the message and the length before it.
+    /// Appends the message with its length in front.
     pub(crate) fn encode(&mut self, message: &CopyMessage, out: &mut Vec<u8>) {
         put_message(out, |out| self.encode_body(message, out));
     }
@@ -222,8 +222,8 @@ fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {
     }
 }
 
-/// What a copy adds to the figures at its end: what has arrived in each directory of a destination that has
-/// several.
+/// Encodes what a copy adds to the figures at its end: what has arrived in each directory of a destination
+/// that has several.
 pub(crate) fn encode_spread(spread: &[SpreadFigures]) -> Vec<u8> {
     let mut out = Vec::new();
     if spread.is_empty() {

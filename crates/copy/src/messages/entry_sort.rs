@@ -1,4 +1,4 @@
-//! What sort of thing is at a path, as far as one can take the place of another.
+//! The sort of an entry, as far as it matters for one entry that takes the place of another.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(crate) enum EntrySort {
 }
 
 impl EntrySort {
-    /// By their numbers on the wire.
+    /// All sorts, each at its number on the wire.
     pub(super) const ALL: [EntrySort; 6] = [
         EntrySort::File,
         EntrySort::Directory,

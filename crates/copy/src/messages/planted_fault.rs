@@ -1,8 +1,8 @@
-//! A fault that is there on purpose, in a test build only: fuzzing that does not find it within a minute does not see.
+//! A deliberate fault, in a test build only: fuzzing has to find it within a minute.
 
 use super::super::messages::{CopyMessage, Decision};
 
-/// Panics at a message that random bytes do not make and that a look at the coverage finds step by step.
+/// Panics at a message that random bytes do not make, but that coverage leads to step by step.
 pub(super) fn bug(message: &CopyMessage) {
     if let CopyMessage::Decide { id, decision: Decision::Patch { have, .. } } = message
         && *id > 100

@@ -1,4 +1,4 @@
-//! Every message there and back, and bytes that are none.
+//! Encodes and decodes every message, and decodes bytes that are no message.
 
 use farhaul_session::codec::{ByteReader, Malformed, put_bytes};
 use farhaul_session::error::Code;
@@ -98,7 +98,7 @@ fn all() -> Vec<CopyMessage> {
     ]
 }
 
-/// What an encoder has written, message by message.
+/// Decodes what an encoder has written, message by message.
 fn decode(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<CopyMessage> {
     let mut messages = Vec::new();
     while !bytes.is_empty() {

@@ -1,7 +1,7 @@
-//! Chunks that the receiver may have: it has told their values, and only what differs is sent.
+//! Chunks that the receiver may have already: it has told what it has, and only what differs is sent.
 //!
-//! Always true: a chunk that is said to be the same was read after the file was opened, and what is read after that is of the
-//! same file as long as that does not change.
+//! Always true: a chunk is only confirmed after it was read from the opened file, and all later reads are of
+//! the same file as long as that does not change.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,16 +12,16 @@ use super::super::chunked_file::ChunkedFile;
 use super::super::messages::CopyMessage;
 use super::super::read_queue::{Reader, SendTurn};
 
-/// What the receiver has in the place of a chunk.
+/// The content that the receiver has in the place of a chunk.
 pub(crate) enum PeerChunk {
-    /// Something with these marks.
+    /// Content with these marks.
     Marks(Vec<u8>),
-    /// The chunk, if it has this value.
+    /// The chunk itself, if that still has this value.
     Kept(ChunkCv),
 }
 
 impl Reader<'_> {
-    /// Says that the receiver has this chunk, or sends it.
+    /// Confirms that the receiver has this chunk, or sends it.
     pub(super) fn confirm(&mut self, large: &Arc<ChunkedFile>, chunk: u64, theirs: ChunkCv) {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(scratch.len().max(CHUNK as usize), 0);
@@ -33,7 +33,7 @@ impl Reader<'_> {
         let len = place.len() as u64;
         self.scratch = scratch;
         if !is_same {
-            // What cannot be read is told there.
+            // A read error is handled there.
             return self.chunk(large, chunk, SendTurn::First);
         }
         large.note_chunk(chunk, theirs.0);

@@ -1,6 +1,7 @@
-//! Content that is read to its end, wherever that is: standard input, named pipes, files whose size nobody knows.
+//! Reads content to its end, wherever that is: standard input, named pipes, files of unknown size.
 //!
-//! Always true: a stream is read once, in order, by one reader; one that ends within a chunk is packed with other small content.
+//! Always true: a stream is read once, in order, by one reader. A stream that ends within its first chunk is
+//! packed with other small content, unless it is a pipe.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -23,7 +24,7 @@ use super::super::read_queue::Reader;
 use super::super::trailer::BlockPiece;
 use super::super::vanished;
 
-/// How often a silent pipe is left to see whether the session still runs: ten times a second.
+/// How often a reader looks up from a silent pipe to see whether the session still runs: ten times a second.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 impl Reader<'_> {
@@ -49,7 +50,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whoever writes into it may be silent for long: nothing else waits for that.
+    /// Reads a pipe. Its writer may be silent for long, so the pack is sent first.
     fn pipe(&mut self, job: &FileJob) -> io::Result<()> {
         self.flush();
         let input = open(job)?;
@@ -67,7 +68,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A file that says nothing true of its size.
+    /// Reads a file whose size in the file system is not that of its content.
     fn unsized_file(&mut self, job: &FileJob, unread: Option<ProducerToken>) -> io::Result<()> {
         let input = open(job)?;
         self.scratch.resize(CHUNK as usize, 0);
@@ -94,7 +95,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// All of a short stream, which is in `scratch`.
+    /// Packs all of a short stream, which is in `scratch`.
     fn pack(&mut self, job: &FileJob, len: usize, unread: Option<ProducerToken>, mut put: PutProgress) {
         if len == 0 {
             return self.queue.shared.send(&[put.end(job)]);
@@ -112,7 +113,7 @@ impl Reader<'_> {
         pack.ends.push(put.end(job));
     }
 
-    /// False if nothing more of it is wanted.
+    /// Hands a chunk over; returns false if the receiver wants no more of the stream.
     fn put_chunk(&mut self, job: &FileJob, block: Block, len: usize, put: &mut PutProgress) -> bool {
         let digest = self.digest_of(&block[..len]);
         self.note_chunk(&block[..len], digest, put);
@@ -123,10 +124,10 @@ impl Reader<'_> {
         is_wanted
     }
 
-    /// For the digest of the whole, if this end signs for it.
+    /// Notes a chunk for the digest of the whole, if this end signs for it.
     fn note_chunk(&self, content: &[u8], cv: [u8; 32], put: &mut PutProgress) {
         if self.queue.signs {
-            // The only chunk of a file has another value than the first of several.
+            // A file's only chunk has another value than the first of several chunks.
             let tree = put.tree.get_or_insert_with(|| (whole_digest(content), FileTree::new(0)));
             tree.1.set(put.chunks, ChunkCv(cv));
         }
@@ -139,7 +140,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads until `buffer` is full or the pipe ends; none when the session ends while its writer is silent.
+    /// Reads until `buffer` is full or the pipe ends; `None` if the session ends while the writer is silent.
     fn fill_from_pipe(&self, mut input: &File, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -165,7 +166,7 @@ impl Reader<'_> {
     }
 }
 
-/// Opens what was listed, and nothing that has taken its place.
+/// Opens the listed file, but not another one that has taken its place.
 fn open(job: &FileJob) -> io::Result<File> {
     let input = job.source.open_stream()?;
     let there = input.metadata()?;
@@ -176,12 +177,12 @@ fn open(job: &FileJob) -> io::Result<File> {
     }
 }
 
-/// What has been put of a stream.
+/// The progress of a stream.
 #[derive(Default)]
 struct PutProgress {
     size: u64,
     chunks: u64,
-    /// The digest of the first chunk alone, and the tree of all, if this end signs for them.
+    /// The digest of the first chunk alone, and the tree of all chunks, if this end signs for them.
     tree: Option<([u8; 32], FileTree)>,
 }
 

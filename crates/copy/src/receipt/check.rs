@@ -1,4 +1,4 @@
-//! Whether a receipt is what it says: by the keys of its ends, without a network.
+//! Checks a receipt by the keys of its ends, without a network.
 
 use std::path::Path;
 
@@ -10,23 +10,23 @@ use super::{RECEIPT_SCHEMA, Receipt, SignedStatement, StatementSide};
 use crate::manifest::shown_root;
 use crate::verify::ExpectedList;
 
-/// Whose receipt it is, once everything in it is right.
+/// The ends of a receipt in which everything is right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedReceipt {
-    /// The sender's key, and whether it is one of those that are trusted.
+    /// The sender's key, and whether the caller trusts it.
     pub sender: (PublicKey, bool),
-    /// The same of the receiver.
+    /// The receiver's key, and whether the caller trusts it.
     pub receiver: (PublicKey, bool),
 }
 
 impl Receipt {
-    /// Checks both signatures, that both ends say the same, that the keys that are trusted (one at least) are those of its ends and,
-    /// where a root is given, that it is theirs. Each thing that can be wrong has a line of its own.
+    /// Checks both signatures, that both ends say the same, that each trusted key (at least one) belongs to
+    /// one of the ends and, if a root is given, that it is theirs. Each fault has an error text of its own.
     pub fn check(&self, trusted: &[PublicKey], root: Option<&str>) -> Result<CheckedReceipt, Error> {
         if trusted.is_empty() {
             return Err(Error::new(
                 Code::Misuse,
-                "a receipt is checked by the key of one of its ends, at least",
+                "a receipt is checked with the key of at least one of its ends",
             ));
         }
         let sender = of_part(&self.sent, StatementSide::Sent)?;
@@ -60,22 +60,19 @@ fn wrong(what: String) -> Error {
     Error::new(Code::ReceiptWrong, format!("the receipt is not right: {what}"))
 }
 
-/// Who has signed it, in the part that it stands for.
+/// Checks the statement in the place of `part`, and returns the key that has signed it.
 fn of_part(signed: &SignedStatement, part: StatementSide) -> Result<PublicKey, Error> {
     let SignedStatement { statement, .. } = signed;
     if statement.role != part {
-        let what = format!(
-            "in the place of what the {} says stands what the {} says",
-            part.end(),
-            statement.role.end()
-        );
+        let what =
+            format!("the {1}'s statement is in the place of the {0}'s", part.end(), statement.role.end());
         return Err(wrong(what));
     }
     if statement.schema != RECEIPT_SCHEMA {
         return Err(wrong(format!("the {}'s statement has another version than the receipt", part.end())));
     }
     if !is_hex(&statement.tree_root, 64) || !is_hex(&statement.transfer, 32) {
-        return Err(wrong(format!("the {} says what no receipt says", part.end())));
+        return Err(wrong(format!("the {}'s statement has a value that none can have", part.end())));
     }
     let Some(key) = statement.own_key() else {
         return Err(wrong(format!("the {} names no key of its own", part.end())));
@@ -85,7 +82,7 @@ fn of_part(signed: &SignedStatement, part: StatementSide) -> Result<PublicKey, E
     match is_good {
         true => Ok(key),
         false => Err(wrong(format!(
-            "the signature of the {} does not fit what it says: that was changed, or somebody else has signed it",
+            "the signature of the {} does not fit its statement: that was changed, or somebody else has signed it",
             part.end()
         ))),
     }
@@ -95,13 +92,13 @@ fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The root of the digest tree that a manifest stands for.
+/// Computes the root of the digest tree from a manifest.
 pub fn manifest_root(path: &Path) -> Result<String, Error> {
     let bad = |what: String| Error::new(Code::BadManifest, what);
     let mut list = ExpectedList::open(path, Algorithm::Sha256).map_err(bad)?;
     while list.next().map_err(bad)?.is_some() {}
     match list.root() {
         Some(root) => Ok(shown_root(&root)),
-        None => Err(bad(format!("{} is no manifest, or has no end", path.display()))),
+        None => Err(bad(format!("{} is not a manifest, or has no end", path.display()))),
     }
 }

@@ -1,8 +1,9 @@
-//! How the two ends of a session come to their statements: the receiver says its own when all is there and synced; the sender compares
-//! the root with what it has computed itself, and answers with its own; the receiver compares, and ends.
+//! The exchange of statements between the two ends of a session. The receiver sends its own when everything
+//! is there and synced; the sender compares the root with the one that it has computed, and answers with its
+//! own statement; the receiver compares, and ends.
 //!
-//! Always true: what the other end says is kept only if it fits what this end knows, and is signed by the key that the connection has
-//! proved.
+//! Always true: the other end's statement is kept only if it fits what this end knows, and if it is signed by
+//! the key that the connection has proved.
 
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,9 +19,9 @@ use crate::messages::CopyMessage;
 use crate::options::Durability;
 use crate::request::{CopyDirection, CopyRequest};
 
-/// Bytes of paths in a statement.
+/// The most bytes of paths in a statement.
 const PATHS_BYTES_MAX: usize = 16 << 10;
-/// Of what the other end calls itself, and of why it has no statement.
+/// The most bytes of the other end's program name, and of its reason for having no statement.
 const TEXT_MAX: usize = 200;
 
 /// One end's part in a receipt.
@@ -38,7 +39,7 @@ pub(crate) struct ReceiptExchange {
     theirs: OnceLock<Result<SignedStatement, String>>,
 }
 
-/// A name for a transfer that no other has.
+/// Makes a random name for a transfer.
 pub(crate) fn new_transfer() -> Result<String, Error> {
     let random = HelloSecret::random()?;
     Ok(random.0[..16].iter().map(|byte| format!("{byte:02x}")).collect())
@@ -50,7 +51,7 @@ fn now_ms() -> u64 {
 }
 
 impl ReceiptExchange {
-    /// None if no receipt is asked for.
+    /// Returns `None` if no receipt is asked for.
     pub(crate) fn new(
         request: &CopyRequest,
         keys: Option<&SessionKeys>,
@@ -106,10 +107,11 @@ impl ReceiptExchange {
         }
     }
 
-    /// Signs what this end knows, for the other one. `tally` is none if this end could not compute the root.
+    /// Signs this end's statement and makes the message with it. `tally` is `None` if this end could not
+    /// compute the root.
     pub(crate) fn say(&self, tally: Option<&ManifestTally>, failed: u64) -> CopyMessage {
         let own = self.own.get_or_init(|| {
-            let tally = tally.ok_or("the root of what has come could not be computed")?;
+            let tally = tally.ok_or("the root of the entries could not be computed")?;
             self.statement(tally, failed).signed(&self.keys.own).map_err(|error| error.to_string())
         });
         match own {
@@ -121,17 +123,18 @@ impl ReceiptExchange {
         }
     }
 
-    /// This end has said what it has to say.
+    /// Whether this end has sent its statement, or its reason for having none.
     pub(crate) fn has_said(&self) -> bool {
         self.own.get().is_some()
     }
 
-    /// The other one, too.
+    /// Whether the other end's statement or reason has arrived.
     pub(crate) fn has_heard(&self) -> bool {
         self.theirs.get().is_some()
     }
 
-    /// Takes what the other end says; an error if it does not fit, or if its root is not that of `tally`.
+    /// Takes the other end's statement or reason. Fails if it does not fit, or if its root is not that of
+    /// `tally`.
     pub(crate) fn hear(
         &self,
         statement: &[u8],
@@ -159,15 +162,15 @@ impl ReceiptExchange {
         }
         let is_text = statement.program.len() <= TEXT_MAX && !statement.program.contains(is_unprintable);
         if !is_text || statement.role == StatementSide::Received && statement.digests_told != 0 {
-            return unfit("its receipt says what none can say".into());
+            return unfit("its receipt has a value that none can have".into());
         }
         let is_good = signed
             .signature()
             .is_some_and(|signature| self.keys.peer.has_signed(&statement.message(), &signature));
         if !is_good {
-            return unfit("the signature of its receipt is not right".into());
+            return unfit("the signature of its receipt is wrong".into());
         }
-        // Without a root of its own this end has no statement either.
+        // Without a root of its own, this end has no statement either.
         let Some(tally) = tally else { return Ok(()) };
         let (own, theirs) = (self.statement(tally, 0).shared(), statement.shared());
         match own.iter().zip(&theirs).find(|(own, theirs)| own != theirs) {
@@ -182,7 +185,7 @@ impl ReceiptExchange {
         }
     }
 
-    /// What both ends have signed, or why there is no such thing.
+    /// The receipt that both ends have signed, or why there is none.
     pub(crate) fn receipt(&self) -> Result<Receipt, String> {
         let of = |said: &OnceLock<Result<SignedStatement, String>>, who: &str| match said.get() {
             Some(Ok(signed)) => Ok(signed.clone()),

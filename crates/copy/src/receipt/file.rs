@@ -1,4 +1,4 @@
-//! The file that takes a receipt.
+//! Writes the file of a receipt.
 
 use std::fs::Permissions;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Finds out before anything is sent that it could not be written.
+/// Checks before anything is sent whether the file can be written.
 pub(crate) fn is_writable(path: &Path) -> Result<(), Error> {
     if path.is_dir() || path.file_name().is_none() {
         return Err(Error::new(
@@ -31,10 +31,10 @@ pub(crate) fn is_writable(path: &Path) -> Result<(), Error> {
     access(folder(path), Access::WRITE_OK | Access::EXEC_OK).map_err(|error| cannot(path, &error.into()))
 }
 
-/// Writes it as a whole, in the place of whatever is there.
+/// Writes the receipt as a whole, replacing an existing file.
 pub(crate) fn write(receipt: &Receipt, path: &Path) -> Result<(), Error> {
     let write = || -> std::io::Result<()> {
-        // As the umask leaves it: it is no secret.
+        // The umask alone decides who may read the file, as it is no secret.
         let open = Permissions::from_mode(0o666);
         let mut file = tempfile::Builder::new().permissions(open).tempfile_in(folder(path))?;
         file.write_all(&receipt.to_json())?;

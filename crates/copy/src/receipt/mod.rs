@@ -1,10 +1,12 @@
-//! Receipts: what each end of a copy has signed, kept by the client. docs/guide/receipts.md has the document and the bytes that are signed.
+//! Receipts: both ends of a copy sign a statement, and the client keeps them. docs/guide/receipts.md has the
+//! document and the bytes that are signed.
 //!
-//! How to read it: `statement.rs` is what an end says, and how that is signed; `exchange.rs` is how the two ends of a session come to
-//! their statements; `check.rs` is for whoever has the document later, without a network; `file.rs` writes it.
+//! `statement.rs` has a statement and how it is signed, `exchange.rs` how the two ends of a session exchange
+//! theirs, `check.rs` the checks for whoever has the document later, without a network; `file.rs` writes the
+//! document.
 //!
-//! Always true: an end signs the root that it has computed itself; a signature is good for one role only; a document that is read is
-//! refused if it says anything that its version does not know, so that everything in it is signed or compared.
+//! Always true: an end signs the root that it has computed itself. A signature is good for one role only. A
+//! document with anything unknown to its version is refused, so everything in it is signed or compared.
 #![deny(missing_docs)]
 
 mod check;
@@ -25,38 +27,39 @@ pub use statement::{Statement, StatementSide};
 
 /// Version of the document and of what is signed.
 pub const RECEIPT_SCHEMA: u32 = 1;
-/// A document of more bytes is none: two statements of the longest paths take a tenth of it.
+/// The most bytes of a document: two statements of the longest paths take a tenth of that.
 const DOCUMENT_MAX: usize = 1 << 20;
 
-/// Whether a copy is to have a receipt. It has the receiver sync everything, whatever
+/// The receipt that a copy is to have. It makes the receiver sync everything, whatever
 /// [`Durability`](crate::Durability) says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReceiptOptions {
-    /// A file that takes it, in the place of whatever is there. None: it is in the report alone.
+    /// The file for the receipt; an existing one is replaced. `None`: it is in the report alone.
     pub file: Option<std::path::PathBuf>,
-    /// Without it the copy has failed; where there can be none, it does not begin. Else the report says why there is none.
+    /// The copy fails without a receipt, and does not begin if there can be none. Otherwise the report says
+    /// why there is none.
     pub is_required: bool,
 }
 
-/// What the two ends of one copy have signed.
+/// The statements that the two ends of one copy have signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
     /// [`RECEIPT_SCHEMA`].
     pub receipt: u32,
-    /// By the end that has the files now.
+    /// By the end that the files went to.
     pub received: SignedStatement,
-    /// By the end that had them.
+    /// By the end that the files came from.
     pub sent: SignedStatement,
 }
 
-/// A statement and who stands for it.
+/// A statement with its signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignedStatement {
-    /// Ed25519, in base64, by the key of the statement's own end.
+    /// The Ed25519 signature in base64, by the key of the end whose statement it is.
     pub signature: String,
-    /// What is signed.
+    /// The signed statement.
     pub statement: Statement,
 }
 
@@ -67,7 +70,7 @@ impl SignedStatement {
 }
 
 impl Receipt {
-    /// Reads a document of any origin; says nothing yet of its signatures.
+    /// Parses a document of any origin; it does not check the signatures.
     pub fn parse(text: &[u8]) -> Result<Receipt, Error> {
         #[derive(Deserialize)]
         struct Version {
@@ -75,7 +78,7 @@ impl Receipt {
         }
         let bad = |what: String| Error::new(Code::BadReceipt, format!("this is no receipt: {what}"));
         if text.len() > DOCUMENT_MAX {
-            return Err(bad("it is longer than any".into()));
+            return Err(bad("it is longer than any receipt".into()));
         }
         let why = |error: serde_json::Error| match error.is_eof() {
             true => bad("it ends too early".into()),
@@ -89,9 +92,9 @@ impl Receipt {
         serde_json::from_slice(text).map_err(why)
     }
 
-    /// The document.
+    /// The document as text.
     pub fn to_json(&self) -> Vec<u8> {
-        // All that it consists of has a form in JSON.
+        // Every part of it can be written as JSON.
         let mut text = serde_json::to_vec_pretty(self).unwrap_or_default();
         text.push(b'\n');
         text

@@ -1,7 +1,8 @@
-//! What an end says, and the bytes of it that are signed.
+//! The statement of one end, and the bytes of it that are signed.
 //!
-//! Always true: the fields stand in the order of their names, so that what serde writes is the JSON with sorted keys that
-//! docs/guide/receipts.md publishes; the bytes begin with the role, so that a signature for one is none for the other.
+//! Always true: the fields stand in the order of their names, so serde writes the JSON with sorted keys that
+//! docs/guide/receipts.md specifies. The bytes begin with the role, so that a signature for one role is not
+//! valid for the other.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,18 +14,18 @@ use super::SignedStatement;
 use crate::options::Durability;
 use crate::request::CopyDirection;
 
-/// Which end speaks.
+/// The end that makes a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StatementSide {
-    /// It has sent this.
+    /// The sender: it has sent this.
     Sent,
-    /// This stands on its disk, synced.
+    /// The receiver: it has this on its disk, synced.
     Received,
 }
 
 impl StatementSide {
-    /// What is signed begins with it.
+    /// The beginning of the signed bytes.
     pub fn context(self) -> &'static str {
         match self {
             StatementSide::Sent => "farhaul receipt v1 sent",
@@ -39,7 +40,7 @@ impl StatementSide {
         }
     }
 
-    /// For people.
+    /// The end's name in messages for people.
     pub fn end(self) -> &'static str {
         match self {
             StatementSide::Sent => "sender",
@@ -48,47 +49,49 @@ impl StatementSide {
     }
 }
 
-/// What one end says of a copy. Times are milliseconds since 1970 by its own clock.
+/// One end's statement on a copy. Times are milliseconds since 1970 by that end's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statement {
-    /// Sizes of the files together, modulo 2^64.
+    /// The sum of the files' sizes, modulo 2^64.
     pub bytes: u64,
-    /// Files whose digest the other end has computed, and this one has not: of what was not sent whole.
+    /// Files of which the other end computed the digest, not this one, as they were not sent whole.
     pub digests_told: u64,
-    /// Seen from the client.
+    /// The direction, seen from the client.
     pub direction: CopyDirection,
-    /// When what has arrived was synced.
+    /// When the arrived files were synced.
     pub durable: Durability,
-    /// When this was signed.
+    /// When this statement was signed.
     pub ended_ms: u64,
-    /// Files, directories, links and others that are there now.
+    /// Files, directories, links and others that are at the destination now.
     pub entries: u64,
     /// Entries of which something failed.
     pub failed: u64,
-    /// Of the entries.
+    /// The files among the entries.
     pub files: u64,
-    /// As asked for at the far end, escaped as in a report: its sources, or its destination. As many as fit.
+    /// The paths as the client asked the far end for them, escaped as in a report: its sources, or its
+    /// destination. The list is cut if it is too long.
     pub paths: Vec<String>,
-    /// How many there were.
+    /// The number of paths before the list was cut.
     pub paths_in_all: u64,
-    /// Who says it.
+    /// The program that made the statement, with its version.
     pub program: String,
-    /// The line of a public key, without its comment; null if that end has none.
+    /// The receiver's public key as a line without comment; null if that end has none.
     pub receiver_key: Option<String>,
-    /// Which end says it.
+    /// The end that made the statement.
     pub role: StatementSide,
     /// [`RECEIPT_SCHEMA`](super::RECEIPT_SCHEMA).
     pub schema: u32,
-    /// As `receiver_key`.
+    /// The sender's public key, as `receiver_key`.
     pub sender_key: Option<String>,
     /// When the copy began.
     pub started_ms: u64,
-    /// 16 random bytes by the client, in hexadecimal digits.
+    /// 16 random bytes from the client, in hexadecimal digits.
     pub transfer: String,
-    /// Of all that is there now: see docs/guide/verify.md.
+    /// The root of the digest tree of the entries: see docs/guide/verify.md.
     pub tree_root: String,
-    /// Files that are not empty, were there already and were not read: their names, sizes and times are in the root, their contents are not.
+    /// Files with content that were there already and were not read: the root has their names, sizes and
+    /// times, but not their content.
     pub unread: u64,
 }
 
@@ -97,19 +100,19 @@ impl Statement {
     pub fn message(&self) -> Vec<u8> {
         let mut message = self.role.context().as_bytes().to_vec();
         message.push(b'\n');
-        // Numbers, texts and lists of them, all of which have a form in JSON.
+        // It has only numbers, texts and lists of them, and all of these can be written as JSON.
         message.extend(serde_json::to_vec(self).unwrap_or_default());
         message
     }
 
-    /// The key of the end that says it.
+    /// The key of the end that made the statement.
     pub(super) fn own_key(&self) -> Option<PublicKey> {
         let line = match self.role {
             StatementSide::Sent => &self.sender_key,
             StatementSide::Received => &self.receiver_key,
         };
         let key = PublicKey::parse(line.as_deref()?)?;
-        // A key is written in one way.
+        // Only the canonical form of a key is accepted.
         (Some(key.line()) == *line).then_some(key)
     }
 
@@ -118,7 +121,7 @@ impl Statement {
         Ok(SignedStatement { signature, statement: self })
     }
 
-    /// In what two statements of one copy must be the same: each by its name.
+    /// The fields in which the two statements of a copy must agree, each with its name.
     pub(super) fn shared(&self) -> [(&'static str, String); 12] {
         let text = |value: &dyn std::fmt::Debug| format!("{value:?}");
         [

@@ -1,4 +1,4 @@
-//! Directories in which a name was taken for another one, so that nothing may be deleted there.
+//! Directories in which one name was taken for another, so nothing may be deleted there.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use farhaul_handover::Held as _;
 use farhaul_volume::RelPath;
 
-/// Any thread that fails to write something may add one; the conversing thread asks before it deletes.
+/// Any thread that fails to write an entry may add a directory; the conversing thread asks before it deletes.
 ///
-/// Always true: what was added counts for ever, if not by itself then because all directories do.
+/// Always true: a directory that was added counts for ever: if it is not remembered, all directories count.
 #[derive(Default)]
 pub(super) struct AmbiguousDirectories(Mutex<State>);
 
@@ -16,11 +16,11 @@ pub(super) struct AmbiguousDirectories(Mutex<State>);
 struct State {
     directories: HashSet<RelPath>,
     bytes: usize,
-    /// There were more than can be remembered: it may have been any.
+    /// There were more than can be remembered, so any directory counts.
     is_any: bool,
 }
 
-/// Bytes of their paths.
+/// The most bytes of their paths.
 const AMBIGUOUS_BYTES_MAX: usize = 16 << 20;
 
 impl AmbiguousDirectories {

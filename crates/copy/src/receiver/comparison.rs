@@ -1,6 +1,8 @@
-//! Comparing files by their content: the receiver says the digest of what it has, the sender whether its own is the same.
+//! Compares files by their content: the receiver sends the digest of its file, and the sender answers whether
+//! its own is the same.
 //!
-//! Always true: nobody waits for a single answer; a file stays in the conversation's table from its entry to the sender's word.
+//! Always true: no answer is waited for by itself. A file stays in the conversation's table from its entry to
+//! the sender's answer.
 
 use std::convert::Infallible;
 
@@ -14,29 +16,29 @@ use super::super::messages::{CopyMessage, Decision};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use crate::failures::Failure;
 
-/// A file of ours that is to be read.
+/// A file at the receiver that is to be read.
 pub(super) enum FileToRead {
-    /// The sender wants to know its digest.
+    /// For the sender, which compares its own content with the digest.
     Compare(u64, RelPath),
-    /// The manifest wants it: the file is there already.
+    /// For the manifest: the file is there already.
     Unchanged(IncomingEntry),
-    /// It may be what an entry is to become.
+    /// A file that may have an entry's content under another name.
     Candidate(u64, RelPath),
-    /// It is what an entry is to become.
+    /// A file that has an entry's content, and is to be taken over.
     TakeOver(UndecidedEntry),
 }
 
-/// An entry that is not decided yet.
+/// An entry whose file is still being compared.
 pub(super) struct UndecidedEntry {
     pub(super) item: IncomingEntry,
-    /// A file of ours that may have its content under another name.
+    /// A file of the receiver that may have its content under another name.
     pub(super) from: Option<RelPath>,
 }
 
-/// Bytes of names in one message: well below what a message may have.
+/// The most bytes of names in one message, well below the limit of a message.
 const NAMES_BYTES: usize = 32 << 10;
 
-/// The body of a thread that digests. Nothing comes through `over`; it is closed when the session is.
+/// Runs a thread that computes digests. Nothing is sent through `over`; it is closed when the session ends.
 pub(super) fn run(receiver: &CopyReceiver, files: &Channel<FileToRead>, over: &Channel<Infallible>) {
     let Destination::Tree(target) = &receiver.destination else { return };
     let meter = receiver.shared.meters.meter("digest");
@@ -64,7 +66,8 @@ pub(super) fn run(receiver: &CopyReceiver, files: &Channel<FileToRead>, over: &C
                 };
                 let goes_on = || !receiver.shared.is_stopped();
                 let mut read = || SourceFile::at(target.roots.of(&path), &path)?.digest(&mut buffer, goes_on);
-                // A file that is given a second name meanwhile, as a rename begins, has changed by its times only: read again.
+                // A rename that begins meanwhile gives the file a second name, which changes only its ctime:
+                // read it again.
                 let digest = meter.time(|| read().or_else(|_| read()));
                 if let Err(error) = &digest {
                     tracing::debug!(%path, error = plain(error), "cannot compare");
@@ -72,7 +75,7 @@ pub(super) fn run(receiver: &CopyReceiver, files: &Channel<FileToRead>, over: &C
                 if let Ok(digest) = &digest {
                     receiver.notes.remember(id, digest.0);
                 }
-                // No content has a digest of zeros: what cannot be read here is sent.
+                // No content has a digest of zeros, so the sender sends a file that cannot be read here.
                 let digest = digest.map_or([0; 32], |digest| digest.0);
                 receiver.shared.send(&[CopyMessage::Decide { id, decision: Decision::Compare(digest) }]);
             }
@@ -81,7 +84,7 @@ pub(super) fn run(receiver: &CopyReceiver, files: &Channel<FileToRead>, over: &C
     }
 }
 
-/// A list in parts that each fit a message, the last of which is the last.
+/// Splits a list into parts that each fit a message, and marks the last one.
 fn in_parts(list: &[Vec<u8>]) -> Vec<(Vec<Vec<u8>>, bool)> {
     let mut parts = Vec::new();
     let mut rest = list;
@@ -103,7 +106,7 @@ fn in_parts(list: &[Vec<u8>]) -> Vec<(Vec<Vec<u8>>, bool)> {
 }
 
 impl CopyReceiver {
-    /// Tells the sender what its further sources are, and which names are wanted.
+    /// Sends the sender its further sources, and the names that are wanted.
     pub(super) fn ask_for(&self, paths: Option<&[Vec<u8>]>, names: Option<&[Vec<u8>]>) {
         for (paths, is_last) in paths.into_iter().flat_map(in_parts) {
             self.shared.send(&[CopyMessage::Paths { paths, is_last }]);
@@ -113,7 +116,7 @@ impl CopyReceiver {
         }
     }
 
-    /// The sender has compared its file with the digest of ours.
+    /// Takes the sender's answer about a file whose digest it got.
     pub(super) fn compared(
         &self,
         id: u64,

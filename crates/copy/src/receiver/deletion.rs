@@ -1,7 +1,7 @@
-//! Removing what the destination has and the source has not.
+//! Removes what the destination has and the source has not.
 //!
-//! Always true: nothing is removed before the whole source has been listed without an error, and nothing but what a complete
-//! comparison has found or what is in the place of a file.
+//! Always true: nothing is removed before the whole source has been listed without an error. Only entries are
+//! removed that a complete comparison has found, or that are in the place of a file.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,9 +20,9 @@ use super::super::report::FailedAction;
 use super::super::sender::tell_deleted;
 use crate::options::{DeleteOptions, DeleteWhen};
 
-/// Entries that may wait for their place to be made free.
+/// The most entries that may wait until their places are free.
 const BLOCKED_MAX: usize = 4096;
-/// What can only be put where no directory is.
+/// The failure of an entry that cannot take the place of a directory.
 pub(super) fn directory_there() -> Failure {
     Failure::new(Code::AlreadyExists, "a directory is in its place")
 }
@@ -34,7 +34,7 @@ impl CopyReceiver {
 
     // ---- the listing -------------------------------------------------------------------------------------------
 
-    /// Notes what the manifest says of the source, when the comparison goes by it.
+    /// Notes an entry for the comparison, if that goes by the manifest.
     pub(super) fn note_entry(
         &self,
         target: &TargetDirectory,
@@ -46,7 +46,7 @@ impl CopyReceiver {
         let is_dir = matches!(entry.what, EntryContent::Directory);
         if !path.is_empty() {
             surplus.name(path, is_dir)?;
-            // What has come of it before is not surplus either.
+            // A part of it that an earlier run has left is not surplus either.
             self.partials_of(path).iter().try_for_each(|partial| surplus.name(partial, false))?;
         }
         if is_dir {
@@ -57,7 +57,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// All entries of a directory have come.
+    /// Notes that all entries of a directory have arrived.
     pub(super) fn note_end(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         match conversation.surplus_after(self.delete_options()) {
@@ -82,7 +82,7 @@ impl CopyReceiver {
         }
     }
 
-    /// A listing ahead of the entries.
+    /// Notes an entry of the listing that comes ahead of the entries.
     pub(super) fn present(
         &self,
         path: &[u8],
@@ -97,7 +97,7 @@ impl CopyReceiver {
             _ => RelPath::from_bytes(path)
                 .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?,
         };
-        // Without a comparison there is nothing to be deleted, whatever is said.
+        // Without a comparison nothing is deleted, whatever the list says.
         let Some(surplus) = &mut conversation.surplus else { return Ok(()) };
         match presence {
             Presence::Plain => {
@@ -108,7 +108,7 @@ impl CopyReceiver {
                 if !path.is_empty() {
                     surplus.name(&path, true)?;
                 }
-                // Making the directory says why a link is not used.
+                // If a link is not used, the creation of the directory says why.
                 let _ = self.keep_links(target, &path);
                 self.note_partials(target, &path);
                 surplus.enter(&target.roots, &path, None)
@@ -123,7 +123,7 @@ impl CopyReceiver {
 
     // ---- removing ----------------------------------------------------------------------------------------------
 
-    /// Removes what the comparison has found, unless there was none; once.
+    /// Removes what the comparison has found, if there is one. Later calls do nothing.
     pub(super) fn delete_surplus(
         &self,
         is_complete: bool,
@@ -148,13 +148,14 @@ impl CopyReceiver {
         for found in found {
             if self.ambiguous.has(&found.directory) {
                 let directory = &found.directory;
-                dialogue
-                    .warn(format!("nothing was deleted in {directory}: names there are taken for others"));
+                dialogue.warn(format!(
+                    "nothing was deleted in {directory}: its file system takes some names there for others"
+                ));
                 continue;
             }
             let directory = &found.directory;
             let touches = |root: &Root| !self.rules.dry_run && !self.is_beyond(root, delete, directory);
-            // What is ours but not writable is made so; if that fails, the removal says why.
+            // Make the directory writable if it is the user's own; if that fails, the removal says why.
             let _ = target.roots.each_with(directory, |root| match touches(root) {
                 true => root.create_dir(directory),
                 false => Ok(()),
@@ -183,7 +184,8 @@ impl CopyReceiver {
         }
     }
 
-    /// Whether a directory is beyond what is mounted below the destination, so that nothing in it may be changed by deletion.
+    /// Whether a directory lies on a file system that is mounted below the destination, so that deletion must
+    /// not change it.
     fn is_beyond(&self, root: &Root, delete: DeleteOptions, directory: &RelPath) -> bool {
         let none = HashSet::new();
         let removal =
@@ -191,7 +193,7 @@ impl CopyReceiver {
         removal.is_beyond(directory).unwrap_or(false)
     }
 
-    /// Whether all of it is gone, and whether more may go.
+    /// Deletes an entry. Returns whether all of it is gone, and whether deletion goes on.
     fn delete(
         &self,
         target: &TargetDirectory,
@@ -208,7 +210,8 @@ impl CopyReceiver {
         let is_in = |roots: &[Root], path: &RelPath| {
             roots.iter().any(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
         };
-        // A name that makes the path too long can have come by other ways only, and may be in any of them.
+        // A name that makes the path too long cannot have come by a copy, so the entry may be in any of the
+        // directories.
         let path = directory.join(name);
         for (index, root) in roots.iter().enumerate() {
             let others = &roots[index + 1..];
@@ -219,7 +222,7 @@ impl CopyReceiver {
             let crosses = delete.across_mounts;
             let mut removal = Removal { dry_run, crosses, left, ..Removal::new(root, filter, &free) };
             is_gone &= removal.remove(directory, name, is_dir, &mut |path, removed| {
-                // A directory goes when it goes from the last of its places.
+                // A directory is reported when it is removed from the last of the roots.
                 let is_told = !matches!(removed, RemovalOutcome::Gone) || !is_in(others, path);
                 goes_on = !is_told || self.tell_removed(path, removed, delete);
                 goes_on
@@ -230,7 +233,7 @@ impl CopyReceiver {
 
     fn tell_removed(&self, path: &RelPath, removed: RemovalOutcome, delete: DeleteOptions) -> bool {
         match removed {
-            // It has been told under its new name.
+            // It was reported under its new name.
             RemovalOutcome::Moved => {}
             RemovalOutcome::Left(border) => {
                 self.noted.left(&self.shared, path.as_bytes(), border, self.rules.dry_run);
@@ -252,7 +255,7 @@ impl CopyReceiver {
                 return false;
             }
         }
-        // Whoever has asked for it may have gone meanwhile.
+        // The end that asked for the deletion may have gone meanwhile.
         let is_over = self.shared.is_stopped() || self.shared.peer_closed().is_some();
         !is_over && !self.shared.handle.is_cancelled()
     }
@@ -267,7 +270,8 @@ impl CopyReceiver {
 
     // ---- places that are taken ---------------------------------------------------------------------------------
 
-    /// A directory is in the place of this entry. With deletion it goes, as soon as that is allowed.
+    /// Handles an entry in whose place there is a directory. With deletion, the directory is removed as soon
+    /// as that is allowed.
     pub(super) fn blocked(
         &self,
         target: &TargetDirectory,
@@ -278,7 +282,7 @@ impl CopyReceiver {
             Some(DeleteWhen::After) if conversation.blocked.len() < BLOCKED_MAX => {
                 conversation.blocked.push(item);
             }
-            // It would have been removed ahead.
+            // A real run would have removed the directory beforehand.
             Some(DeleteWhen::Before) if self.rules.dry_run && !conversation.staying.contains(&item.path) => {
                 self.put(target, item, conversation)?;
             }
@@ -287,7 +291,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// The listing has ended: makes room for what waits for it.
+    /// Makes room for the entries that wait for it, now that the listing has ended.
     pub(super) fn free_places(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for item in std::mem::take(&mut conversation.blocked) {

@@ -1,7 +1,7 @@
-//! What was written is on the disk before success is reported: one sync of each file system at the end, in a thread of
-//! its own, since it may take minutes in which the session has to show that it lives.
+//! Brings what was written to the disk before success is reported: one sync of each file system at the end. A
+//! thread of its own does it, since it may take minutes in which the session has to answer its peer.
 //!
-//! Always true: nothing counts as synced whose file system reported an error since it was written.
+//! Always true: a file system does not count as synced if it has reported an error since it was written to.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,46 +16,47 @@ use farhaul_volume::{RelPath, Root};
 
 use super::super::failures::plain;
 
-/// A directory on each file system that was written to; those of the roots are always synced.
+/// A directory on each file system that was written to. The file systems of the roots are always synced.
 #[derive(Default)]
 pub(super) struct FileSystems(Mutex<BTreeMap<u64, (Root, RelPath)>>);
 
-/// A sync that runs, and what came of it once that is known.
+/// A sync that is running, and its outcome once that is known.
 #[derive(Debug)]
 pub(super) struct RunningSync(Receiver<io::Result<()>>);
 
-/// Whoever watches the session waits so long for a sync: one that ends before he waits to be told something is told to nobody.
+/// How long a look at the outcome waits. The notification of a sync that ends before the session waits for
+/// one would be lost.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 impl FileSystems {
-    /// Something was written in this directory.
+    /// Notes that something was written in this directory.
     pub(super) fn note(&self, root: &Root, path: &RelPath) {
         if let Ok(Some(meta)) = root.metadata(path) {
             self.0.lock().whole().entry(meta.dev).or_insert_with(|| (root.clone(), path.clone()));
         }
     }
 
-    /// Begins to sync; `tell` is called when that is over.
+    /// Starts a sync; `tell` is called when it has ended.
     pub(super) fn sync(&self, roots: &[Root], tell: impl FnOnce() + Send + 'static) -> RunningSync {
         let mut places: Vec<_> = self.0.lock().whole().values().cloned().collect();
         places.extend(roots.iter().map(|root| (root.clone(), RelPath::empty())));
         let (put, outcome) = mpsc::sync_channel(1);
         let work = move || {
-            // Nobody listens to the end of a session that has failed.
+            // Nobody receives the outcome if the session has failed meanwhile.
             let sync = || places.iter().try_for_each(|(root, place)| root.sync_file_system(place));
             let _ =
                 put.send(contained(sync).unwrap_or_else(|panic| Err(io::Error::other(panic.to_string()))));
             drop(put);
             tell();
         };
-        // Without a thread nobody is left to say how it went, which is what `outcome` finds.
+        // If no thread can be started, the channel is closed, which `outcome` reports.
         let _ = std::thread::Builder::new().name("sync".into()).spawn(work);
         RunningSync(outcome)
     }
 }
 
 impl RunningSync {
-    /// How it went, once it is over.
+    /// The outcome of the sync, once it has ended.
     pub(super) fn outcome(&self) -> Option<Result<(), Error>> {
         let hint =
             "what has arrived may be lost if the host goes down; look at its disk, and run the command again";
@@ -67,7 +68,7 @@ impl RunningSync {
             Ok(Ok(())) => Some(Ok(())),
             Ok(Err(error)) => Some(Err(failed(&plain(&error)))),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Err(failed("no thread could do it"))),
+            Err(RecvTimeoutError::Disconnected) => Some(Err(failed("no thread could be started for it"))),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! What becomes of the manifest's entries: which files are wanted, by what is in their place, and what is made at once.
+//! Handles the entries of the manifest: decides by what is in their places which files are wanted, and
+//! creates at once what needs no content.
 //!
-//! Always true: nothing is created for an entry before its path has been found to lie where it may.
+//! Always true: nothing is created for an entry before its path has been checked.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,7 +56,7 @@ impl CopyReceiver {
         let is_below = entry.path.contains(&b'/');
         let name = (!is_below).then(|| entry.path.clone());
         if entry.path == path.as_bytes() {
-            // It is kept once.
+            // The path is stored only once.
             entry.path = Vec::new();
         }
         let booked = path.as_bytes().len() + entry.names_bytes();
@@ -79,7 +80,8 @@ impl CopyReceiver {
             replaces: None,
         };
         if matches!(item.entry.what, EntryContent::Directory) {
-            // What is in there is compared; if the link is not used, making the directory says why.
+            // The comparison looks behind the link; if the link is not used, the creation of the directory
+            // says why.
             let _ = self.keep_links(target, &item.path);
         }
         self.note_entry(target, &item, conversation)?;
@@ -117,7 +119,7 @@ impl CopyReceiver {
         }
     }
 
-    /// Puts an entry in a place that has been made free, or asks for it.
+    /// Puts an entry in a place that has been made free, or asks for its content.
     pub(super) fn put(
         &self,
         target: &TargetDirectory,
@@ -125,7 +127,7 @@ impl CopyReceiver {
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         match &item.entry.what {
-            // In a dry run the place is as it was.
+            // In a dry run the place is not really free.
             EntryContent::Symlink { .. } | EntryContent::Special(_) if self.rules.dry_run => {
                 self.settle_link(&item, Ok(LinkOutcome::New), conversation);
                 Ok(())
@@ -148,7 +150,7 @@ impl CopyReceiver {
         });
         let is_made = made.is_ok();
         let is_new = matches!(made, Ok(true)) && !self.rules.dry_run;
-        // A dry run makes nothing, but has to know what would be deleted.
+        // A dry run creates nothing, but has to know what would be deleted.
         let is_compared = self.rules.dry_run && self.delete_options().is_some();
         if matches!(made, Ok(false)) || is_compared {
             self.note_partials(target, path);
@@ -159,11 +161,11 @@ impl CopyReceiver {
             self.fail(&item, &self.cannot("create the directory", path, &error));
         }
         let mtime = entry.mtime();
-        // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
+        // A directory that was there before for other purposes, perhaps a home directory, keeps its mode.
         let is_ours = !path.is_empty() || target.is_new;
         let mode = match self.rules.mode(entry.mode) {
             Some(mode) => is_ours.then_some(mode),
-            // What was made for this process alone until now gets what the umask leaves.
+            // So far only this process could use a new directory; now it gets the mode that the umask leaves.
             None => (is_ours && is_new).then_some(entry.mode & 0o777 & !umask()),
         };
         self.tree.open(UnfinishedDirectory {
@@ -210,7 +212,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// A file is there already. `digest` is that of its content, if it is known.
+    /// Handles a file that is unchanged. `digest` is that of its content, if known.
     pub(super) fn unchanged(
         &self,
         target: &TargetDirectory,
@@ -231,7 +233,7 @@ impl CopyReceiver {
         conversation.replies.extend(self.skip(&item, EntryFate::Unchanged, digests));
     }
 
-    /// Gives a file that is there already what else it lacks, when destination and source are to be the same.
+    /// Gives an unchanged file the mode, time and attributes of the source, if the two are to be the same.
     fn adopt(
         &self,
         target: &TargetDirectory,
@@ -240,7 +242,7 @@ impl CopyReceiver {
     ) -> Result<(), Failure> {
         let IncomingEntry { entry, path, .. } = item;
         self.remove_partial(path);
-        // A copy leaves alone what it skips, but for a file that it would have replaced by times.
+        // A copy does not touch a file that it skips, unless `--overwrite content` has found equal content.
         let is_left = self.rules.sync.is_none() && self.rules.files.overwrite != OverwriteMode::Content;
         if is_left || self.rules.dry_run {
             return Ok(());
@@ -254,13 +256,13 @@ impl CopyReceiver {
         let mode = self.rules.mode(entry.mode);
         let mtime = self.rules.mtime(entry.mtime());
         let mtime = mtime.filter(|&mtime| !self.is_time_of(target, path, existing, mtime));
-        // An access control list may have changed the mode.
+        // Setting an access control list may have changed the mode.
         let is_so = kinds.is_none() && mode.is_none_or(|mode| mode == existing.mode) && mtime.is_none();
         let set = if is_so { Ok(()) } else { root.set_meta(path, mode, mtime) };
         set.and(attributed).map_err(|error| self.cannot("set its mode and time", path, &error))
     }
 
-    /// Gets a file's content: from another name, if it is there, or from the sender.
+    /// Gets a file's content: from the same content under another name, or from the sender.
     pub(super) fn fetch(
         &self,
         target: &TargetDirectory,
@@ -275,7 +277,7 @@ impl CopyReceiver {
         self.fetch_content(target, item, conversation)
     }
 
-    /// Asks for a file's content.
+    /// Asks the sender for a file's content.
     pub(super) fn fetch_content(
         &self,
         target: &TargetDirectory,
@@ -301,7 +303,8 @@ impl CopyReceiver {
         self.open_large(target, item, conversation)
     }
 
-    /// A file has changed while it was sent: what came of it serves at most for comparison.
+    /// Takes a file again that has changed while it was sent: its content so far serves at most for
+    /// comparison.
     pub(super) fn renewed(
         &self,
         id: u64,
@@ -315,13 +318,13 @@ impl CopyReceiver {
                 format!("file {id} was announced again as something else"),
             ));
         }
-        // It may have failed meanwhile, which the sender is told.
+        // The file may have failed meanwhile; the sender has been told that.
         let Some(file) = self.files.take(id) else { return Ok(()) };
         file.abandon();
         let entry = ManifestEntry { path: file.item.entry.path.clone(), ..entry };
         let booked = file.item.path.as_bytes().len() + entry.names_bytes();
         self.tree.rebook(file.item.booked, booked)?;
-        // What has come of it may be there as a partial file with a journal.
+        // Its content so far may be there as a partial file with a journal.
         let item = IncomingEntry { entry, booked, is_place_free: false, ..file.item.clone() };
         drop(file);
         let how = match item.entry.what {
@@ -341,8 +344,8 @@ impl CopyReceiver {
         }
     }
 
-    /// What is in an entry's place. In a directory of our own somebody else may have put something, which the rules on
-    /// overwriting may protect.
+    /// The entry that is in an item's place. Even in a directory that this run has created, somebody else may
+    /// have put a file that the rules on overwriting protect.
     pub(super) fn existing(
         &self,
         target: &TargetDirectory,
@@ -353,7 +356,7 @@ impl CopyReceiver {
             return Ok(None);
         }
         match target.roots.lookup(&item.path) {
-            // What is in the place of a directory above it would have been replaced.
+            // In a real run, an entry in the place of a parent directory would have been replaced.
             Err(error) if self.rules.dry_run && error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Ok(None)
             }
@@ -361,7 +364,7 @@ impl CopyReceiver {
         }
     }
 
-    /// What is wanted of a file, by what is in its place.
+    /// Decides by what is in a file's place what is wanted of it.
     pub(super) fn wants(&self, target: &TargetDirectory, item: &IncomingEntry) -> Result<FileWant, Failure> {
         let IncomingEntry { entry, path, .. } = item;
         let existing =
@@ -397,8 +400,8 @@ impl CopyReceiver {
         Ok(want)
     }
 
-    /// What is no file may be there for other programs, and a copy to it was meant to be written into it: a device stays
-    /// whatever is asked for, a FIFO or socket unless the destination is to be as the source is.
+    /// Refuses to replace a special file, as another program may use it, and the user probably meant to write
+    /// into it. A device is never replaced, a FIFO or socket only by a sync.
     pub(super) fn may_replace(&self, existing: &Metadata) -> Result<(), Failure> {
         let kind = match existing.kind {
             FileKind::Special(SpecialNode::CharDevice { .. } | SpecialNode::BlockDevice { .. }) => "device",
@@ -406,22 +409,23 @@ impl CopyReceiver {
             FileKind::Special(SpecialNode::Socket) if self.rules.sync.is_none() => "socket",
             FileKind::Special(_) | FileKind::File | FileKind::Dir | FileKind::Symlink => return Ok(()),
         };
-        let why = format!("a {kind} is in its place, which stays (the destination null: keeps nothing)");
+        let why =
+            format!("a {kind} is in its place, and is not replaced (the destination null: keeps nothing)");
         Err(Failure::new(Code::AlreadyExists, why))
     }
 
-    /// A run that was killed while another one was finishing the same files may have left partial ones beside them.
+    /// Looks for partial files that earlier runs have left in a directory, as a killed run does.
     pub(super) fn note_partials(&self, target: &TargetDirectory, directory: &RelPath) {
         let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
         self.partials.found(directory, found.collect());
     }
 
-    /// Whether an earlier run has left a part of a file in a directory of the manifest.
+    /// Whether an earlier run has left a part of the file, in a directory of the manifest.
     fn has_partial(&self, path: &RelPath) -> bool {
         self.partials.has_of(path, self.partial_names(path))
     }
 
-    /// Where parts of a file may be, if there are any in its directory.
+    /// The paths at which parts of a file may be, if there are any partial files in its directory.
     pub(super) fn partials_of(&self, path: &RelPath) -> Vec<RelPath> {
         let Some(parent) = path.parent() else { return Vec::new() };
         if !self.partials.are_in(&parent) {
@@ -435,7 +439,7 @@ impl CopyReceiver {
         roots.iter().flat_map(|root| root.partial_names(path))
     }
 
-    /// Nothing more is to come of a file that is there.
+    /// Removes the partial file of a file that needs no more content.
     pub(super) fn remove_partial(&self, path: &RelPath) {
         let Destination::Tree(target) = &self.destination else { return };
         let is_left = !self.rules.dry_run && self.has_partial(path);
@@ -446,7 +450,7 @@ impl CopyReceiver {
         }
     }
 
-    /// Books a file that is not sent; returns what the sender is to be told.
+    /// Books a file that is not sent; returns the messages for the sender.
     pub(super) fn skip(
         &self,
         item: &IncomingEntry,
@@ -476,7 +480,7 @@ impl CopyReceiver {
         replies
     }
 
-    /// Whether what was kept in the place of a file that others link to is that file, by size and time.
+    /// Whether the file that was kept, to which others link, has the size and time of the source.
     fn is_up_to_date(&self, item: &IncomingEntry) -> bool {
         let (Destination::Tree(target), EntryContent::File { size, linked: true, .. }) =
             (&self.destination, &item.entry.what)
@@ -499,12 +503,12 @@ impl CopyReceiver {
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let id = item.id();
-        // Of one that is followed the sender says whether it stays empty.
+        // For a file that may still grow, only the sender knows whether it stays empty.
         let may_grow = self.rules.files.follow_growth_secs.is_some();
         let is_empty = matches!(kind, IncomingKind::Whole)
             && matches!(item.entry.what, EntryContent::File { size: 0, .. });
         if is_empty && !may_grow {
-            // Nothing to wait for: an empty file is complete with its entry.
+            // An empty file is complete with its entry.
             let file = IncomingFile::new(item, kind);
             file.set_digest(farhaul_volume::whole_digest(&[]), self.rules);
             let named = file
@@ -587,7 +591,7 @@ impl CopyReceiver {
             return Ok(());
         }
         self.accept(item, IncomingKind::pipe(), Decision::Send, conversation)?;
-        // A file of one chunk comes as one piece, without a word on its end.
+        // A file of one chunk comes as one piece, and its end is not announced.
         if is_file
             && size <= CHUNK
             && let Some(file) = self.files.get(id)
@@ -598,19 +602,19 @@ impl CopyReceiver {
     }
 }
 
-/// What is wanted of a file.
+/// The receiver's decision on a file.
 pub(super) enum FileWant {
-    /// Content, in the place of what is there.
+    /// Its content, for the place of an existing entry of this sort.
     Content(Option<EntrySort>),
-    /// Content; nothing is called so.
+    /// Its content; nothing has this name.
     New,
-    /// It may not be overwritten.
+    /// Nothing: the existing entry may not be overwritten.
     Nothing,
-    /// It is there already.
+    /// Nothing: the file is there already.
     Same(Metadata),
-    /// Content, if the sender's is not the same.
+    /// Its content, if the sender's differs from the receiver's.
     Comparison,
-    /// A directory has to go first.
+    /// Its content, after the directory in its place is removed.
     Room,
 }
 

@@ -1,6 +1,7 @@
-//! What is to be noted for the client's manifest and for a receipt, and where: here, at the sender, or at both.
+//! The notes for the client's manifest and for a receipt: whether they are kept here, at the sender, or at
+//! both ends.
 //!
-//! Always true: without a manifest and a receipt, nothing in here writes or stores anything.
+//! Always true: without a manifest and a receipt, nothing here writes or stores anything.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,19 +12,19 @@ use farhaul_volume::Algorithm;
 use super::super::manifest::{ManifestLog, ManifestRecord, ManifestTally};
 use crate::options::ManifestOptions;
 
-/// Any thread adds what has become of an entry. Those that digest leave values here, which the conversing thread takes when the
-/// sender has answered.
+/// Any thread adds the fate of an entry. Threads that compute digests leave them here, and the conversing
+/// thread takes them when the sender has answered.
 #[derive(Default)]
 pub(crate) struct EntryNotes {
     options: Option<ManifestOptions>,
     log: Option<Arc<ManifestLog>>,
     tells: bool,
-    /// Digests that were computed for a comparison which has not been answered.
+    /// Digests that were computed for a comparison that is not answered yet.
     compared: Mutex<HashMap<u64, [u8; 32]>>,
 }
 
 impl EntryNotes {
-    /// `log` is given where something is noted at this end; `tells` if the sender notes things, too.
+    /// `log` is set if this end notes anything; `tells` if the sender does, too.
     pub(crate) fn new(
         options: Option<ManifestOptions>,
         log: Option<Arc<ManifestLog>>,
@@ -32,7 +33,7 @@ impl EntryNotes {
         EntryNotes { tells: tells && options.is_some(), options, log, compared: Mutex::default() }
     }
 
-    /// What has been noted so far comes to this; none if nothing is noted, or if that has failed.
+    /// The tally of all notes so far; `None` if nothing is noted, or if that has failed.
     pub(super) fn tally(&self) -> Option<ManifestTally> {
         self.log.as_ref()?.tally()
     }
@@ -43,19 +44,19 @@ impl EntryNotes {
         }
     }
 
-    /// The single source has this name here.
+    /// Says that the single source has this name here.
     pub(super) fn set_renamed(&self, name: &[u8]) {
         if let Some(log) = &self.log {
             log.set_renamed(name);
         }
     }
 
-    /// There is a manifest, at either end.
+    /// Whether there is a manifest or a receipt, at either end.
     pub(super) fn are_wanted(&self) -> bool {
         self.options.is_some()
     }
 
-    /// The sender writes a manifest, or signs for the whole.
+    /// Whether the sender writes a manifest, or signs a receipt.
     pub(super) fn are_told(&self) -> bool {
         self.tells
     }
@@ -64,19 +65,19 @@ impl EntryNotes {
         self.options.as_ref().is_some_and(|options| options.unchanged)
     }
 
-    /// Digests that are wanted beside our own.
+    /// The digests of other algorithms that are wanted.
     pub(super) fn extra(&self) -> &[Algorithm] {
         self.options.as_ref().map_or(&[], |options| &options.extra)
     }
 
-    /// A file was digested for a comparison.
+    /// Remembers the digest of a file that is being compared.
     pub(super) fn remember(&self, id: u64, digest: [u8; 32]) {
         if self.options.is_some() {
             self.compared.lock().whole().insert(id, digest);
         }
     }
 
-    /// The digest of a file that was compared; it is forgotten.
+    /// Takes the digest of a compared file.
     pub(super) fn remembered(&self, id: u64) -> Option<[u8; 32]> {
         self.compared.lock().whole().remove(&id)
     }

@@ -1,4 +1,4 @@
-//! Files that are wanted and on their way, by the ids of their entries.
+//! The wanted files that are arriving, by the ids of their entries.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,13 +11,15 @@ use super::super::directory_tree::OUTSTANDING_MAX;
 use super::super::incoming_file::IncomingFile;
 use super::open_partials::OpenPartials;
 
-/// The conversing thread admits a file; writers look up whose a piece is; whoever finishes a file or gives it up takes it out.
+/// The conversing thread admits a file, writers find the file of a piece, and whoever finishes a file or
+/// gives it up takes it out.
 ///
-/// Always true: only one can take a file out, and only that one settles it. A large file counts as open from before it is here
-/// until it has gone, so the count is never below what is here; neither lock is taken while the other is held.
+/// Always true: only one thread can take a file out, and only that one settles it. A large file is counted as
+/// open before it is added and until it is removed, so the count is never below the number in the table;
+/// neither lock is taken while the other is held.
 pub(crate) struct IncomingFiles {
     table: Mutex<HashMap<u64, Arc<IncomingFile>>>,
-    /// Large files among them: each has descriptors open.
+    /// The number of large files among them; each has descriptors open.
     large_open: OpenPartials,
 }
 
@@ -42,7 +44,7 @@ impl IncomingFiles {
         ))
     }
 
-    /// False if there are too many.
+    /// Returns false if there are too many.
     fn insert(&self, file: &Arc<IncomingFile>) -> bool {
         let mut table = self.table.lock().whole();
         let has_room = table.len() < OUTSTANDING_MAX;
@@ -52,12 +54,12 @@ impl IncomingFiles {
         has_room
     }
 
-    /// None if it has failed meanwhile, or was not wanted.
+    /// Returns `None` if the file has failed meanwhile, or was not wanted.
     pub(crate) fn get(&self, id: u64) -> Option<Arc<IncomingFile>> {
         self.table.lock().whole().get(&id).cloned()
     }
 
-    /// Takes a file out, so as to settle it; none if somebody else has.
+    /// Takes a file out in order to settle it; `None` if somebody else has.
     pub(crate) fn take(&self, id: u64) -> Option<Arc<IncomingFile>> {
         let file = self.table.lock().whole().remove(&id)?;
         if file.is_large() {
@@ -70,7 +72,7 @@ impl IncomingFiles {
         self.table.lock().whole().is_empty()
     }
 
-    /// Those that are here at the moment.
+    /// The files that are in the table at the moment.
     pub(crate) fn all(&self) -> Vec<Arc<IncomingFile>> {
         self.table.lock().whole().values().cloned().collect()
     }
@@ -80,7 +82,7 @@ impl IncomingFiles {
         self.large_open.has_room()
     }
 
-    /// No descriptor will come back from a large file.
+    /// Whether no large file is open, so that none can give a descriptor back.
     pub(super) fn has_no_large(&self) -> bool {
         self.large_open.is_none()
     }

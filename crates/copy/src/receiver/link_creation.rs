@@ -1,6 +1,8 @@
-//! Links and special nodes: they have no content, and are made with their entry, or when what they link to is there.
+//! Links and special files: they have no content, and are created with their entries or, for a hard link,
+//! when its file is there.
 //!
-//! Always true: what the rule on overwriting protects is not replaced; nothing takes the place of a directory.
+//! Always true: an entry that the rules on overwriting protect is not replaced, and nothing replaces a
+//! directory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,21 +22,21 @@ use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::deletion::directory_there;
 use crate::options::OverwriteMode;
 
-/// What has become of a hard link.
+/// The result of making a hard link.
 pub(super) enum Linked {
     Settled(Result<LinkOutcome, Failure>),
-    /// A thread copies the file instead, and settles it.
+    /// A thread copies the file instead, and settles the entry.
     Copying,
 }
 
-/// A name of a file that has others, and that cannot be linked to.
+/// A hard link that cannot be made, so that the file is copied.
 pub(super) struct LinkCopy {
     pub(super) item: IncomingEntry,
-    /// Where the file is.
+    /// The path of the file.
     pub(super) to: RelPath,
 }
 
-/// Whether an error says that there can be no link here, however often it is tried.
+/// Whether the error means that no link can be made here, however often it is tried.
 fn allows_no_link(error: &std::io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP))
@@ -42,14 +44,14 @@ fn allows_no_link(error: &std::io::Error) -> bool {
 
 pub(super) enum LinkOutcome {
     New,
-    /// It was there.
+    /// It was there already.
     Skipped,
-    /// Something else is there, which may not be overwritten.
+    /// Another entry is there, which may not be overwritten.
     Kept,
 }
 
 impl CopyReceiver {
-    /// Makes a link or a node that is to be made at once, or as soon as what it links to is there.
+    /// Makes a link or special file, at once or as soon as the file that it links to is there.
     pub(super) fn link(
         &self,
         target: &TargetDirectory,
@@ -144,7 +146,7 @@ impl CopyReceiver {
                 return Ok(if is_same { LinkOutcome::Skipped } else { LinkOutcome::Kept });
             }
             if is_same {
-                // It may have been made by a run that was killed before it set the time.
+                // A run may have been killed after it made the link and before it set its time.
                 let set = if self.rules.dry_run {
                     Ok(())
                 } else {
@@ -183,8 +185,8 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// Makes a link to the file at `to`, of which that has become, or has a thread make a copy of it where
-    /// there can be no link.
+    /// Links to the file at `to`, which ended with `outcome`. If no link can be made, a thread copies the
+    /// file.
     pub(super) fn make_hard_link(
         &self,
         target: &TargetDirectory,
@@ -195,7 +197,7 @@ impl CopyReceiver {
         match self.try_hard_link(target, outcome, to, item) {
             Ok(Some(made)) => Linked::Settled(Ok(made)),
             Ok(None) => {
-                // Nobody is there to take it when the session has ended.
+                // The send only fails if the session has ended.
                 let _ = self.link_copies.send(LinkCopy { item: item.clone(), to: to.clone() });
                 Linked::Copying
             }
@@ -203,7 +205,7 @@ impl CopyReceiver {
         }
     }
 
-    /// None if the file has to be copied.
+    /// Returns `None` if the file has to be copied.
     fn try_hard_link(
         &self,
         target: &TargetDirectory,
@@ -213,7 +215,7 @@ impl CopyReceiver {
     ) -> Result<Option<LinkOutcome>, Failure> {
         let IncomingEntry { entry, path, .. } = item;
         if outcome == LinkTargetOutcome::Failed {
-            return Err(Failure::new(Code::FilesFailed, "the file that it is a link to failed"));
+            return Err(Failure::new(Code::FilesFailed, "the file that it links to has failed"));
         }
         let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
         let there = self.existing(target, item).map_err(cannot)?;
@@ -226,7 +228,7 @@ impl CopyReceiver {
                 return Ok(Some(LinkOutcome::Skipped));
             }
             let newest = source.map_or(entry.mtime(), |source| source.mtime);
-            // With deletion, only a dry run finds one here.
+            // With deletion, only a dry run finds a directory here.
             if there.is_dir() && self.delete_options().is_none() {
                 return Err(directory_there());
             }
@@ -236,7 +238,7 @@ impl CopyReceiver {
             self.may_replace(there)?;
         }
         if outcome == LinkTargetOutcome::Kept {
-            let why = "the file that it is a link to was not overwritten";
+            let why = "the file that it links to was not overwritten";
             return Err(Failure::new(Code::AlreadyExists, why));
         }
         let was = there.map(|there| there.kind.into());
@@ -249,7 +251,9 @@ impl CopyReceiver {
             Err(error) if allows_no_link(&error) => {
                 self.warnings.once("links", || {
                     let why = plain(&error);
-                    format!("hard links cannot be made at the destination ({why}): such names are copied")
+                    format!(
+                        "hard links cannot be made at the destination ({why}): the files are copied instead"
+                    )
                 });
                 let is_copied = there.zip(source).is_some_and(|(there, source)| {
                     let is_same_time = || self.is_time_of(target, path, &there, source.mtime);
@@ -261,14 +265,14 @@ impl CopyReceiver {
             linked => linked.map_err(cannot)?,
         }
         if there.is_some() && !std::ptr::eq(before, root) {
-            // What it takes the place of is on another device.
+            // The entry that it replaces is on another device.
             before.unlink(path).map_err(cannot)?;
         }
         self.note_replaced(item, was);
         Ok(Some(LinkOutcome::New))
     }
 
-    /// Copies a file where its file system lets no link to it be made. The body of a thread.
+    /// Copies a file to which its file system allows no link. Runs in a thread of its own.
     pub(super) fn copy_instead(&self, copy: LinkCopy) {
         let Destination::Tree(target) = &self.destination else { return };
         let made = self.copy_of_link(target, &copy);
@@ -283,7 +287,7 @@ impl CopyReceiver {
         let was = self.existing(target, item).map_err(cannot)?;
         let (before, root) = (target.roots.of(path), target.roots.of(to));
         let Some(source) = root.metadata(to).map_err(cannot)? else {
-            return Err(Failure::new(Code::NotFound, "the file that it is a link to has gone meanwhile"));
+            return Err(Failure::new(Code::NotFound, "the file that it links to has vanished meanwhile"));
         };
         let options = WriteOptions {
             mode: source.mode & self.rules.mode_mask,
@@ -298,14 +302,14 @@ impl CopyReceiver {
         let copied = root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));
         self.but_for_metadata(path, copied.map_err(cannot))?;
         if was.is_some() && !std::ptr::eq(before, root) {
-            // What it takes the place of is on another device.
+            // The entry that it replaces is on another device.
             before.unlink(path).map_err(cannot)?;
         }
         self.note_replaced(item, was.map(|was| was.kind.into()));
         Ok(LinkOutcome::New)
     }
 
-    /// Whether the rule on overwriting protects what is there from something of time `theirs`.
+    /// Whether the rules on overwriting protect the existing entry from one of time `theirs`.
     fn keeps(&self, target: &TargetDirectory, path: &RelPath, existing: &Metadata, theirs: FileTime) -> bool {
         match self.rules.files.overwrite {
             OverwriteMode::Never => true,
@@ -327,7 +331,7 @@ impl CopyReceiver {
         self.child_done(item);
     }
 
-    /// What the sender is told of a link.
+    /// Books a link, and returns the message for the sender.
     pub(super) fn link_reply(&self, item: &IncomingEntry, made: Result<LinkOutcome, Failure>) -> CopyMessage {
         let (fate, reply) = match made {
             Ok(LinkOutcome::New) => {

@@ -1,4 +1,4 @@
-//! What the threads of a receiver that looks for renamed files have to tell each other.
+//! The state that the threads of a receiver share while it looks for renamed files.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, RwLock};
@@ -9,31 +9,33 @@ use farhaul_volume::{Metadata, RelPath, WriteOptions};
 
 use super::super::incoming_entry::IncomingEntry;
 
-/// Bytes of links that wait for the end; beyond it, files are copied.
+/// The most bytes of links that wait for the end; beyond that, files are copied.
 const LINKS_BYTES_MAX: usize = 64 << 20;
-/// What one takes besides its paths.
+/// Bytes that a link takes besides its paths.
 const LINK_BYTES: usize = 256;
 
 /// Device and inode.
 pub(super) type Inode = (u64, u64);
 
-/// Threads that digest note which file they have read; those that take files over give names and old names to be deleted, or give
-/// an entry back; the conversing thread fetches what was given back, and parts at the end what has stayed one file.
+/// The digesting threads note which file they have read. The threads that take files over add the links and
+/// the old names, or give an entry back. The conversing thread fetches the content of returned entries, and
+/// at the end separates names that are still one file.
 ///
-/// Always true: a file gets one new name by a link at most, and there is room for that link before it is made.
+/// Always true: a file gets at most one new name by a link, and room for that link is reserved before it is
+/// made.
 #[derive(Default)]
 pub(super) struct Moves {
-    /// What was digested, by the entry's id.
+    /// The inode of the file that was digested, by the entry's id.
     digested: Mutex<HashMap<u64, Inode>>,
-    /// What could not be taken over and is to be sent.
+    /// Entries that could not be taken over, so that the sender has to send them.
     returned: Mutex<Vec<IncomingEntry>>,
     linked: Mutex<Linked>,
-    /// The files that have a new name already. A second one would make one file of two.
+    /// The files that have a new name already. A second new name would turn two files into one.
     given: Mutex<HashSet<Inode>>,
     sources: RwLock<Arc<HashSet<RelPath>>>,
 }
 
-/// An old name and a new one of a file, with what the new one is to be if both stay.
+/// An old and a new name of a file, and the attributes that the new one is to get if both stay.
 pub(super) struct Pair {
     pub(super) from: RelPath,
     pub(super) path: RelPath,
@@ -53,18 +55,18 @@ impl Moves {
         Moves { linked: Mutex::new(linked), ..Moves::default() }
     }
 
-    /// What is about to be digested for entry `id`, if it is there.
+    /// Notes which file is about to be digested for entry `id`, if it exists.
     pub(super) fn note_digested(&self, id: u64, meta: Option<Metadata>) {
         let mut digested = self.digested.lock().whole();
         digested.extend(meta.map(|meta| (id, (meta.dev, meta.ino))));
     }
 
-    /// What was digested for entry `id`; it is forgotten.
+    /// Takes the file that was digested for entry `id`.
     pub(super) fn take_digested(&self, id: u64) -> Option<Inode> {
         self.digested.lock().whole().remove(&id)
     }
 
-    /// An entry could not be taken over.
+    /// Returns an entry that could not be taken over.
     pub(super) fn give_back(&self, item: IncomingEntry) {
         self.returned.lock().whole().push(item);
     }
@@ -73,7 +75,7 @@ impl Moves {
         std::mem::take(&mut *self.returned.lock().whole())
     }
 
-    /// Whether there is room for one link more; it is taken.
+    /// Reserves room for one more link; returns false if there is none.
     pub(super) fn reserve_link(&self, from: &RelPath, path: &RelPath) -> bool {
         let linked = &mut *self.linked.lock().whole();
         let bytes = linked.bytes + from.as_bytes().len() + path.as_bytes().len() + LINK_BYTES;
@@ -84,12 +86,12 @@ impl Moves {
         fits
     }
 
-    /// True once of each file: its new name may be a link.
+    /// Whether a file's new name may be a link; true once for each file.
     pub(super) fn may_be_linked(&self, file: Inode) -> bool {
         self.given.lock().whole().insert(file)
     }
 
-    /// A link was made, for which there was room.
+    /// Adds a link for which room was reserved.
     pub(super) fn add_linked(&self, pair: Pair) {
         self.linked.lock().whole().pairs.push(pair);
     }
@@ -98,13 +100,13 @@ impl Moves {
         std::mem::take(&mut self.linked.lock().whole().pairs)
     }
 
-    /// Old names that have new ones.
+    /// The old names of files that have new ones.
     pub(super) fn sources(&self) -> Arc<HashSet<RelPath>> {
         self.sources.read().whole().clone()
     }
 
     pub(super) fn add_source(&self, path: &RelPath) {
-        // Nobody else holds the set before the deletion begins.
+        // Nobody else holds the set before the deletion begins, so this does not copy it.
         Arc::make_mut(&mut self.sources.write().whole()).insert(path.clone());
     }
 }

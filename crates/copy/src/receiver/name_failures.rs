@@ -1,7 +1,8 @@
-//! Entries that cannot have their own name at the destination, because its file system takes it for another one or not at all.
+//! Entries that cannot have their names at the destination, because its file system refuses them or takes
+//! them for other names.
 //!
-//! Always true: nothing is put below a directory of another name; where a name was taken for another one nothing is deleted,
-//! since what stands there may be what the source calls otherwise.
+//! Always true: nothing is put below a directory of another name. Where one name was taken for another,
+//! nothing is deleted, since an entry there may belong to the source under another spelling.
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_metadata, name_error};
@@ -13,7 +14,7 @@ use super::super::messages::{EntryContent, ManifestEntry};
 use super::super::receiver::CopyReceiver;
 
 impl CopyReceiver {
-    /// Why an entry has failed.
+    /// Makes the failure of an entry from an error.
     pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> Failure {
         match name_error(error) {
             Some(name @ NameError::Refused(_)) => of_name(name, error),
@@ -28,7 +29,8 @@ impl CopyReceiver {
         }
     }
 
-    /// An entry whose path is too long at the destination, where the source has a longer name than its own.
+    /// Handles an entry whose path is too long at the destination, where the source has a longer name than at
+    /// its own end.
     pub(super) fn entry_without_place(&self, entry: ManifestEntry) -> Result<(), Error> {
         let path = RelPath::from_bytes(&entry.path)
             .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
@@ -38,7 +40,8 @@ impl CopyReceiver {
         self.entry_of_nameless(item, Failure::new(Code::BadPath, "its path is too long there"))
     }
 
-    /// An entry that cannot be where it would be, such as one below a directory that could not have its name.
+    /// Handles an entry that cannot have its place, for example below a directory that could not have its
+    /// name.
     pub(super) fn entry_of_nameless(&self, item: IncomingEntry, why: Failure) -> Result<(), Error> {
         match item.entry.what {
             EntryContent::Directory => {

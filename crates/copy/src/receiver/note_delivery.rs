@@ -1,7 +1,7 @@
-//! What the receiver tells of each entry for the client's manifest and for a receipt: noted here if the client is this end or a
-//! receipt is wanted, and said to the sender as far as that notes it, too, and cannot know it.
+//! Notes each entry for the client's manifest and for a receipt. The note stays here if this end is the
+//! client or a receipt is wanted; the sender is told what it has to note but cannot know.
 //!
-//! Always true: without a manifest and a receipt, nothing in here reads, sends or stores anything.
+//! Always true: without a manifest and a receipt, nothing here reads, sends or stores anything.
 
 use std::io;
 
@@ -21,7 +21,7 @@ use crate::failures::Failure;
 impl CopyReceiver {
     // ---- names -------------------------------------------------------------------------------------------------
 
-    /// Before anything is noted: the single source may have another name here.
+    /// Notes that the single source has another name here. Called before anything else is noted.
     pub(super) fn note_name(&self, target: &TargetDirectory, path: &[u8]) {
         let Some(renamed) = &target.rename else { return };
         if self.original.get().is_some() {
@@ -35,7 +35,7 @@ impl CopyReceiver {
         }
     }
 
-    /// How the sender names what is at `path`.
+    /// The name that the sender has for `path`.
     pub(super) fn source_path(&self, path: &RelPath) -> Vec<u8> {
         let path = path.as_bytes();
         let Some(original) = self.original.get() else { return path.to_vec() };
@@ -43,7 +43,7 @@ impl CopyReceiver {
         [original, &path[top..]].concat()
     }
 
-    /// The line of an entry.
+    /// The manifest record of an entry.
     pub(super) fn record(&self, item: &IncomingEntry, fate: EntryFate) -> ManifestRecord {
         let to = match item.entry.what {
             EntryContent::HardLink { to } => self.links.path_of(to).map(|path| self.source_path(&path)),
@@ -55,7 +55,8 @@ impl CopyReceiver {
 
     // ---- what has become of entries ------------------------------------------------------------------------------
 
-    /// A file is in its place: reads it for the digests that are wanted, and notes it. An error if it is not what has come.
+    /// Notes a file that is in its place, and reads it for the digests that are wanted. Fails if the file's
+    /// content is not what has arrived.
     pub(super) fn note_arrival(
         &self,
         file: &IncomingFile,
@@ -71,7 +72,10 @@ impl CopyReceiver {
                 .read(target, &file.item.path)
                 .map_err(|error| Failure::cannot("read it back", &error))?;
             if came.is_some_and(|came| came != read.tree.0) {
-                return Err(Failure::new(Code::DiskFailed, "what was written does not read back"));
+                return Err(Failure::new(
+                    Code::DiskFailed,
+                    "the content does not read back as it was written",
+                ));
             }
             digests = Some(read);
         }
@@ -88,7 +92,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// The body of a thread that reads: a file that was there already.
+    /// Reads an unchanged file for its digests. Runs in a reading thread.
     pub(super) fn read_unchanged(&self, item: &IncomingEntry) {
         let Destination::Tree(target) = &self.destination else { return };
         let path = &item.path;

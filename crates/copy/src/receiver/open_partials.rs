@@ -1,16 +1,17 @@
-//! How many large files a transfer has open: each takes descriptors, of which a process has only so many.
+//! Counts the large files that a transfer has open: each takes descriptors, and a process has only a limited
+//! number of them.
 
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge, Resource};
 
-/// So many each transfer may have open, whatever the others have.
+/// The number of large files that every transfer may have open, whatever the others have.
 const LARGE_OPEN_MIN: u64 = 4;
 
-/// The conversing thread asks for room and opens; any thread lets go.
+/// The conversing thread asks for room before it opens a file; any thread may close one.
 ///
-/// Always true: what is beyond the few that every transfer may have is charged to the budget.
+/// Always true: files beyond the minimum of every transfer are charged to the budget.
 pub(super) struct OpenPartials {
     budget: Budget,
     open: Mutex<OpenCount>,
@@ -18,13 +19,13 @@ pub(super) struct OpenPartials {
 
 struct OpenCount {
     count: u64,
-    /// Those beyond the few that every transfer may have.
+    /// Charges for the files beyond the minimum.
     charge: Charge,
 }
 
 impl OpenPartials {
     pub(super) fn within(budget: &Budget) -> OpenPartials {
-        // The system may give this process more, or less, than it did.
+        // The system's limit on descriptors may have changed since the last look.
         let _ = Budget::of_process();
         let charge = budget.nothing_of(Resource::LargeFiles);
         OpenPartials { budget: budget.clone(), open: Mutex::new(OpenCount { count: 0, charge }) }
@@ -53,7 +54,7 @@ impl OpenPartials {
     fn change(&self, change: impl FnOnce(u64) -> u64) {
         let open = &mut *self.open.lock().in_any_case();
         open.count = change(open.count);
-        // Another transfer may have come between; it is a file too many, and the next one waits.
+        // Another transfer may have been faster. Then there is one file too many, and the next one waits.
         let _ = open.charge.set(open.count.saturating_sub(LARGE_OPEN_MIN));
     }
 }

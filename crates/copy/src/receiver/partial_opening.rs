@@ -1,7 +1,7 @@
-//! Large files: each has a partial file open from here until it is whole, and a journal, so only so many at a time.
+//! Large files: each has a partial file and a journal open until it is whole, so their number is limited.
 //!
-//! Always true: what cannot be opened now for want of descriptors, or because another transfer holds it, waits and is opened
-//! later; the rest of the tree goes on meanwhile.
+//! Always true: a file that cannot be opened now, for lack of descriptors or because another transfer holds
+//! it, waits and is opened later. The rest of the tree goes on meanwhile.
 
 use std::io;
 use std::sync::Arc;
@@ -25,9 +25,10 @@ use super::entries::FileWant;
 use crate::failures::{Failure, of_partial};
 use crate::options::VerifyMode;
 
-/// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
+/// How long to wait for a partial file that another transfer holds, whose peer may have been killed a moment
+/// ago.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
-/// How long something small waits for a descriptor.
+/// How long a small file waits for a descriptor.
 const DESCRIPTOR_WAIT: Duration = Duration::from_secs(3);
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
@@ -35,7 +36,8 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 }
 
 impl CopyReceiver {
-    /// Does what takes a descriptor for a moment. While there is none it waits: large files that are whole give theirs back.
+    /// Runs work that needs a descriptor for a moment. If there is none it tries again for a while, as large
+    /// files that are whole give theirs back.
     pub(crate) fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
         let mut deadline = None;
         loop {
@@ -53,7 +55,8 @@ impl CopyReceiver {
         }
     }
 
-    /// Opens the partial file of a large file, or the temporary one of a stream, now or when there is room.
+    /// Opens the partial file of a large file, or the temporary file of a stream; later if there is no room
+    /// now.
     pub(super) fn open_large(
         &self,
         target: &TargetDirectory,
@@ -73,7 +76,7 @@ impl CopyReceiver {
         self.open_partial(target, item, None, conversation)
     }
 
-    /// Opens what waits for room, as far as there is some.
+    /// Opens the files that wait for room, as long as there is some.
     pub(super) fn go_on_opening(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         while self.files.has_room_for_large()
@@ -88,7 +91,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// `waited` is set when another transfer has held the partial file, and says until when to wait for it.
+    /// `waited` is set if another transfer has held the partial file, and is the deadline for waiting.
     fn open_partial(
         &self,
         target: &TargetDirectory,
@@ -126,7 +129,7 @@ impl CopyReceiver {
                 return Ok(());
             }
         };
-        // The transfer that has held it may have completed it.
+        // The transfer that held the partial file may have completed it.
         if waited.is_some()
             && let Ok(there @ (FileWant::Nothing | FileWant::Same(_))) =
                 self.wants(target, &IncomingEntry { is_place_free: false, ..item.clone() })
@@ -225,7 +228,7 @@ impl CopyReceiver {
     }
 }
 
-/// A size for people.
+/// Formats a size for people.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = count as f64;

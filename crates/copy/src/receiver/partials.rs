@@ -1,4 +1,4 @@
-//! Partial files that an earlier run has left in the directories of the manifest that are not finished.
+//! The partial files that earlier runs have left in directories of the manifest that are not finished.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -6,26 +6,29 @@ use std::sync::Mutex;
 use farhaul_handover::Held as _;
 use farhaul_volume::RelPath;
 
-/// The conversing thread notes what is found when it opens a directory; whoever finishes the directory has it forgotten.
+/// The conversing thread notes what it finds when it opens a directory; whoever finishes the directory
+/// removes the note.
 ///
-/// Always true: a directory without any takes no room, so that a tree without any is asked next to nothing.
+/// Always true: a directory without partial files takes no room, so in a tree without any these questions
+/// cost next to nothing.
 #[derive(Default)]
 pub(super) struct Partials(Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>);
 
 impl Partials {
-    /// These, if any, are in a directory.
+    /// Notes the partial files of a directory, if there are any.
     pub(super) fn found(&self, directory: &RelPath, names: HashSet<Vec<u8>>) {
         if !names.is_empty() {
             self.0.lock().whole().insert(directory.clone(), names);
         }
     }
 
-    /// Whether there are any in a directory.
+    /// Whether a directory has partial files.
     pub(super) fn are_in(&self, directory: &RelPath) -> bool {
         self.0.lock().whole().contains_key(directory)
     }
 
-    /// Whether there is one of the file at `path`, which would have one of these names; they are asked for only where there are any.
+    /// Whether there is one of the file at `path`, under one of these names; the names are only computed if
+    /// any directory has partial files.
     pub(super) fn has_of(&self, path: &RelPath, mut names: impl Iterator<Item = Vec<u8>>) -> bool {
         let directories = self.0.lock().whole();
         !directories.is_empty()
@@ -35,7 +38,7 @@ impl Partials {
                 .is_some_and(|there| names.any(|name| there.contains(&name)))
     }
 
-    /// A directory is finished.
+    /// Forgets a directory that is finished.
     pub(super) fn forget(&self, directory: &RelPath) {
         self.0.lock().whole().remove(directory);
     }

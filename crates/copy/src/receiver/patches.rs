@@ -1,8 +1,9 @@
-//! Large files of which there is something already. Chunks that an earlier run has brought of the source in another state: the
-//! sender is told their values, and says of each that it is the same, or sends it. Chunks of another version are brought into the
-//! partial file; the sender is told their marks, and answers each with what makes its own chunk of it.
+//! Large files of which there is some content already. For chunks that an earlier run brought, of another
+//! state of the source, the sender is told their values; it confirms each or sends it. The chunks of an old
+//! version go into the partial file by patches: the sender is told their marks, and answers each with the
+//! differences from its own chunk.
 //!
-//! Always true: a file of which hardly anything can be used is soon sent as if there were nothing.
+//! Always true: a file whose old content is hardly of use is soon sent as if there were none.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use super::link_creation::LinkCopy;
 use super::told_chunks::ToldChunks;
 use crate::failures::Failure;
 
-/// The body of a thread that tells, and copies what cannot be linked. Nothing comes through `over`; it is
-/// closed when the session is.
+/// Runs a thread that tells of chunks, and copies where a link cannot be made. Nothing is sent through
+/// `over`; it is closed when the session ends.
 pub(super) fn run(
     receiver: &CopyReceiver,
     files: &Channel<Arc<IncomingFile>>,
@@ -65,13 +66,13 @@ impl CopyReceiver {
         let meter = self.shared.meters.meter("compare");
         for chunk in 0..marked {
             if !told.is_worth_it() {
-                tracing::debug!(path = %file.item.path, chunk, "the version that is here is of no use");
+                tracing::debug!(path = %file.item.path, chunk, "the old version here is of no use");
                 break;
             }
             if !self.wait_to_tell(told, file) {
                 return;
             }
-            // Not held while nothing happens: what is complete is to be finished, what has failed to be let go.
+            // Hold the partial file only while it is read, so that it can be finished or abandoned meanwhile.
             let Some(partial) = file.partial() else { return told.give_back() };
             match meter.time(|| partial.marks(chunk, buffer)) {
                 Ok(Some(marks)) => {
@@ -89,7 +90,7 @@ impl CopyReceiver {
         self.shared.send(&[CopyMessage::MarksEnd { id }]);
     }
 
-    /// Waits for room to tell of a chunk; false if there is nobody to be told any more.
+    /// Waits for room to tell of a chunk; returns false if the file or the session has ended.
     fn wait_to_tell(&self, told: &ToldChunks, file: &IncomingFile) -> bool {
         while !told.reserve() {
             if self.shared.is_stopped() || file.partial().is_none() {
@@ -99,12 +100,12 @@ impl CopyReceiver {
         true
     }
 
-    /// Whether there is something that has to be compared with what the sender has.
+    /// Whether the partial file has chunks to compare with the sender's.
     pub(super) fn is_compared(&self, partial: &Partial) -> bool {
         partial.kept_end() > 0 || self.rules.delta && partial.old_chunks() > 0
     }
 
-    /// The sender's chunk is the one that was kept.
+    /// The sender has confirmed a chunk from an earlier run.
     pub(super) fn same(
         &self,
         id: u64,
@@ -112,7 +113,7 @@ impl CopyReceiver {
         replies: &mut Vec<CopyMessage>,
         finish: &crossbeam_channel::Sender<Arc<IncomingFile>>,
     ) -> Result<(), Error> {
-        // What is said of a file that has failed meanwhile is of no more use.
+        // The file has failed meanwhile.
         let Some(file) = self.files.get(id) else { return Ok(()) };
         if !file.told.as_ref().is_some_and(|told| told.take_kept(chunk)) {
             return Err(Error::misbehaved(

@@ -1,12 +1,14 @@
-//! `--detect-renames`: what the destination has under another name is taken from there instead of being sent.
+//! `--detect-renames`: a file that the destination has under another name is taken from there instead of
+//! being sent.
 //!
-//! The destination is listed, by a thread of its own, when the first file is missing in it. Files of the same size and time are
-//! digested by the threads that compare, and the sender says whether it has the same. Then the file is linked, if its old name
-//! may go later, or copied.
+//! When the first file is missing at the destination, a thread of its own lists the destination. The
+//! comparing threads digest files of the same size and time, and the sender says whether its file is the
+//! same. Then the file is linked, if its old name may be deleted later, or copied.
 //!
-//! Always true: an old name goes only by deletion, after the new one is there, so nothing is lost whenever the run ends; what is
-//! taken over is the file that was digested; only names that the filter does not protect are looked at. Two names of one file
-//! that both stay become two files again at the end.
+//! Always true: an old name is removed only by deletion, after the new one exists, so nothing is lost
+//! whenever the run ends. The file that is taken over is the file that was digested. Only names that the
+//! filter does not protect are considered. If both names of a file stay, they become two files again at the
+//! end.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -31,12 +33,12 @@ use super::super::sender::count_renamed;
 use super::comparison::{FileToRead, UndecidedEntry};
 use super::moves::{Inode, Pair};
 
-/// Memory for names of the destination: about a million.
+/// The most memory for names of the destination: enough for about a million.
 const INDEX_BYTES_MAX: usize = 192 << 20;
-/// What a name takes besides its bytes.
+/// Bytes that a name takes besides its own.
 const NAME_BYTES: usize = 120;
 
-/// What files are known by: size and time.
+/// The size and time by which files are found.
 type Key = (u64, i64, u32);
 
 #[derive(Default)]
@@ -45,24 +47,24 @@ struct Index {
     kept: Charge,
 }
 
-/// A file of the destination.
+/// A file at the destination.
 struct OldFile {
     path: RelPath,
-    /// An entry has been given it to look at.
+    /// It has been proposed for an entry already.
     is_given: bool,
 }
 
-/// What the conversing thread knows of renames.
+/// The conversing thread's state of the search for renames.
 #[derive(Default)]
 pub(super) struct Renames {
-    /// Files that are missing at the destination and have not been looked for.
+    /// Files that are missing at the destination and have not been searched for.
     pub(super) waiting: Vec<IncomingEntry>,
     listing: Option<Channel<Index>>,
     index: Option<Index>,
 }
 
 impl CopyReceiver {
-    /// Looks for what is missing, as far as the destination's names are known.
+    /// Searches for the missing files, as soon as the destination's names are known.
     pub(super) fn go_on_renaming(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for item in self.moves.take_returned() {
@@ -75,7 +77,7 @@ impl CopyReceiver {
             renames.index = match listing.try_recv() {
                 Ok(index) => Some(index),
                 Err(TryRecvError::Empty) => return Ok(()),
-                // Without names nothing is found, and everything is sent.
+                // Without the names nothing is found, and everything is sent.
                 Err(TryRecvError::Disconnected) => Some(Index::default()),
             };
         }
@@ -96,7 +98,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// The likeliest of the files that may be an entry, of which the destination may keep another time.
+    /// The likeliest file for an entry; the destination may keep only a coarser time of it.
     fn candidate(
         &self,
         target: &TargetDirectory,
@@ -117,7 +119,7 @@ impl CopyReceiver {
     fn list_in_background(&self, root: &Root) -> Channel<Index> {
         let (send, listing) = crossbeam_channel::bounded(1);
         let (root, filter, shared) = (root.clone(), self.protection.clone(), self.shared.clone());
-        // What is not deleted there has no other name.
+        // Where nothing is deleted, no file has another name that may go.
         let crosses = self.delete_options().is_none_or(|delete| delete.across_mounts);
         let list = move || {
             shared.work(|| {
@@ -131,12 +133,12 @@ impl CopyReceiver {
                 shared.control.notify();
             });
         };
-        // Without a thread, the channel is closed and everything is sent.
+        // If there is no thread, the channel is closed, and everything is sent.
         let _ = std::thread::Builder::new().name("renames".into()).spawn(list);
         listing
     }
 
-    /// The sender has compared its file with one that we have under another name.
+    /// Takes the sender's answer about a file that the receiver has under another name.
     pub(super) fn candidate_compared(
         &self,
         target: &TargetDirectory,
@@ -154,7 +156,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// Gives a file that is there under another name its new one. The body of a thread.
+    /// Gives a file that exists under another name its new name. Runs in a thread of its own.
     pub(super) fn take_over(&self, target: &TargetDirectory, file: UndecidedEntry) {
         let Some(from) = file.from.clone() else { return };
         let digested = self.moves.take_digested(file.item.id());
@@ -195,7 +197,7 @@ impl CopyReceiver {
         self.child_done(&item);
     }
 
-    /// False if the old name no longer leads to what was digested.
+    /// Returns false if the old name no longer leads to the file that was digested.
     fn place(
         &self,
         target: &TargetDirectory,
@@ -217,7 +219,7 @@ impl CopyReceiver {
             return Ok(false);
         }
         let options = self.write_options(target, &file.item);
-        // A link has the attributes that are there.
+        // A link cannot get other attributes, so they must be right already.
         let may_go = self.delete_options().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
             && options.attribute_kinds.is_none();
@@ -242,7 +244,7 @@ impl CopyReceiver {
         is_it()
     }
 
-    /// Where an old name has stayed after all, it and the new one become two files.
+    /// Turns a linked file into two if its old name has stayed after all.
     pub(super) fn part_links(&self) {
         let Destination::Tree(target) = &self.destination else { return };
         for Pair { from, path, options } in self.moves.take_linked() {
@@ -254,7 +256,7 @@ impl CopyReceiver {
             if !is_same {
                 continue;
             }
-            // Its directory has its mode and time already.
+            // The directory of the new name has its mode and time already, and has to keep them.
             let directory = path.parent().unwrap_or_default();
             let before = look(&directory);
             let _ = target.roots.first().create_dir(&directory);
@@ -272,8 +274,8 @@ impl CopyReceiver {
     }
 }
 
-/// The likeliest of the files that may be it: one of the same name, if there is one, and rather one that no other entry has
-/// been given, since a file can be linked only once.
+/// The likeliest file: one with the same name if possible, and rather one that was not proposed for another
+/// entry, since a file can be linked only once.
 fn candidate(index: &mut Index, key: Key, path: &RelPath) -> Option<RelPath> {
     let olds = index.files.get_mut(&key)?;
     let find = |fits: &dyn Fn(&OldFile) -> bool| olds.iter().position(|old| old.path != *path && fits(old));
@@ -286,7 +288,8 @@ fn candidate(index: &mut Index, key: Key, path: &RelPath) -> Option<RelPath> {
     Some(olds[found].path.clone())
 }
 
-/// The files of a tree that the filter lets go, and whether these are all. `crosses`: also what is mounted below the root.
+/// Lists the files of a tree that the filter does not protect; false if there are too many. `crosses`:
+/// include what is mounted below the root.
 fn list(
     root: &Root,
     filter: &Filter,
@@ -303,7 +306,7 @@ fn list(
         if removal.is_beyond(&directory).unwrap_or(true) {
             continue;
         }
-        // What cannot be listed has nothing that could be taken.
+        // A directory that cannot be listed has no file that could be taken.
         for (name, is_dir) in root.list(&directory).unwrap_or_default() {
             let Ok(path) = directory.join(&name) else { continue };
             if filter.excludes(path.as_bytes(), is_dir, FilterSide::Receiver) {
@@ -355,10 +358,10 @@ mod tests {
                 .map(|path| path.to_string())
         };
         assert_eq!(find("new/b", 3).as_deref(), Some("d/b"));
-        assert_eq!(find("new/c", 3).as_deref(), Some("a"), "the other one has been given");
+        assert_eq!(find("new/c", 3).as_deref(), Some("a"), "the other file was proposed already");
         assert_eq!(find("new/a", 3).as_deref(), Some("a"));
-        assert_eq!(find("new/b", 3).as_deref(), Some("d/b"), "what is free has another name");
-        assert_eq!(find("d/b", 3).as_deref(), Some("a"), "not itself");
+        assert_eq!(find("new/b", 3).as_deref(), Some("d/b"), "the file with the same name goes first");
+        assert_eq!(find("d/b", 3).as_deref(), Some("a"), "a file is not proposed for itself");
         assert_eq!(find("new/c", 4), None);
         assert!(!list(&root, &filter, true, Charge::default(), &|| false).1);
     }

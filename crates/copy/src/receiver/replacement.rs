@@ -1,7 +1,9 @@
-//! What makes room for an entry of another sort, and what is kept for one: a link to a directory where a directory comes.
+//! Entries that make room for one of another sort, and links to directories that are kept where a directory
+//! arrives.
 //!
-//! Always true: what has made room is told once, when the entry is in its place, or in a dry run when it would be asked for; a
-//! directory is not told here, since it is deleted and told entry by entry.
+//! Always true: an entry that made room is reported once, when the new entry is in its place or, in a dry
+//! run, when that would be requested. Directories are not reported here, as they are deleted and reported
+//! entry by entry.
 
 use std::cell::Cell;
 use std::io;
@@ -17,7 +19,7 @@ use crate::failures::Failure;
 const SET_GROUP_ID: u32 = 0o2000;
 
 impl CopyReceiver {
-    /// Something of another sort was in the place of this entry, and is gone (in a dry run: would be).
+    /// Notes that an entry of another sort was in this one's place and is gone (in a dry run: would be).
     pub(super) fn note_replaced(&self, item: &IncomingEntry, was: Option<EntrySort>) {
         let by = EntrySort::from(&item.entry.what);
         let Some(was) = was.filter(|was| *was != by && *was != EntrySort::Directory) else { return };
@@ -26,7 +28,8 @@ impl CopyReceiver {
         self.shared.send(&[CopyMessage::Replaced { path: path.to_vec(), was, by }]);
     }
 
-    /// Uses a link to a directory that is in the place of one, if that is asked for; an error says why it is not used.
+    /// Uses a link to a directory in the place of a directory, if the user allows that. An error says why the
+    /// link is not used.
     pub(super) fn keep_links(&self, target: &TargetDirectory, path: &RelPath) -> io::Result<()> {
         if !self.rules.files.keep_dirlinks || path.is_empty() {
             return Ok(());
@@ -35,7 +38,7 @@ impl CopyReceiver {
         target.roots.each_with(path, |root| root.keep_link(path, confined_to, deletes).map(|_| ()))
     }
 
-    /// Gives a directory at each place what it is to have of this mode and time.
+    /// Sets the mode and time of a directory in each root.
     pub(super) fn set_of_directory(
         &self,
         target: &TargetDirectory,
@@ -45,7 +48,7 @@ impl CopyReceiver {
     ) -> Result<(), Failure> {
         let mut failure = None;
         let set = target.roots.each_with(path, |root| match self.set_at(root, path, mode, mtime) {
-            // The other places get theirs.
+            // The other roots still get theirs.
             Err(error) if is_about_metadata(&error) => {
                 failure = Some(error);
                 Ok(())
@@ -56,8 +59,9 @@ impl CopyReceiver {
             .map_err(|error| self.cannot("set its mode and time", path, &error))
     }
 
-    /// The same at one place. A set-group-id bit of the directory stays, whether it was set there or
-    /// inherited from the directory above: it says to whom belongs what is made in there.
+    /// As [`CopyReceiver::set_of_directory`], in one root. A set-group-id bit of the directory stays, whether
+    /// it was set there or inherited from the directory above, as it decides about the group of new entries
+    /// in there.
     pub(super) fn set_at(
         &self,
         root: &Root,
@@ -70,7 +74,8 @@ impl CopyReceiver {
         root.set_meta(path, mode, self.rules.directory_mtime(mtime))
     }
 
-    /// Makes sure that there is a directory; true if there was none, and what has made room for it.
+    /// Makes sure that a directory exists. Returns whether it is new, and the entry that has made room for
+    /// it.
     pub(super) fn make_directory(
         &self,
         target: &TargetDirectory,
@@ -86,7 +91,7 @@ impl CopyReceiver {
                 false => root.make_dir(path, mode),
             };
             there.or_else(|error| {
-                // As a file is replaced by another one.
+                // A sync replaces other entries by directories, as it replaces files.
                 if self.rules.sync.is_none() || error.kind() != io::ErrorKind::NotADirectory {
                     return Err(error);
                 }
@@ -105,7 +110,8 @@ impl CopyReceiver {
     }
 }
 
-/// What [`Root::make_dir`] would say, as far as what is there goes. Below what would make room, nothing can be looked up.
+/// What [`Root::make_dir`] would return, as far as that can be known. Nothing can be looked up below an entry
+/// that would have to make room.
 fn would_make(root: &Root, path: &RelPath) -> io::Result<bool> {
     match root.lookup(path) {
         Err(error) if name_error(&error).is_some() => Err(error),

@@ -1,10 +1,12 @@
-//! Files that are whole wait here until the disk has their data, and get their names then: several at a time, since a file system
-//! commits for all of them at once.
+//! Whole files wait here until the disk has their data, and then get their names: several at a time, since a
+//! file system commits all of them at once.
 //!
-//! Nobody waits for a clock: a thread takes what is there, and what comes while it waits for the disk is the next batch. Writers wait
-//! when too much is there. Where files are kept in memory none of this is needed, and they get their names at once.
+//! There are no timers: a thread takes the files that are waiting, and those that arrive while it waits for
+//! the disk are its next batch. Writers wait if too many files are waiting. On a file system in memory, files
+//! need not wait and get their names at once.
 //!
-//! Always true: the sender hears of a file when it has its name, or has none; a session does not end while something is in here.
+//! Always true: the sender hears of a file when it has its name or has failed; a session does not end while a
+//! file is in here.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,19 +22,19 @@ use super::super::receiver::{CopyReceiver, Destination};
 use crate::failures::Failure;
 use crate::options::VerifyMode;
 
-/// So many threads wait for the disk.
+/// The number of threads that wait for the disk.
 pub(super) const THREADS: usize = 4;
-/// So many files at a time.
+/// The most files that one thread takes at a time.
 const BATCH_MAX: usize = 64;
-/// Each that waits has a descriptor.
+/// The most files that may wait; each has a descriptor.
 const WAITING_MAX: u64 = 256;
 const WAITING_MIN: u64 = 4;
 const DESCRIPTORS_PART: u64 = 16;
 
-/// What waits for the disk.
+/// A file that waits for the disk.
 pub(crate) enum WholeFile {
     Small(Arc<IncomingFile>, UnnamedFile),
-    /// It has a partial file, or a temporary one.
+    /// It has a partial or temporary file.
     Large(Arc<IncomingFile>),
 }
 
@@ -42,14 +44,14 @@ pub(super) fn queue() -> (ChannelEnd<WholeFile>, Channel<WholeFile>) {
     crossbeam_channel::bounded(waiting as usize)
 }
 
-/// The body of a thread. It ends when nobody is left who could put something in, and has settled everything then.
+/// Runs one of the threads. It ends when all senders of the queue are gone, after it has settled everything.
 pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
     let meter = receiver.shared.meters.meter("write");
     let mut batch = Vec::new();
     while let Ok(first) = whole.recv() {
         batch.push(first);
         batch.extend(whole.try_iter().take(BATCH_MAX - 1));
-        // What goes wrong in one of these is found again when the file gets its name: the volume keeps it.
+        // An error in one of these is found again when the file gets its name, as the volume keeps it.
         let waited = meter.time(|| {
             let begun: Vec<_> = batch.iter().map(WholeFile::begin).collect();
             begun
@@ -62,7 +64,7 @@ pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
         for (file, waited) in batch.drain(..).zip(waited) {
             meter.time(|| file.settle(receiver, waited, &mut replies));
         }
-        // One word for all of them: each wakes the threads that send it.
+        // One send for all of them, as each send wakes the sending threads.
         receiver.shared.send(&replies);
         receiver.untold.end(count);
         receiver.shared.control.notify();
@@ -70,11 +72,11 @@ pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
 }
 
 impl CopyReceiver {
-    /// Hands a file that is whole over to the threads that wait for the disk. It still counts as under way.
+    /// Hands a whole file to the threads that wait for the disk. The file still counts as untold.
     pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
         self.untold.begin();
         if whole.send(file).is_err() {
-            // Nobody is there any more to whom it would matter.
+            // The threads are gone with the session, and so is whoever waits for the file.
             self.untold.end(1);
         }
     }
@@ -95,7 +97,7 @@ impl WholeFile {
         }
     }
 
-    /// Gives it its name; the sender is to hear of that, or of what went wrong.
+    /// Names the file, and adds the sender's message about that or about the failure.
     fn settle(self, receiver: &CopyReceiver, waited: std::io::Result<()>, replies: &mut Vec<CopyMessage>) {
         match self {
             WholeFile::Small(file, unnamed) => {
@@ -115,8 +117,8 @@ impl WholeFile {
 }
 
 impl CopyReceiver {
-    /// Books a small file, or asks for it again for another directory where it turned out that there is no
-    /// room for it: some file systems say so only when all was written.
+    /// Books a small file. If its directory has no room for it, asks for the file again for another
+    /// directory: some file systems report that only after everything was written.
     pub(crate) fn settle_small(
         &self,
         file: &IncomingFile,
@@ -125,7 +127,7 @@ impl CopyReceiver {
     ) {
         let Destination::Tree(target) = &self.destination else { return self.settle(file, named, replies) };
         let is_refused = named.as_ref().is_err_and(|failure| failure.code == Code::NoSpace);
-        // An empty file has no chunk that could be asked for.
+        // An empty file has no chunk that could be requested.
         if is_refused && file.size() > 0 && target.roots.assign_elsewhere(&file.item.path) {
             let again = Arc::new(IncomingFile::new(file.item.clone(), IncomingKind::Whole));
             if self.files.admit(&again).is_ok() {
@@ -137,7 +139,7 @@ impl CopyReceiver {
         self.settle(file, named, replies);
     }
 
-    /// So many content bytes that were written count for nothing.
+    /// Takes content bytes that were written off the counts again.
     fn take_back(&self, bytes: u64) {
         self.shared.content_written.fetch_sub(bytes, Relaxed);
         self.shared.handle.counts().bytes_done.fetch_sub(bytes, Relaxed);
@@ -155,7 +157,7 @@ pub(crate) fn finish_small(
         && let Some(digest) = file.digest()
         && !unnamed.reads_back(&digest).map_err(cannot)?
     {
-        return Err(Failure::new(Code::DiskFailed, "what was written does not read back"));
+        return Err(Failure::new(Code::DiskFailed, "the content does not read back as it was written"));
     }
     unnamed.finish().map_err(cannot)
 }

@@ -1,7 +1,7 @@
-//! Chunks of which the sender was told what is here, and has not answered.
+//! Chunks of which the sender was told what the receiver has, and has not answered.
 //!
-//! Always true: at most `TOLD_MAX` chunks of all files together wait for an answer, and what waits of a file is given up with it;
-//! the lock of a file and that of the window are never held together.
+//! Always true: at most `TOLD_MAX` chunks of all files together wait for an answer, and a file that is
+//! dropped frees those of its chunks. The lock of a file and that of the window are never held together.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -10,13 +10,14 @@ use std::time::Duration;
 use farhaul_handover::Held as _;
 use farhaul_volume::{CHUNK, ChunkCv};
 
-/// Chunks whose marks (2 KiB each) may be under way: 4 GiB of file a round trip.
+/// The most chunks whose marks (2 KiB each) may be under way: 4 GiB of file a round trip.
 const TOLD_MAX: usize = 4096;
-/// Chunks that are answered before it is judged whether the rest is worth the reading, and the share that must have been.
+/// After this many answers it is checked whether the old version is worth reading, and the share of it that
+/// must have matched for that.
 const TRIED: u64 = 64;
 const WORTH: u64 = 16;
 
-/// How many chunks wait for an answer, of all files.
+/// How many chunks of all files wait for an answer.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkWindow {
     told: Mutex<usize>,
@@ -24,7 +25,7 @@ pub(crate) struct ChunkWindow {
 }
 
 impl ChunkWindow {
-    /// Waits a little for room, and takes a place; false if there is none yet.
+    /// Waits a little for room, and reserves it for one chunk; returns false if there is none yet.
     fn reserve(&self) -> bool {
         let mut told = self.told.lock().whole();
         if *told >= TOLD_MAX {
@@ -41,7 +42,7 @@ impl ChunkWindow {
     }
 }
 
-/// What the sender was told of one file, and has not answered.
+/// The chunks of one file of which the sender was told, and has not answered.
 #[derive(Debug)]
 pub(crate) struct ToldChunks {
     window: Arc<ChunkWindow>,
@@ -58,9 +59,9 @@ struct State {
 /// What the sender was told of a chunk.
 #[derive(Debug)]
 enum ToldChunk {
-    /// What there is in its place has this value.
+    /// The marks of the old content in the chunk's place, which has this value.
     Marks(ChunkCv),
-    /// It is there, if the sender's has the same value.
+    /// The chunk itself, as an earlier run brought it.
     Kept,
 }
 
@@ -69,27 +70,27 @@ impl ToldChunks {
         ToldChunks { window: window.clone(), state: Mutex::default() }
     }
 
-    /// Waits a little for room to tell of a chunk, and takes a place; false if there is none yet.
+    /// Waits a little for room to tell of a chunk, and reserves it; returns false if there is none yet.
     pub(super) fn reserve(&self) -> bool {
         self.window.reserve()
     }
 
-    /// Nothing is told in the place that was taken.
+    /// Frees a reservation of which nothing was told.
     pub(super) fn give_back(&self) {
         self.window.release(1);
     }
 
-    /// In the place that was taken, the sender is told of marks: what there is in place of the chunk has this value.
+    /// Uses a reservation for a chunk's marks; its old content has the value `cv`.
     pub(super) fn tell_marks(&self, chunk: u64, cv: ChunkCv) {
         self.state.lock().whole().waiting.insert(chunk, ToldChunk::Marks(cv));
     }
 
-    /// In the place that was taken, the sender is told of a chunk that was kept.
+    /// Uses a reservation for a chunk from an earlier run.
     pub(super) fn tell_kept(&self, chunk: u64) {
         self.state.lock().whole().waiting.insert(chunk, ToldChunk::Kept);
     }
 
-    /// The sender has the chunk of this place; false if it was not asked.
+    /// Notes the sender's answer that its chunk is the same; returns false if it was not asked.
     pub(crate) fn take_kept(&self, chunk: u64) -> bool {
         let mut state = self.state.lock().whole();
         if !matches!(state.waiting.get(&chunk), Some(ToldChunk::Kept)) {
@@ -101,7 +102,8 @@ impl ToldChunks {
         true
     }
 
-    /// The answer to a chunk is here, which leaves `matched` of its bytes as they are: what the sender was told, if it was.
+    /// Notes the answer to a chunk, which leaves `matched` of its bytes as they are. Returns the old
+    /// content's value, if the sender was told its marks.
     pub(crate) fn take(&self, chunk: u64, matched: u64) -> Option<ChunkCv> {
         let told = {
             let mut state = self.state.lock().whole();
@@ -116,7 +118,7 @@ impl ToldChunks {
         if let ToldChunk::Marks(cv) = told { Some(cv) } else { None }
     }
 
-    /// Whether the answers so far are such that more should be told.
+    /// Whether the answers so far justify telling of more chunks.
     pub(super) fn is_worth_it(&self) -> bool {
         let state = self.state.lock().whole();
         state.answered < TRIED || state.matched >= state.answered * CHUNK / WORTH

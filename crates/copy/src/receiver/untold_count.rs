@@ -1,25 +1,25 @@
-//! How many things have left the tables, or are about to, of which the sender has not been told.
+//! Counts entries that have left the tables, or are about to, before the sender has been told of them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Always true: what is taken out of a table counts here from before that until its message is on its way. So where the tables are
-/// empty, and after that this is, everything has been said.
+/// Always true: an entry counts here from before it is taken out of a table until its message is queued. So
+/// if the tables are empty, and this count is zero when read after them, the sender has been told everything.
 #[derive(Default)]
 pub(crate) struct UntoldCount(AtomicU64);
 
 impl UntoldCount {
-    /// Before something is taken out.
+    /// Counts an entry before it is taken out.
     pub(super) fn begin(&self) {
         self.0.fetch_add(1, SeqCst);
     }
 
-    /// The sender has been told of so many.
+    /// The sender has been told of `count` entries.
     pub(super) fn end(&self, count: u64) {
         self.0.fetch_sub(count, SeqCst);
     }
 
-    /// Counts one while `work` takes it out and tells the sender.
+    /// Counts one entry while `work` takes it out and tells the sender.
     pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         self.begin();
         let done = work();
@@ -27,7 +27,7 @@ impl UntoldCount {
         done
     }
 
-    /// To be looked at after the tables.
+    /// Whether nothing is untold. Must be read after the tables.
     pub(super) fn is_none(&self) -> bool {
         self.0.load(SeqCst) == 0
     }

@@ -1,17 +1,16 @@
-//! What both users should know although nothing has failed.
+//! Warnings for the users at both ends, although nothing has failed.
 //!
-//! Always true: of one kind ([`Warnings::once`]) there is one warning in a transfer, however many threads
-//! find it.
+//! Always true: a transfer has one warning of each kind ([`Warnings::once`]), however many threads give it.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
 
-/// So many wait to be told at a time.
+/// The most warnings that may wait to be sent.
 const WAITING_MAX: usize = 64;
 
-/// Any thread warns; the conversing one takes the warnings and has both ends know them.
+/// Any thread warns; the conversing thread takes the warnings and sends them to both users.
 #[derive(Debug, Default)]
 pub(super) struct Warnings(Mutex<State>);
 
@@ -22,7 +21,7 @@ struct State {
 }
 
 impl Warnings {
-    /// Warns of one thing; a far end's user hears of some of them only.
+    /// Adds a warning; it is dropped if too many wait.
     pub(super) fn add(&self, text: String) {
         let mut state = self.0.lock().whole();
         if state.waiting.len() < WAITING_MAX {
@@ -30,7 +29,7 @@ impl Warnings {
         }
     }
 
-    /// Warns once of `kind`.
+    /// Adds a warning, unless there was one of this kind.
     pub(super) fn once(&self, kind: &'static str, text: impl FnOnce() -> String) {
         let mut state = self.0.lock().whole();
         if state.given.insert(kind) {

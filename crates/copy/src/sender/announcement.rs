@@ -1,4 +1,4 @@
-//! Announcing: the scan's entries become messages, and files outstanding ones, as far as the receiver keeps up.
+//! Turns the scan's entries into messages and outstanding entries, as fast as the receiver keeps up.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -25,17 +25,19 @@ use super::outstanding_entries::Booking;
 use super::table::PendingEntry;
 use crate::options::DeleteWhen;
 
-/// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
+/// The most files that may be outstanding while content waits to be sent: on a slow link, content must not
+/// wait behind names for long.
 pub(super) const OUTSTANDING: usize = 32 << 10;
-/// Entries, directories that are not finished among them, while none does, as in a tree that has not changed: at 200 ms of round trip
-/// still a million a second. The receiver allows twice as many.
+/// The most outstanding entries, unfinished directories among them, while no content waits, as in a tree that
+/// has not changed. At a round trip of 200 ms that still is a million a second. The receiver allows twice as
+/// many.
 pub(super) const OUTSTANDING_MAX: usize = 256 << 10;
-/// Their names and attributes, in bytes. The receiver allows four times as many.
+/// The most bytes of their names and attributes. The receiver allows four times as many.
 pub(super) const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
-/// Names that have not been sent yet, in bytes, when more may be announced although so many files are outstanding.
+/// More than [`OUTSTANDING`] files may be announced only while at most this many bytes of names are unsent.
 const NAMES_UNSENT_MAX: u64 = 512 << 10;
-/// Files with several links that are remembered, and what the receiver takes for them in bytes, which allows twice as much; beyond
-/// it, a further link is sent as a file of its own.
+/// The most files with several links that are remembered, and the most bytes that the receiver takes for them
+/// (it allows twice as many). Beyond that, a further link is sent as a file of its own.
 const LINKS_MAX: usize = 1 << 20;
 pub(crate) const LINKS_BYTES_MAX: usize = 192 << 20;
 
@@ -48,13 +50,13 @@ impl CopySender {
                 let Some(more) = self.paths.wait(|| self.shared.is_stopped()) else { return };
                 match awaited.open(more, &self.shared.budget) {
                     Ok(scan) => self.announce_scan(scan),
-                    // The receiver hears of it as of any request that cannot be met, from whoever speaks with it.
+                    // Whoever talks to the receiver refuses the request with this error.
                     Err(error) => return *self.refusal.lock().whole() = Some(error),
                 }
             }
         }
         if self.shared.is_stopped() {
-            // What was announced may be anything but all.
+            // Not everything may have been announced.
             return;
         }
         self.table.end_entries();
@@ -95,7 +97,7 @@ impl CopySender {
         self.announce_tree(scan.scanner(), scan.delete == Some(DeleteWhen::After));
     }
 
-    /// Says what there will be, without sending anything of it.
+    /// Sends the list of what will come, ahead of any entry.
     fn list_ahead(&self, mut scanner: Scanner) {
         let mut batch = Vec::new();
         let mut is_complete = true;
@@ -106,8 +108,8 @@ impl CopySender {
                     is_complete = false;
                     continue;
                 }
-                // What has gone is not there; of a directory that has gone while it was listed there may have
-                // been more.
+                // A vanished entry does not exist. A directory that vanished while it was listed may have had
+                // more entries.
                 Some(ScanItem::Vanished { is_open: false, .. }) => continue,
                 Some(ScanItem::Vanished { path, is_open: true }) => match RelPath::try_from(path) {
                     Ok(path) => (path, Presence::DirectoryUnlisted),
@@ -132,19 +134,20 @@ impl CopySender {
                 self.shared.send(&std::mem::take(&mut batch));
             }
         }
-        // Of a listing that was broken off the receiver must not hear that it is complete.
+        // The receiver must not take a list that broke off for a complete one.
         let is_complete = is_complete && !self.shared.is_stopped();
         batch.push(CopyMessage::PresentEnd { is_complete });
         self.shared.send(&batch);
     }
 
-    /// `says_all`: also that something is there which is not sent.
+    /// Announces the entries. `says_all`: name also the entries that exist but are not sent.
     fn announce_tree(&self, mut scanner: Scanner, says_all: bool) {
         let meter = self.shared.meters.meter("scan");
         let mut next_id = 0;
         let mut directories: Vec<(u64, Arc<Booking>)> = Vec::new();
         let mut links = LinkIds::default();
-        // Entries are sent a few dozen at a time, the first ones sooner: a lock and a wake-up each would cost more than the entry.
+        // Entries are sent a few dozen at a time, but the first ones sooner: a lock and a wake-up for each
+        // would cost more than the entry.
         let mut batch = Vec::new();
         let mut unsent = 0;
         while !self.shared.is_stopped() {
@@ -152,7 +155,7 @@ impl CopySender {
             match item {
                 ScanItem::Failed { path, error } => {
                     let failure = match error.kind() {
-                        // Nothing is wrong with it but its name.
+                        // Only the entry's name is at fault.
                         ErrorKind::AlreadyExists => Failure::of(&error),
                         _ => Failure::cannot("read", &error),
                     };
@@ -198,7 +201,7 @@ impl CopySender {
                     let what = describe(&entry, &mut links, next_id, &path, self.log.is_some());
                     let attributes = match self.taking.attributes(&what, &handle) {
                         Ok(attributes) => attributes,
-                        // Of a directory the listing says so.
+                        // The listing of a directory reports this itself.
                         Err(error) if error.kind() == ErrorKind::NotFound => match what {
                             EntryContent::Directory => Attributes::new(),
                             _ => {
@@ -255,17 +258,17 @@ impl CopySender {
         self.shared.send(&batch);
     }
 
-    /// What was listed has gone.
+    /// Reports a listed entry that has vanished.
     fn note_vanished(&self, path: &[u8], batch: &mut Vec<CopyMessage>) {
         let failure = vanished::failure();
         self.fail(path, &failure, FailedAction::Copy, None);
         batch.push(CopyMessage::SourceFailed { path: path.to_vec(), failure });
     }
 
-    /// Waits while too many entries are outstanding; from then on the receiver may speak of `id`.
+    /// Waits while too many entries are outstanding. Then lets the receiver speak of entry `id`.
     fn wait_for_room(&self, id: u64, batch: &mut Vec<CopyMessage>) {
         let may_announce = |entries| self.may_announce(entries) || self.shared.is_stopped();
-        // The receiver cannot answer what it has not seen.
+        // The receiver cannot answer for entries that it has not seen, so the batch is sent before the wait.
         let send_batch = (!batch.is_empty()).then_some(|| {
             self.shared.send(batch);
             batch.clear();
@@ -273,7 +276,7 @@ impl CopySender {
         self.table.announce_when(id, may_announce, send_batch);
     }
 
-    /// Books an entry that is not a directory as outstanding.
+    /// Books an entry other than a directory as outstanding.
     fn admit(
         &self,
         entry: &ManifestEntry,
@@ -292,7 +295,8 @@ impl CopySender {
 
     fn may_announce(&self, files: usize) -> bool {
         let has_time = || !self.queue.is_waiting() && self.shared.control.lock().unsent() <= NAMES_UNSENT_MAX;
-        // Directories alone are at most as many as a path has levels, and waiting would not make them fewer.
+        // If only directories are outstanding, there are at most as many as a path has levels, and waiting
+        // would not finish any.
         files == 0 || self.outstanding.has_room() && (files < OUTSTANDING || has_time())
     }
 }
@@ -303,7 +307,8 @@ fn file_job(id: u64, entry: Entry, source: SourceRef, path: RelPath) -> Arc<File
     Arc::new(FileJob { id, size, entry, source, path, is_renewed: false, digest, put, streamed })
 }
 
-/// `keeps_paths`: hard links have to know them.
+/// Describes an entry for its message. `keeps_paths`: remember the paths of linked files for hard links in
+/// the manifest.
 fn describe(entry: &Entry, links: &mut LinkIds, id: u64, path: &RelPath, keeps_paths: bool) -> EntryContent {
     match &entry.kind {
         EntryKind::Dir => EntryContent::Directory,

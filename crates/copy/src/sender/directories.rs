@@ -1,4 +1,4 @@
-//! The manifest's lines for directories whose end has not been told.
+//! The manifest's records of directories whose result is not known yet.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,7 +7,8 @@ use farhaul_handover::Held as _;
 
 use super::super::manifest::ManifestRecord;
 
-/// The scan adds a line before the receiver can have heard of the directory; the conversing thread takes it, once.
+/// The scan adds a record before the receiver can know of the directory; the conversing thread takes it,
+/// once.
 #[derive(Default)]
 pub(super) struct DirectoryRecords(Mutex<HashMap<u64, Box<ManifestRecord>>>);
 

@@ -1,4 +1,4 @@
-//! The names that the receiver asks for, or further sources, before anything is scanned.
+//! The names, or further sources, that the receiver requests before anything is scanned.
 
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Error, Misbehaviour};
 
-/// Names that a receiver may ask for, and their bytes together.
+/// The most names that a receiver may request, and the most bytes of them.
 pub(crate) const NAMES_MAX: usize = 1 << 20;
 pub(crate) const NAMES_BYTES_MAX: usize = 32 << 20;
 
-/// Names that have come so far: the conversing thread takes what comes, the scan waits for all of them.
+/// The names so far: the conversing thread adds those that arrive, and the scan waits for all of them.
 #[derive(Default)]
 pub(super) struct RequestedNames {
     state: Mutex<State>,
@@ -22,13 +22,13 @@ pub(super) struct RequestedNames {
 struct State {
     names: Vec<Vec<u8>>,
     bytes: usize,
-    /// Whether any are expected, and whether all are here.
+    /// Whether any names are expected, and whether all have arrived.
     is_awaited: bool,
     is_complete: bool,
     kept: Charge,
 }
 
-/// What a name takes beside its bytes, once in the list that comes and once in the sorted one.
+/// Bytes that a name takes besides its own, which are in the received list and once more in the sorted one.
 const NAME_BYTES: usize = 64;
 
 impl RequestedNames {
@@ -43,7 +43,7 @@ impl RequestedNames {
         Ok(())
     }
 
-    /// All of them; none when it is over before.
+    /// Waits for all names; `None` if the session ends before.
     pub(super) fn wait(&self, is_over: impl Fn() -> bool) -> Option<Vec<Vec<u8>>> {
         let mut state = self.state.lock().whole();
         while !state.is_complete {
@@ -55,7 +55,7 @@ impl RequestedNames {
         Some(std::mem::take(&mut state.names))
     }
 
-    /// Who waits looks again.
+    /// Makes the waiting thread look again.
     pub(super) fn wake(&self) {
         self.all_here.notify_all();
     }

@@ -1,4 +1,4 @@
-//! What the sender writes into the manifest, when the client is this end.
+//! The sender's records for the manifest, if this end is the client.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -15,18 +15,18 @@ use crate::failures::Failure;
 use crate::manifest;
 use crate::vanished::is_vanished;
 
-/// Files with several links, by device and inode.
+/// The files with several links, by device and inode.
 #[derive(Default)]
 pub(super) struct LinkIds {
     pub(super) ids: HashMap<(u64, u64), u64>,
-    /// What the receiver takes for them.
+    /// Bytes that the receiver takes for them.
     pub(super) bytes: usize,
-    /// Where they are, for the manifest.
+    /// Their paths, for the manifest.
     pub(super) paths: HashMap<u64, Vec<u8>>,
 }
 
 impl LinkIds {
-    /// A file is not announced after all: its other names cannot be links to it.
+    /// Forgets a file that is not announced after all: its other names cannot be links to it.
     pub(super) fn forget(&mut self, entry: &Entry) {
         if let Some(id) = self.ids.remove(&(entry.dev, entry.ino)) {
             self.paths.remove(&id);
@@ -39,7 +39,7 @@ impl LinkIds {
 }
 
 impl CopySender {
-    /// Books a failure, or a file that has vanished, and writes it into the manifest.
+    /// Books a failure or a vanished file, and adds it to the manifest.
     pub(super) fn fail(
         &self,
         path: &[u8],
@@ -62,19 +62,19 @@ impl CopySender {
         log.add(ManifestRecord { fate, ..record });
     }
 
-    /// Writes what became of an entry into the manifest, if there is one.
+    /// Adds the fate of an entry to the manifest, if there is one.
     pub(super) fn note(&self, pending: &mut PendingEntry, fate: EntryFate) {
         let (Some(log), Some(mut record)) = (&self.log, pending.record.take()) else { return };
         let job = pending.job.as_ref();
         let own = job.and_then(|job| match (job.size, self.queue.digests) {
-            // Nobody has read it.
+            // An empty file is never read.
             (0, true) if !job.is_stream() => Some(whole_digest(&[])),
             _ => *job.digest.lock().whole(),
         });
         if matches!(fate, EntryFate::Sent | EntryFate::Renamed)
             || fate == EntryFate::Unchanged && own.is_some() && pending.size > 0
         {
-            // What this end has computed goes before what it was told.
+            // A digest that this end has computed is preferred to one that it was told.
             record.is_told &= own.is_none();
             record.digest = own.or(record.digest);
         }

@@ -1,7 +1,8 @@
-//! How many entries are announced and not finished, and what their names take, counted as the receiver does.
+//! Counts the entries that are announced and not finished, and the bytes of their names, as the receiver
+//! does.
 //!
-//! Always true: a directory counts until its listing has ended and its last entry is done, so that the count is never below the
-//! receiver's.
+//! Always true: a directory counts until its listing has ended and its last entry is done, so the count is
+//! never below the receiver's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,7 +21,8 @@ impl OutstandingEntries {
     }
 }
 
-/// Held for an entry until it is done; a directory's is held by its listing and by its entries.
+/// Held for an entry until that is done; the booking of a directory is held by its listing and by its
+/// entries.
 pub(super) struct Booking {
     all: Arc<OutstandingEntries>,
     bytes: usize,

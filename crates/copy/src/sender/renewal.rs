@@ -1,8 +1,8 @@
-//! Files that do not stay what they were listed as: one that has changed while it was read is listed and sent once more,
-//! and with `--follow-growth` one that grows is followed until it has stopped.
+//! Files that change after they were listed: one that changes while it is read is listed and sent once more,
+//! and with `--follow-growth` a growing file is followed until it has stopped.
 //!
-//! Always true: a file is announced again under an id of its own, so that nothing of what was sent before can be mixed
-//! into it; only growth is followed more than once.
+//! Always true: a file is announced again under an id of its own, so nothing that was sent before can get
+//! mixed into it. Only growth is followed more than once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -21,34 +21,34 @@ use super::announcement::{file, manifest_entry};
 use crate::failures::Failure;
 use crate::manifest;
 
-/// How often a file may be announced again.
+/// The most times that a file is announced again.
 const RENEWALS_MAX: u64 = 1 << 15;
 
-/// How long a file that has changed should have stayed as it is before it is read again, and how long that is waited for.
+/// How long a changed file should be quiet before it is read again, and how long that is waited for.
 const SETTLED: Duration = Duration::from_millis(500);
 const SETTLED_MAX: Duration = Duration::from_secs(3);
-/// How often files that may still grow are looked at.
+/// How often a file that may still grow is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A file that may still grow.
+/// A file that may still grow, or that has changed.
 pub(super) struct GrowingFile {
     job: Arc<FileJob>,
     unread: Option<ProducerToken>,
-    /// Chunks that were sent, if it was read.
+    /// The number of chunks that were sent, if it was read.
     sent: Option<u64>,
     size: u64,
     mtime: FileTime,
     ctime: FileTime,
     looked: Instant,
-    /// How long it has to stay as it is, and until when that is waited for.
+    /// How long it has to be quiet, and the end of the wait for that.
     quiet: Duration,
     until: Option<Instant>,
-    /// When it will have been quiet for long enough, if it stays so.
+    /// When it will have been quiet for long enough.
     due: Instant,
 }
 
 impl CopySender {
-    /// Settles what the readers have left open.
+    /// Settles the files that the readers have left open.
     pub(super) fn look_after(&self, watched: &mut Vec<GrowingFile>) {
         for unsettled in self.queue.take_unsettled() {
             let (job, sent, unread) = match unsettled {
@@ -83,9 +83,9 @@ impl CopySender {
             return false;
         }
         watched.looked = Instant::now();
-        // What cannot be looked at is for who reads it.
+        // Whoever reads the file will meet the error.
         let Ok(Some(now)) = watched.job.source.file_now() else { return true };
-        // Who writes to it may put its time back, and not that of its change.
+        // A writer can put the modification time back, but not the ctime.
         if (size_of(&now), now.mtime, now.ctime) != (watched.size, watched.mtime, watched.ctime) {
             (watched.size, watched.mtime, watched.ctime) = (size_of(&now), now.mtime, now.ctime);
             watched.due = Instant::now() + watched.quiet;
@@ -110,7 +110,7 @@ impl CopySender {
         let give_up = |failure: Failure| self.shared.send(&[CopyMessage::FileFailed { id: job.id, failure }]);
         let entry = match job.source.file_now() {
             Ok(Some(entry)) => entry,
-            Ok(None) => return give_up(Failure::new(Code::SourceChanged, "the source is no file any more")),
+            Ok(None) => return give_up(Failure::new(Code::SourceChanged, "the source is no longer a file")),
             Err(error) => return give_up(ReadTrouble::of(&error).failure),
         };
         let follows = self.growth.is_some() && is_growth(&job.entry, &entry);
@@ -123,7 +123,7 @@ impl CopySender {
         self.announce_again(job, entry, job.is_renewed || !follows, how);
     }
 
-    /// Announces a file again as one that is read to its end.
+    /// Announces a file again as a stream, which is read to its end.
     fn renew_as_stream(&self, job: &Arc<FileJob>) {
         if (job.id + RENEWAL) / RENEWAL > RENEWALS_MAX {
             let failure = Failure::new(Code::FilesFailed, "its size is never what its file system says");
@@ -145,7 +145,7 @@ impl CopySender {
         let (digest, put, streamed) = Default::default();
         let renewed =
             FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest, put, streamed };
-        // The manifest has one line for it, of what it is now.
+        // The manifest has one line for the file, as it is now.
         let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
         let kind = manifest::RecordKind::File { size };
         let record = |old: ManifestRecord| ManifestRecord { kind, mode, mtime, ..old };
@@ -155,7 +155,7 @@ impl CopySender {
         }
         self.renewals.add(job.id, id);
         self.shared.handle.tell(Event::EntryAgain { path: job.path.to_string(), reason: how.to_string() });
-        // What cannot be read now was told when it was listed.
+        // An error here was reported already when the file was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();
         let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };
         self.shared.send(&[CopyMessage::Renewed { id: job.id, entry }]);
@@ -172,7 +172,7 @@ impl GrowingFile {
         let Entry { mtime, ctime, .. } = job.entry;
         let size = job.size;
         let changed = UNIX_EPOCH.checked_add(Duration::new(mtime.secs.max(0) as u64, mtime.nanos));
-        // A time in the future says nothing of when it was.
+        // A time in the future does not tell the file's age.
         let age =
             changed.and_then(|changed| SystemTime::now().duration_since(changed).ok()).unwrap_or_default();
         let looked = Instant::now();
@@ -180,7 +180,7 @@ impl GrowingFile {
         GrowingFile { job, unread, sent, size, mtime, ctime, looked, quiet, until: None, due }
     }
 
-    /// Of a file that has changed: whoever writes it should be through.
+    /// Waits until the writer of a changed file is done, for a limited time.
     fn changed(job: Arc<FileJob>) -> GrowingFile {
         let now = Instant::now();
         let (due, until) = (now + SETTLED, Some(now + SETTLED_MAX));
@@ -192,7 +192,7 @@ fn size_of(entry: &Entry) -> u64 {
     if let EntryKind::File { size, .. } = entry.kind { size } else { 0 }
 }
 
-/// The same file, with more in it.
+/// Whether it is the same file with more content.
 fn is_growth(before: &Entry, now: &Entry) -> bool {
     (before.dev, before.ino) == (now.dev, now.ino) && size_of(now) > size_of(before)
 }

@@ -1,26 +1,27 @@
-//! Under which ids files that have changed are announced again.
+//! The ids under which changed files are announced again.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
 
-/// Always true: an id is here from before the receiver hears of it until it has said what became of it.
+/// Always true: an id is here from before the receiver hears of it until the receiver has said what became of
+/// the file.
 #[derive(Default)]
 pub(super) struct Renewals(Mutex<HashMap<u64, u64>>);
 
 impl Renewals {
-    /// File `id` is announced again as `renewed`.
+    /// Notes that file `id` is announced again as `renewed`.
     pub(super) fn add(&self, id: u64, renewed: u64) {
         self.0.lock().whole().insert(id, renewed);
     }
 
-    /// File `id` has failed; as what it was announced again, if it was.
+    /// Takes the new id of file `id`, which has failed; `None` if it was not announced again.
     pub(super) fn take(&self, id: u64) -> Option<u64> {
         self.0.lock().whole().remove(&id)
     }
 
-    /// File `renewed` is at its place.
+    /// Forgets file `renewed`, which is in its place.
     pub(super) fn done(&self, renewed: u64) {
         self.0.lock().whole().retain(|_, as_id| *as_id != renewed);
     }

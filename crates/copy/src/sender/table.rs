@@ -1,4 +1,4 @@
-//! Entries that are announced and not accounted for, by their ids; directories are not among them.
+//! The entries, without directories, that are announced and not accounted for, by their ids.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -16,9 +16,9 @@ use super::announcement::OUTSTANDING;
 use super::outstanding_entries::Booking;
 use super::unknown;
 
-/// A chunk that arrives damaged is sent again this often before its file fails.
+/// How often chunks of a file that arrive damaged are sent again before the file fails.
 const AGAIN_MAX: u32 = 3;
-/// How long the scan waits for room before it looks at what else may have changed.
+/// How long the scan waits for room before it checks again whether it may go on.
 const ROOM_WAIT: Duration = Duration::from_millis(5);
 
 pub(super) struct PendingEntry {
@@ -26,31 +26,32 @@ pub(super) struct PendingEntry {
     pub(super) job: Option<Arc<FileJob>>,
     stage: Stage,
     again: u32,
-    /// For the manifest, if there is one.
+    /// The record for the manifest, if there is one.
     pub(super) record: Option<Box<ManifestRecord>>,
     _booking: Option<Booking>,
 }
 
-/// How far an entry has come. What the receiver may say of it depends on that.
+/// How far an entry has come; that decides what the receiver may say of it.
 enum Stage {
-    /// The receiver has not decided; only files and standard input have anything unread. `compared`: its digest has been asked for.
+    /// The receiver has not decided. Only files and standard input have something unread. `compared`: the
+    /// receiver has sent a digest to compare.
     Undecided { compared: bool, unread: Option<ProducerToken> },
-    /// It is wanted, and sent in one piece or as it comes.
+    /// It is wanted, and is sent as one piece or as a stream.
     Whole,
-    /// It is wanted, and sent chunk by chunk.
+    /// It is wanted, and is sent chunk by chunk.
     Large(Arc<ChunkedFile>),
 }
 
-/// What is to be done for what the receiver has decided.
+/// The work that a decision of the receiver asks for.
 pub(super) enum SendRequest {
     Comparison(Arc<FileJob>, [u8; 32]),
     Stream(Arc<FileJob>, ProducerToken),
     Whole(Arc<FileJob>, ProducerToken),
-    /// Of this much the receiver has already.
+    /// The receiver has this many bytes already.
     Large(Arc<ChunkedFile>, u64),
 }
 
-/// What may be sent again.
+/// An entry of which a part is to be sent again.
 pub(super) struct ResendSource {
     pub(super) job: Option<Arc<FileJob>>,
     pub(super) large: Option<Arc<ChunkedFile>>,
@@ -76,7 +77,7 @@ impl PendingEntry {
         }
     }
 
-    /// It is decided on once, and compared at most once before that.
+    /// Takes the receiver's decision. There is one for each entry, and at most one comparison before it.
     fn decide(&mut self, id: u64, decision: Decision) -> Result<SendRequest, Error> {
         let Stage::Undecided { compared, unread } = &mut self.stage else { return Err(unknown(id)) };
         if let Decision::Compare(digest) = decision {
@@ -101,7 +102,7 @@ impl PendingEntry {
         let Some(large) = ChunkedFile::new(job, &have, old_chunks, Some(unread)) else {
             return Err(Error::misbehaved(
                 Misbehaviour::ChunksNotThere,
-                format!("chunks that file {id} does not have"),
+                format!("it named chunks that file {id} does not have"),
             ));
         };
         let resumed = ChunkedFile::bytes_of(&have, large.job.size);
@@ -111,10 +112,11 @@ impl PendingEntry {
     }
 }
 
-/// The scan admits entries and waits for room; the conversing thread has them decided on, sent again and removed.
+/// The scan admits entries and waits for room; the conversing thread decides on them, sends parts again and
+/// removes them.
 ///
-/// Always true: an entry is here from before the receiver can have heard of it until it has said what became of it, under the id by
-/// which it was announced last.
+/// Always true: an entry is here, under the id of its last announcement, from before the receiver can know of
+/// it until the receiver has said what became of it.
 #[derive(Default)]
 pub(super) struct EntryTable {
     state: Mutex<State>,
@@ -124,7 +126,7 @@ pub(super) struct EntryTable {
 #[derive(Default)]
 struct State {
     pending: HashMap<u64, PendingEntry>,
-    /// Entries that the receiver may speak of: those with ids below this, or announced again.
+    /// The receiver may speak of entries with ids below this one, and of those that are announced again.
     announced: u64,
     entries_done: bool,
 }
@@ -137,8 +139,9 @@ impl EntryTable {
         self.state.lock().whole().announced = id + 1;
     }
 
-    /// As [`EntryTable::announce`], once `may_announce` says of the number of entries here that one may follow them. It is asked while this
-    /// table is locked. If one may not yet, `before_waiting` is called first, while it is not.
+    /// As [`EntryTable::announce`], but waits until `may_announce` allows one more than the given number of
+    /// entries. It is called with this table locked. Before the first wait, `before_waiting` is called
+    /// without the lock.
     pub(super) fn announce_when(
         &self,
         id: u64,
@@ -157,7 +160,7 @@ impl EntryTable {
         state.announced = id + 1;
     }
 
-    /// Who waits for room looks again.
+    /// Makes the waiting scan look again.
     pub(super) fn wake(&self) {
         self.room.notify_all();
     }
@@ -166,8 +169,8 @@ impl EntryTable {
         self.state.lock().whole().pending.insert(id, pending);
     }
 
-    /// File `id` is announced again as what `job` says, with what `record` makes of its line in the manifest; false if the receiver has
-    /// given it up meanwhile.
+    /// Replaces file `id` by its new announcement `job`, with the manifest record that `record` makes of the
+    /// old one. Returns false if the receiver has given the file up meanwhile.
     pub(super) fn renew(
         &self,
         id: u64,
@@ -188,7 +191,7 @@ impl EntryTable {
         true
     }
 
-    /// All entries are announced.
+    /// Notes that all entries are announced.
     pub(super) fn end_entries(&self) {
         self.state.lock().whole().entries_done = true;
     }
@@ -200,12 +203,12 @@ impl EntryTable {
         state.pending.get_mut(&id).ok_or_else(|| unknown(id))?.decide(id, decision)
     }
 
-    /// A file that is sent chunk by chunk; none if it is not, or has failed meanwhile.
+    /// The file, if it is sent chunk by chunk; `None` otherwise, or if it has failed meanwhile.
     pub(super) fn large(&self, id: u64) -> Option<Arc<ChunkedFile>> {
         self.state.lock().whole().pending.get(&id)?.large().cloned()
     }
 
-    /// What the manifest is to say of a file.
+    /// Keeps the receiver's digests of a file for the manifest.
     pub(super) fn note_digests(&self, id: u64, Digests { tree, extra }: Digests) -> Result<(), Error> {
         let mut state = self.state.lock().whole();
         let Some(pending) = state.pending.get_mut(&id) else { return Err(unknown(id)) };
@@ -215,11 +218,12 @@ impl EntryTable {
         Ok(())
     }
 
-    /// The receiver wants a part of an entry again; none if that has crossed the news of its end.
+    /// The receiver wants a part of an entry again. Returns `None` if that has crossed the news of the
+    /// entry's end.
     pub(super) fn again(&self, id: u64) -> Result<Option<ResendSource>, Error> {
         let mut state = self.state.lock().whole();
         let Some(pending) = state.pending.get_mut(&id) else {
-            // That it has failed, or is announced again, may have crossed this.
+            // The request may have crossed the news that the file has failed, or that it is announced again.
             return if id % RENEWAL < state.announced { Ok(None) } else { Err(unknown(id)) };
         };
         if matches!(pending.stage, Stage::Undecided { .. }) {
@@ -234,7 +238,7 @@ impl EntryTable {
         Ok(Some(ResendSource { job, large, is_too_often }))
     }
 
-    /// An entry is accounted for.
+    /// Removes an entry that is accounted for.
     pub(super) fn remove(&self, id: u64) -> Option<PendingEntry> {
         let mut state = self.state.lock().whole();
         let pending = state.pending.remove(&id);
@@ -246,7 +250,7 @@ impl EntryTable {
 
     // ---- the end ---------------------------------------------------------------------------------------------------
 
-    /// All entries are announced and accounted for.
+    /// Whether all entries are announced and accounted for.
     pub(super) fn is_done(&self) -> bool {
         let state = self.state.lock().whole();
         state.entries_done && state.pending.is_empty()
@@ -277,7 +281,10 @@ mod tests {
         assert_eq!(wrong(table.decide(0, Decision::Send)), Some(Misbehaviour::EntryNotOutstanding), "a link");
         assert_eq!(Misbehaviour::of(&table.again(0).map(drop)), Some(Misbehaviour::AgainUnasked));
         assert!(table.remove(0).is_some() && table.remove(0).is_none());
-        assert!(table.again(0).is_ok_and(|again| again.is_none()), "it may have crossed its end");
+        assert!(
+            table.again(0).is_ok_and(|again| again.is_none()),
+            "the request may have crossed the news of the end"
+        );
         assert_eq!(Misbehaviour::of(&table.again(1).map(drop)), Some(Misbehaviour::EntryNotOutstanding));
     }
 

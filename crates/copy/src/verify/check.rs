@@ -1,7 +1,8 @@
-//! The threads that look at files.
+//! The threads that check the entries of a list.
 //!
-//! Always true: a file of many chunks is one task for all threads that have nothing else to do; whoever reads its last chunk
-//! says what came of it. A chunk counts only if the file is the same after the last of them as before the first.
+//! Always true: a file of many chunks is one task for all threads that have nothing else to do; the thread
+//! that reads its last chunk reports the result. The result only counts if the file did not change between
+//! the first chunk and the last.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,19 +22,19 @@ use super::super::verify::{Counts, Difference, Finding, VerifyJob};
 use super::list::{ExpectedContent, ExpectedEntry};
 use crate::plain;
 
-/// Files of more chunks are read by several threads.
+/// Files of more chunks than this are read by several threads.
 const SHARED_CHUNKS: u64 = 32;
-/// Chunks that a thread takes of such a file at a time.
+/// The number of chunks of such a file that a thread takes at a time.
 const RUN: u64 = 8;
 const IDLE: Duration = Duration::from_millis(5);
 
-/// What a thread has to know.
+/// The state of a checking thread.
 pub(super) struct Checker<'a> {
     pub(super) root: &'a Root,
     pub(super) job: &'a VerifyJob,
     pub(super) handle: &'a Handle,
     pub(super) counts: &'a Counts,
-    /// Threads beside this one.
+    /// The number of other threads.
     pub(super) helpers: usize,
     pub(super) expected: Receiver<ExpectedEntry>,
     pub(super) found: Sender<Finding>,
@@ -68,7 +69,7 @@ impl Checker<'_> {
                 },
             }
         }
-        // As long as others have something in hand, it may be large.
+        // While others are still checking, one of them may need help with a large file.
         while self.counts.under_way.load(Ordering::SeqCst) > 0 && !self.handle.is_cancelled() {
             if let Ok(large) = self.helped.recv_timeout(IDLE) {
                 self.read(&large, &mut buffer);
@@ -110,7 +111,7 @@ impl Checker<'_> {
         }
     }
 
-    /// In what an entry differs, without reading it.
+    /// How an entry differs from the list, as far as can be told without reading it.
     fn difference(&self, line: &ExpectedEntry, path: &RelPath, meta: &Metadata) -> Option<String> {
         let is_link = matches!(line.kind, RecordKind::Symlink { .. });
         let is_kind = match &line.kind {
@@ -138,7 +139,7 @@ impl Checker<'_> {
                 let other =
                     RelPath::from_bytes(to).ok().and_then(|to| self.root.metadata(&to).ok().flatten());
                 if other.is_none_or(|other| (other.dev, other.ino) != (meta.dev, meta.ino)) {
-                    return Some(format!("no hard link to {}", escape(to)));
+                    return Some(format!("not a hard link to {}", escape(to)));
                 }
             }
             RecordKind::File { .. }
@@ -165,7 +166,7 @@ impl Checker<'_> {
         Some(format!("its modification time is {is_older}"))
     }
 
-    /// Whether what is there has this time, as far as its file system keeps it.
+    /// Whether the file has the time `wanted`, as far as its file system keeps that.
     fn is_time_of(&self, path: &RelPath, meta: &Metadata, wanted: FileTime) -> bool {
         if are_within(meta.mtime, wanted, self.job.modify_window_secs) {
             return true;
@@ -209,12 +210,12 @@ impl Checker<'_> {
 
     fn compare(&self, path: &[u8], is_same: bool) -> std::io::Result<()> {
         if !is_same {
-            self.find(path, Difference::Changed, "its content is another one");
+            self.find(path, Difference::Changed, "its content differs");
         }
         Ok(())
     }
 
-    /// Reads chunks of a large file as long as there are any to be taken.
+    /// Reads chunks of a large file as long as there are any left.
     fn read(&self, large: &SharedFile, buffer: &mut [u8]) {
         let chunks = large.file.size().div_ceil(CHUNK);
         loop {
@@ -241,7 +242,7 @@ impl Checker<'_> {
         let size = large.file.size();
         let mut cvs = Vec::with_capacity(RUN as usize);
         let mut next = first;
-        // What is a hole has the digest of zeros without being read.
+        // A hole has the digest of zeros without being read.
         while let Some(chunk) = large.file.next_data_chunk(next).filter(|&chunk| chunk < end) {
             let want = (size - chunk * CHUNK).min(CHUNK) as usize;
             if large.file.read_chunk(chunk, &mut buffer[..want])? != want {
@@ -268,7 +269,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A digest that knows no order but the file's.
+    /// Compares a digest that can only be computed in the file's order.
     fn plain(
         &self,
         path: &[u8],

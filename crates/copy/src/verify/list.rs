@@ -1,6 +1,6 @@
-//! A list of what is expected, read line by line: a manifest, or lines of `sha256sum` and its like.
+//! Reads a list of expected entries line by line: a manifest, or lines of `sha256sum` and similar tools.
 //!
-//! Always true: what cannot be understood is an error with the number of its line, never skipped.
+//! Always true: a line that cannot be understood is an error with its number, and is never skipped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -13,32 +13,32 @@ use super::super::manifest::{
     EntryFate, ManifestEntryText, ManifestLine, ManifestTally, RecordKind, parse, unhex,
 };
 
-/// Longest line: a path and a link's target in base64, with room to spare.
+/// The longest line: a path and a link's target in base64, with room to spare.
 const LINE_MAX: u64 = 64 << 10;
 
-/// What a file's content is to have.
+/// The digest that a file's content should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExpectedContent {
-    /// The tree over chunks of 1 MiB.
+    /// The digest of the tree over chunks of 1 MiB.
     Tree([u8; 32]),
     Plain(Algorithm, Vec<u8>),
     Unknown,
 }
 
-/// What the list says of one path.
+/// An entry of the list.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ExpectedEntry {
-    /// Empty for the directory itself.
+    /// The path; empty for the directory itself.
     pub(super) path: Vec<u8>,
     pub(super) kind: RecordKind,
-    /// Unknown in lists that are no manifests.
+    /// Unknown in lists that are not manifests.
     pub(super) size: Option<u64>,
     pub(super) mode: Option<u32>,
-    /// The other one that is right: the destination has masked it.
+    /// The mode after the destination has masked it, which is right as well.
     pub(super) place_mode: Option<u32>,
     pub(super) mtime: Option<(i64, u32)>,
     pub(super) content: ExpectedContent,
-    /// It was brought, or was there already.
+    /// According to the list it is at the destination: it was brought, or was there already.
     pub(super) is_there: bool,
 }
 
@@ -48,9 +48,9 @@ pub(crate) struct ExpectedList {
     algorithm: Algorithm,
     form: Form,
     is_ended: bool,
-    /// Why the run that wrote it ended early.
+    /// Why the run that wrote the manifest ended early.
     error: Option<String>,
-    /// Of a manifest's lines so far.
+    /// The sum over the manifest's lines so far.
     tally: ManifestTally,
     shown: String,
 }
@@ -72,7 +72,7 @@ impl ExpectedList {
         Ok(ExpectedList { lines, number: 0, algorithm, form, is_ended: false, error: None, tally, shown })
     }
 
-    /// What the next line says; none at the end.
+    /// The next entry; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<ExpectedEntry>, String> {
         let mut line = Vec::new();
         loop {
@@ -89,10 +89,10 @@ impl ExpectedList {
             }
             if line.pop_if(|last| *last == b'\n').is_none() {
                 if line.len() as u64 == LINE_MAX {
-                    return Err(at("longer than any line of a manifest".into()));
+                    return Err(at("the line is longer than any of a manifest".into()));
                 }
                 if self.form == Form::Manifest {
-                    // The run that wrote it was killed in the middle of this one.
+                    // The run that wrote the manifest was killed in the middle of this line.
                     return Ok(None);
                 }
             }
@@ -116,7 +116,7 @@ impl ExpectedList {
         }
     }
 
-    /// The root of the digest tree, of a manifest that has its end.
+    /// The root of the digest tree, if the list is a manifest with an end.
     pub(crate) fn root(&self) -> Option<[u8; 32]> {
         (self.form == Form::Manifest && self.is_ended).then(|| self.tally.root())
     }
@@ -139,7 +139,7 @@ impl ExpectedList {
 }
 
 fn expected(entry: ManifestEntryText) -> ExpectedEntry {
-    // What a hard link leads to has the link's own first component.
+    // The target of a hard link has the same first component as the link.
     let kind = match entry.kind {
         RecordKind::HardLink { to } if entry.path != entry.place => {
             RecordKind::HardLink { to: moved(&to, &entry.place) }
@@ -166,7 +166,8 @@ fn moved(path: &[u8], like: &[u8]) -> Vec<u8> {
 
 // ---- lines of other tools ------------------------------------------------------------------------------------------------
 
-/// `DIGEST  NAME`, `DIGEST *NAME` or `ALGORITHM (NAME) = DIGEST`; after a backslash, `\\` and `\n` in the name are escapes.
+/// Parses `DIGEST  NAME`, `DIGEST *NAME` or `ALGORITHM (NAME) = DIGEST`; after a leading backslash, `\\` and
+/// `\n` in the name are escapes.
 fn sum(line: &[u8], algorithm: Algorithm) -> Result<ExpectedEntry, String> {
     let (is_escaped, line) = match line.strip_prefix(b"\\") {
         Some(rest) => (true, rest),
@@ -191,7 +192,7 @@ fn sum(line: &[u8], algorithm: Algorithm) -> Result<ExpectedEntry, String> {
                 .ok_or("neither a manifest nor a list of digests")?;
             let name = line.get(digits + 2..).unwrap_or_default();
             let digest = line[..digits].strip_prefix(b"XXH3_").unwrap_or(&line[..digits]);
-            // Its length says what a digest is, but for two of 32 bytes.
+            // The length of a digest tells its algorithm, except that two have 32 bytes.
             let algorithm = match digest.len() {
                 16 => Algorithm::Xxh3,
                 32 => Algorithm::Md5,

@@ -12,7 +12,7 @@ fn record(path: &str, kind: RecordKind, digest: Option<[u8; 32]>) -> ManifestRec
     ManifestRecord { kind, digest, mode: 0o644, ..ManifestRecord::of_path(path.as_bytes(), EntryFate::Sent) }
 }
 
-/// A tree, its manifest, and the directory that holds both.
+/// A tree and its manifest, and the directory that has both.
 fn tree() -> (tempfile::TempDir, VerifyJob) {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path().join("tree");

@@ -21,7 +21,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// What goes wrong at the daemon's end is its own.
+    /// Starts a daemon; `testing` sets the faults at its own end.
     pub fn start(testing: TestHooks) -> Server {
         let folder = tempfile::tempdir().unwrap();
         keygen(&folder.path().join("client"), "client").unwrap();
@@ -31,7 +31,7 @@ impl Server {
         Server { folder, testing, port, stop, is_stopped: AtomicBool::new(false), thread: Some(thread) }
     }
 
-    /// Another daemon in the place of one that was stopped, if it was.
+    /// Starts another daemon in the place of one that was stopped, if it was.
     #[allow(dead_code, reason = "not all tests that share it end their daemon")]
     pub fn revive(&mut self) {
         if self.is_stopped.swap(false, Relaxed) {
@@ -41,13 +41,13 @@ impl Server {
         }
     }
 
-    /// Running sessions end resumably, and nobody is let in any more.
+    /// Stops the daemon: running sessions end resumably, and nobody is let in any more.
     pub fn stop(&self) {
         self.is_stopped.store(true, Relaxed);
         self.stop.stop();
     }
 
-    /// The client's key has these options from now on. The list is replaced as a whole.
+    /// From now on the client's key has these options. The list of keys is replaced as a whole.
     #[allow(dead_code, reason = "not all tests that share it change the rights")]
     pub fn allow(&self, options: &str) {
         let file = |name: &str| self.folder.path().join(name);

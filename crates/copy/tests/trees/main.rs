@@ -1,6 +1,6 @@
-//! Whole trees, drawn at random, through the real engine over a network that loses, repeats and reorders: what arrives is what
-//! was sent, whatever interrupts it, and again after changes. `PROPTEST_CASES=2000 cargo test --release -p farhaul-copy
-//! --test trees` looks longer.
+//! Copies whole random trees with the real engine over a network that loses, repeats and reorders packets.
+//! What arrives has to be what was sent, despite interruptions, and again after changes. `PROPTEST_CASES=2000
+//! cargo test --release -p farhaul-copy --test trees` runs longer.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,16 +23,16 @@ use model::{TreeChange, change, tree};
 use seen::{SeenKind, differences, see};
 use server::Server;
 
-/// Enough for an ordinary test run.
+/// The number of cases in an ordinary test run.
 const CASES: u32 = 12;
 
-/// Where the two ends are, and what is between them.
+/// The two ends and the network between them.
 #[derive(Debug, Clone)]
 struct Route {
     is_push: bool,
-    /// Both ends are joined without a network.
+    /// Both ends are in this process, without a network.
     is_here: bool,
-    /// At either end.
+    /// The faults, at either end.
     testing: TestHooks,
     flows: u16,
     verify: VerifyMode,
@@ -41,9 +41,9 @@ struct Route {
 #[derive(Debug, Clone, Copy)]
 enum Interruption {
     None,
-    /// The user ends it, after this part.
+    /// The user cancels the transfer after this part.
     Cancel(Index),
-    /// The daemon ends, after this part.
+    /// The daemon is stopped after this part.
     Stop(Index),
 }
 
@@ -143,7 +143,7 @@ impl Ends {
                 (sizes.iter().sum::<u64>() + sizes.len() as u64, &handle, &is_over);
             scope.spawn(move || {
                 let (Interruption::Cancel(part) | Interruption::Stop(part)) = interruption else { return };
-                // Not before it has begun: a daemon that is not there is another story.
+                // Only after the transfer has begun, as a missing daemon is another case.
                 let part = 1 + part.index(total.max(1) as usize) as u64;
                 while watched.counts().bytes_done.load(Relaxed) + watched.counts().files_done.load(Relaxed)
                     < part
@@ -164,17 +164,17 @@ impl Ends {
         })
     }
 
-    /// Runs until it is done: once more if it was interrupted.
+    /// Runs the transfer, and once more if it was interrupted.
     fn finish(
         mut self,
         sync: Option<SyncOptions>,
         interruption: Interruption,
     ) -> Result<Ends, TestCaseError> {
-        // What may be there at any instant: files of before, and files of now.
+        // At any instant, every file must be one of the old ones or one of the new ones.
         let contents = |path: &Path| see(path).into_values().map(|seen| seen.kind).collect::<Vec<_>>();
         let whole: Vec<_> = [contents(&self.source()), contents(&self.target())].concat();
         let (report, error) = self.run(sync, interruption);
-        // It may have ended after the transfer.
+        // The daemon may have been stopped after the transfer.
         self.server.revive();
         let is_interrupted = error.is_some();
         prop_assert!(!is_interrupted || !matches!(interruption, Interruption::None), "{error:?}");

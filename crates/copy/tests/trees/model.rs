@@ -1,4 +1,4 @@
-//! Trees drawn at random: what they are made of, how they come onto a disk, and how they change there.
+//! Random trees: their content, how they are written to a disk, and how they change there.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ pub type Entries = BTreeMap<Vec<u8>, ModelNode>;
 #[derive(Debug, Clone)]
 pub struct ModelTree {
     pub entries: Entries,
-    /// Further names: which file, in which directory, called what.
+    /// Further names of files: the file, the directory, and the name in that.
     pub hard_links: Vec<(Index, Index, Vec<u8>)>,
 }
 
@@ -29,7 +29,7 @@ pub enum ModelNode {
     Pipe(ModelMeta),
 }
 
-/// Runs of bytes that do not repeat, and holes.
+/// Runs of random bytes, and holes.
 #[derive(Debug, Clone)]
 pub struct ModelContent {
     seed: u64,
@@ -49,11 +49,11 @@ pub struct ModelMeta {
     attributes: BTreeMap<String, Vec<u8>>,
 }
 
-/// What somebody does to a tree between two transfers.
+/// A change to a tree between two transfers.
 #[derive(Debug, Clone)]
 pub enum TreeChange {
     Overwrite(Index, ModelContent, ModelMeta),
-    /// Some bytes of a file, in its place.
+    /// Overwrites some bytes of a file in place.
     Patch(Index, Index, Vec<u8>, ModelMeta),
     Dress(Index, ModelMeta),
     Remove(Index),
@@ -64,7 +64,7 @@ pub enum TreeChange {
 
 // ---- drawing ---------------------------------------------------------------------------------------------------
 
-/// Of any bytes that a name can have, of all lengths, often one that is there already.
+/// Names of any allowed bytes and length; often one that is used already.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let bytes = |len| vec(prop_oneof![1u8..b'/', b'0'..=255], len);
     let odd =
@@ -164,13 +164,13 @@ impl ModelMeta {
         let kind = fs::symlink_metadata(path).unwrap().file_type();
         if kind.is_file() || kind.is_dir() {
             for (name, value) in &self.attributes {
-                // Not every file system keeps them.
+                // Not every file system keeps extended attributes.
                 let _ = rustix::fs::setxattr(path, name, value, XattrFlags::empty());
             }
         }
         if !kind.is_symlink() {
             use std::os::unix::fs::PermissionsExt;
-            // A user can take from himself what root can give.
+            // Without root, the owner needs access to everything in the tree, and special bits are left out.
             let mode = match rustix::process::geteuid().is_root() {
                 true => self.mode,
                 false => self.mode & 0o777 | if kind.is_dir() { 0o700 } else { 0o600 },
@@ -225,7 +225,7 @@ impl ModelTree {
     }
 }
 
-/// Everything below a directory, and the directory itself first.
+/// The directory itself, and then everything below it.
 fn paths(root: &Path) -> Vec<PathBuf> {
     let mut found = vec![root.to_path_buf()];
     let mut next = 0;
@@ -249,7 +249,7 @@ fn pick(root: &Path, index: Index, wanted: impl Fn(&fs::Metadata) -> bool) -> Op
 fn link(root: &Path, file: Index, directory: Index, name: &[u8]) {
     let Some(file) = pick(root, file, fs::Metadata::is_file) else { return };
     let Some(directory) = pick(root, directory, fs::Metadata::is_dir) else { return };
-    // The name may be taken.
+    // The name may be in use.
     let _ = fs::hard_link(file, directory.join(OsStr::from_bytes(name)));
 }
 
@@ -298,7 +298,7 @@ impl TreeChange {
             TreeChange::Rename(entry, directory, name) => {
                 let Some(path) = pick(root, *entry, |_| true).filter(is_inside) else { return };
                 let Some(directory) = pick(root, *directory, fs::Metadata::is_dir) else { return };
-                // Not into itself, and not onto a directory that holds something.
+                // A rename into itself or onto a directory with entries fails, which is fine.
                 let _ = fs::rename(path, directory.join(OsStr::from_bytes(name)));
             }
             TreeChange::Link(file, directory, name) => link(root, *file, *directory, name),

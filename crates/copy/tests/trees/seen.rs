@@ -1,4 +1,4 @@
-//! What a tree on the disk is, and what differs between two, by the system's own calls.
+//! Reads a tree from the disk by the system's own calls, and compares two.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -29,7 +29,8 @@ pub struct DiskTree {
     allocated: u64,
 }
 
-/// Everything below a directory by its path there. A daemon may still be ending a session: what goes while we look is not there.
+/// Everything below a directory, by path. A daemon may still be ending a session, so entries that disappear
+/// meanwhile are left out.
 pub fn see(root: &Path) -> BTreeMap<Vec<u8>, DiskTree> {
     let mut found = BTreeMap::new();
     let mut stack = vec![root.to_path_buf()];
@@ -89,7 +90,7 @@ fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// What differs, in words; empty if nothing does.
+/// The differences as text; empty if there are none.
 pub fn differences(source: &Path, target: &Path) -> Vec<String> {
     let (left, right) = (see(source), see(target));
     let names: BTreeSet<_> = left.keys().chain(right.keys()).collect();
@@ -110,7 +111,7 @@ pub fn differences(source: &Path, target: &Path) -> Vec<String> {
         if left.kind != right.kind {
             say(format!("{:?} instead of {:?}", right.kind, left.kind));
         }
-        // A directory keeps a set-group-id bit that it had, or has inherited from the one that it is in.
+        // A directory may have a set-group-id bit from before, or from the directory above it.
         let may_have = if left.kind == SeenKind::Directory { 0o2000 } else { 0 };
         if left.mode | (right.mode & may_have) != right.mode {
             say(format!("mode {:o} instead of {:o}", right.mode, left.mode));
@@ -135,7 +136,7 @@ pub fn differences(source: &Path, target: &Path) -> Vec<String> {
     found
 }
 
-/// Names of one file.
+/// The groups of names that are one file.
 fn groups(seen: &BTreeMap<Vec<u8>, DiskTree>) -> BTreeSet<BTreeSet<Vec<u8>>> {
     let mut by_inode: HashMap<_, BTreeSet<_>> = HashMap::new();
     for (name, seen) in

@@ -51,7 +51,7 @@ fn in_a_directory_that_folds_a_name_is_made_once() {
         dir.place(name.as_bytes(), make(name)).unwrap();
         dir.place(name.as_bytes(), make(name)).unwrap();
     }
-    // What is made under a name and comes back under none of the kind goes again.
+    // An entry that comes back under a name that is not alike is removed again.
     let elsewhere = || std::fs::write(temp.path().join("other"), "").map_err(|_| Errno::IO);
     assert!(dir.place(b"Gone", elsewhere).is_err());
     assert!(!temp.path().join("Gone").exists());

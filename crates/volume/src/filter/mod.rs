@@ -1,13 +1,14 @@
-//! Which paths a transfer takes: rsync's filter rules. The first rule whose pattern matches decides; what none matches is taken;
-//! a directory that is left out is not entered.
+//! Selects the paths that a transfer takes, by rsync's filter rules. The first rule whose pattern matches
+//! decides; a path without a match is taken; an excluded directory is not entered.
 //!
-//! How to read it: [`RuleList`] collects rules in the order of the command line and reads the files they come from; its lines
-//! travel to the end that scans, where [`Filter`] is made of them. `pattern.rs` matches.
+//! [`RuleList`] collects rules in the order of the command line, and reads files of rules. Its lines are sent
+//! to the end that scans, which makes a [`Filter`] of them. `pattern.rs` matches.
 //!
-//! Always true: lines of any origin make a filter or an error, never a panic; what they can make us hold and do is bounded.
-//! From: rsync's exclude.c. Differs: rules of directories (`dir-merge`), word lists and CVS rules are refused, not ignored.
-//! Globset is not used: its `**` is special only as a whole component, and its patterns are UTF-8 and know no classes such as
-//! `[:alpha:]`; rsync's are bytes, and `a**b` crosses slashes.
+//! Always true: lines of any origin make a filter or an error, never a panic; the memory and time that they
+//! can take are bounded.
+//! From: rsync's exclude.c. Differs: per-directory rules (`dir-merge`), word lists and CVS rules are refused,
+//! not ignored. Globset does not fit: its `**` is special only as a whole component, and its patterns are
+//! UTF-8 without classes such as `[:alpha:]`; rsync's patterns are bytes, and `a**b` crosses slashes.
 
 mod pattern;
 
@@ -19,10 +20,10 @@ use farhaul_text::escape;
 
 use pattern::{PATTERN_MAX, Pattern};
 
-/// Most bytes of all rules of a transfer together, and most rules.
+/// The most bytes of all rules of a transfer, and the most rules.
 pub const RULES_BYTES_MAX: usize = 64 << 10;
 pub const RULES_MAX: usize = 4096;
-/// Merge files within merge files.
+/// How deep merge files may be nested.
 const MERGE_DEPTH_MAX: usize = 16;
 
 /// Why rules cannot be used.
@@ -35,7 +36,7 @@ pub enum FilterError {
     Unfinished(String),
     #[error("filter rule with something behind its end: {0}")]
     Trailing(String),
-    #[error("'{0}' is no modifier that this program knows, in the filter rule: {1}")]
+    #[error("unknown modifier '{0}' in the filter rule: {1}")]
     Modifier(char, String),
     #[error("rules of directories (dir-merge) are not supported: {0}")]
     PerDirectory(String),
@@ -49,12 +50,12 @@ pub enum FilterError {
     Read { path: String, source: io::Error },
 }
 
-/// The end for whose files a rule is asked.
+/// The end for whose files a rule is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterSide {
-    /// What is sent.
+    /// Rules select what is sent.
     Sender,
-    /// What is deleted.
+    /// Rules protect from deletion.
     Receiver,
 }
 
@@ -67,7 +68,7 @@ enum Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     action: Action,
-    /// It is about what does not match.
+    /// It applies to paths that do not match.
     is_negated: bool,
     at_sender: bool,
     at_receiver: bool,
@@ -75,7 +76,7 @@ struct Rule {
 }
 
 impl Rule {
-    /// As a line that [`parse`] reads.
+    /// The rule as a line that [`parse`] reads.
     fn line(&self) -> Vec<u8> {
         let mut line = vec![if self.action == Action::Include { b'+' } else { b'-' }];
         line.extend(self.is_negated.then_some(b'!'));
@@ -88,14 +89,14 @@ impl Rule {
     }
 }
 
-/// Rules as the sender and the receiver of a transfer ask them.
+/// The rules of a transfer, as the sender and the receiver apply them.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     rules: Vec<(Rule, Pattern)>,
 }
 
 impl Filter {
-    /// From lines of any origin, such as `- *.o`; they cannot name files to read.
+    /// Makes a filter from lines of any origin, such as `- *.o`; lines that name files to read are refused.
     pub fn new(lines: &[Vec<u8>]) -> Result<Filter, FilterError> {
         if lines.len() > RULES_MAX || lines.iter().map(Vec::len).sum::<usize>() > RULES_BYTES_MAX {
             return Err(FilterError::TooMany);
@@ -115,8 +116,8 @@ impl Filter {
         self.rules.is_empty()
     }
 
-    /// Whether a path below the root of the transfer is left out. That it lies in a directory which is left out is for the
-    /// caller to know.
+    /// Whether a path below the root of the transfer is excluded. The caller has to know whether a directory
+    /// above it is.
     pub fn excludes(&self, path: &[u8], is_dir: bool, side: FilterSide) -> bool {
         let asked = |rule: &Rule| if side == FilterSide::Sender { rule.at_sender } else { rule.at_receiver };
         let mut rules = self.rules.iter().filter(|(rule, _)| asked(rule));
@@ -124,7 +125,8 @@ impl Filter {
         first.is_some_and(|(rule, _)| rule.action == Action::Exclude)
     }
 
-    /// The same without the rules' say in what is deleted, but for those that are only about that.
+    /// The same filter, but rules for both ends no longer protect from deletion; rules only for the receiver
+    /// still do.
     pub fn unprotecting(mut self) -> Filter {
         for (rule, _) in &mut self.rules {
             rule.at_receiver &= !rule.at_sender;
@@ -135,7 +137,7 @@ impl Filter {
 
 // ---- rules as people write them ----------------------------------------------------------------------------------------
 
-/// How the lines of a file are separated.
+/// How the lines of a file of rules are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Separator {
     #[default]
@@ -151,24 +153,24 @@ pub struct RuleList {
     separator: Separator,
 }
 
-/// What the lines of a file are.
+/// How the lines of a file are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineFormat {
-    /// Rules as `--filter` takes them.
+    /// As rules, like those of `--filter`.
     Rules,
-    /// Patterns of one kind; with `prefixes`, `+ `, `- ` and `!` are understood.
+    /// As patterns of one kind; with `prefixes`, `+ `, `- ` and `!` have their meaning.
     Patterns { action: Action, prefixes: bool },
 }
 
 enum ParsedLine {
     Rule(Rule),
     Clear,
-    /// A file of further rules.
+    /// A file with further rules.
     Merge(PathBuf, LineFormat),
 }
 
 impl RuleList {
-    /// `separator` is what stands between the lines of all files.
+    /// `separator` separates the lines of all files.
     pub fn new(separator: Separator) -> RuleList {
         RuleList { separator, ..RuleList::default() }
     }
@@ -274,7 +276,8 @@ impl RuleList {
     }
 }
 
-/// Twice what all rules may have: the file of somebody's data is not read to its end.
+/// Reads a file of rules, but at most twice the bytes that all rules may have, in case it is some large file
+/// of data.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let most = 2 * RULES_BYTES_MAX as u64;
@@ -308,7 +311,7 @@ fn checked(pattern: &[u8], rule: &[u8]) -> Result<Vec<u8>, FilterError> {
     }
 }
 
-/// Reads `NAME[,][MODIFIERS] PATTERN`, with a space or an underscore before the pattern.
+/// Parses `NAME[,][MODIFIERS] PATTERN`, with a space or an underscore before the pattern.
 fn parse(line: &[u8]) -> Result<ParsedLine, FilterError> {
     const NAMES: [(&[u8], u8); 9] = [
         (b"clear", b'!'),

@@ -1,23 +1,24 @@
-//! One pattern of a filter rule, and which paths it matches.
+//! One pattern of a filter rule, and its matcher.
 //!
-//! A pattern without a wildcard is compared as it stands. One with a wildcard is a list of tokens: the fast matcher goes back
-//! only to the last `*` and the last `**`, which finds every match (a `*` cannot pass a slash, so nothing before the last slash
-//! can help), but may take the cube of the lengths; when it has taken too long, the slow one decides, whose time is at most
-//! the product of the lengths. So a pattern from the network cannot hold a scan.
+//! A pattern without a wildcard is compared as it is. A pattern with a wildcard is a list of tokens. The fast
+//! matcher goes back only to the last `*` and the last `**`. That finds every match (a `*` cannot pass a
+//! slash, so nothing before the last slash can help), but may take the cube of the lengths. If it takes too
+//! long, the slow matcher decides, whose time is at most the product of the lengths. So a pattern from the
+//! network cannot stall a scan.
 //!
 //! From: rsync's exclude.c (`rule_matches`) and wildmatch.c, as rsync 3.2 to 3.5 behave.
 
-/// Longest pattern, as rsync has it (MAXPATHLEN).
+/// The longest pattern, as in rsync (MAXPATHLEN).
 pub(super) const PATTERN_MAX: usize = 4096;
-/// Steps of the fast matcher for each byte of text and token, before the slow one takes over.
+/// How many steps the fast matcher may take for each byte of text and token, before the slow one takes over.
 const STEPS_EACH: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     body: Body,
-    /// It ended with a slash: only directories match.
+    /// The pattern ended with a slash, so it matches only directories.
     only_directories: bool,
-    /// It began with a slash: it must match from the start of the path.
+    /// The pattern began with a slash, so it must match from the start of the path.
     is_anchored: bool,
     slashes: usize,
 }
@@ -27,9 +28,9 @@ enum Body {
     Literal(Vec<u8>),
     Wild {
         tokens: Vec<Token>,
-        /// The same behind anything that ends with a slash; empty where that is not asked.
+        /// The same tokens behind anything that ends with a slash; empty if the pattern cannot begin there.
         behind_slash: Vec<Token>,
-        /// It has a `**`, it begins with one, and it ends with `***`.
+        /// The pattern contains a `**` (`crosses`), begins with one, ends with `***`.
         crosses: bool,
         begins_crossing: bool,
         takes_directory: bool,
@@ -47,7 +48,7 @@ enum Token {
     Star,
     /// `**`: any bytes.
     Cross,
-    /// What no text can match: a set that is not closed, a class without a name, a backslash at the end.
+    /// Matches nothing: a set that is not closed, a class without a name, a backslash at the end.
     Never,
 }
 
@@ -63,7 +64,7 @@ impl Token {
 }
 
 impl Pattern {
-    /// `text` is not empty and at most [`PATTERN_MAX`] bytes long; its caller has seen to that.
+    /// `text` must not be empty, and at most [`PATTERN_MAX`] bytes long.
     pub(super) fn new(text: &[u8]) -> Pattern {
         let only_directories = text.len() > 1 && text.ends_with(b"/");
         let text = if only_directories { &text[..text.len() - 1] } else { text };
@@ -91,13 +92,13 @@ impl Pattern {
         Pattern { body, only_directories, is_anchored, slashes }
     }
 
-    /// Whether it matches a path below the root of the transfer.
+    /// Whether the pattern matches a path below the root of the transfer.
     pub(super) fn matches(&self, path: &[u8], is_dir: bool) -> bool {
         if self.only_directories && !is_dir {
             return false;
         }
         let crosses = matches!(self.body, Body::Wild { crosses: true, .. });
-        // Without a slash it is about the name alone.
+        // A pattern without a slash is only matched with the last component.
         let text = if self.slashes == 0 && !crosses { last_components(path, 1) } else { Some(path) };
         let Some(text) = text else { return false };
         match &self.body {
@@ -123,18 +124,18 @@ impl Pattern {
                     return is_match(tokens, text);
                 }
                 if !crosses {
-                    // With a slash in it, it is about as many components as it has.
+                    // A pattern with slashes is matched with as many components as it has.
                     return last_components(text, self.slashes + 1)
                         .is_some_and(|text| is_match(tokens, text));
                 }
-                // It may begin after any slash: `behind_slash` tries all of them at once.
+                // The match may begin after any slash: `behind_slash` tries all of them at once.
                 is_match(tokens, text) || is_match(behind_slash, text)
             }
         }
     }
 }
 
-/// The last `count` components; none if there are fewer.
+/// The last `count` components; `None` if there are fewer.
 fn last_components(path: &[u8], count: usize) -> Option<&[u8]> {
     let mut slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let above = slashes.by_ref().take(count).collect::<Vec<_>>();
@@ -173,13 +174,14 @@ fn tokens(pattern: &[u8]) -> Vec<Token> {
     tokens
 }
 
-/// A bracket expression behind its bracket: its members, and what comes after it. None if it is malformed.
+/// Parses a bracket expression after its opening bracket; returns its members and the rest. `None` if it is
+/// malformed.
 fn set(after: &[u8]) -> Option<([u64; 4], &[u8])> {
     let is_negated = matches!(after.first(), Some(b'!' | b'^'));
     let mut rest = &after[usize::from(is_negated)..];
     let mut bits = [0u64; 4];
     let mut add = |byte: u8| bits[usize::from(byte >> 6)] |= 1 << (byte & 63);
-    // What a range would begin with.
+    // The member that a range would begin with.
     let mut previous = None;
     loop {
         match rest {
@@ -222,7 +224,7 @@ fn set(after: &[u8]) -> Option<([u64; 4], &[u8])> {
                 rest = left;
             }
         }
-        // Only here, so that a bracket right at the start is a member.
+        // Checked last, so that a bracket right at the start is a member.
         if let [b']', left @ ..] = rest {
             return Some((if is_negated { bits.map(|word| !word) } else { bits }, left));
         }
@@ -240,7 +242,7 @@ fn class(name: &[u8]) -> Option<fn(&u8) -> bool> {
         b"lower" => u8::is_ascii_lowercase,
         b"print" => |byte| matches!(byte, b' '..=b'~'),
         b"punct" => u8::is_ascii_punctuation,
-        // C's isspace has the vertical tab, which Rust's does not.
+        // C's `isspace` includes the vertical tab, Rust's does not.
         b"space" => |byte| matches!(byte, b' ' | b'\t'..=b'\r'),
         b"upper" => u8::is_ascii_uppercase,
         b"xdigit" => u8::is_ascii_hexdigit,
@@ -254,10 +256,10 @@ fn is_match(tokens: &[Token], text: &[u8]) -> bool {
     match_fast(tokens, text).unwrap_or_else(|| match_slowly(tokens, text))
 }
 
-/// None when it would take too long.
+/// Returns `None` if the match takes too long.
 fn match_fast(tokens: &[Token], text: &[u8]) -> Option<bool> {
     let mut steps = (tokens.len() + text.len() + 1) * STEPS_EACH;
-    // Where to go on, in tokens and in text, when the last star or crossing takes one byte more.
+    // Where to go on, in tokens and in text, if the last star or crossing takes one more byte.
     let mut star: Option<(usize, usize)> = None;
     let mut cross = None;
     let (mut at, mut byte) = (0, 0);
@@ -295,13 +297,13 @@ fn match_fast(tokens: &[Token], text: &[u8]) -> Option<bool> {
     }
 }
 
-/// All tokens that may come next, byte by byte.
+/// Matches by keeping all tokens that may come next, byte by byte.
 fn match_slowly(tokens: &[Token], text: &[u8]) -> bool {
     let mut open = vec![false; tokens.len() + 1];
     open[0] = true;
     pass_stars(tokens, &mut open);
     for &byte in text {
-        // From the back, so that a token is not passed twice with one byte.
+        // From the back, so that one byte does not pass two tokens.
         open[tokens.len()] = false;
         for at in (0..tokens.len()).rev() {
             if !open[at] {
@@ -322,7 +324,7 @@ fn match_slowly(tokens: &[Token], text: &[u8]) -> bool {
     open[tokens.len()]
 }
 
-/// Stars also match nothing.
+/// Opens the tokens behind stars, as stars may match nothing.
 fn pass_stars(tokens: &[Token], open: &mut [bool]) {
     for (at, token) in tokens.iter().enumerate() {
         if open[at] && matches!(token, Token::Star | Token::Cross) {

@@ -21,7 +21,7 @@ fn after_another_boot_only_synced_chunks_are_sure() {
     for index in 0..6 {
         journal.chunk_there(index, ChunkCv([index as u8; 32])).unwrap();
         if index == 3 {
-            // The opening and chunks 0 to 2: chunk 3 was written while the sync ran.
+            // The checkpoint covers the opening and chunks 0 to 2; chunk 3 was written while the sync ran.
             journal.checkpoint(4).unwrap();
         }
     }
@@ -35,7 +35,7 @@ fn after_another_boot_only_synced_chunks_are_sure() {
     let other = Journal::load(&dir, b"j", &identity(), 9).unwrap();
     assert_eq!(other.sure.into_keys().collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(other.doubtful.into_keys().collect::<Vec<_>>(), [3, 4]);
-    // A run that is killed while it looks at what is doubtful has not settled anything.
+    // A run that is killed while it checks doubtful chunks has not settled anything.
     let mut again = Journal::load(&dir, b"j", &identity(), 9).unwrap();
     assert_eq!(again.doubtful.into_keys().collect::<Vec<_>>(), [3, 4]);
     again.journal.opened().unwrap();
@@ -63,7 +63,7 @@ fn chunks_of_another_state_of_the_source_are_told_from_those_of_this_one() {
     for other in [SourceState { ino: 30, ..now.state }, SourceState { dev: 40, ..now.state }] {
         assert!(!earlier(&SourceIdentity { state: other, ..identity() }).1);
     }
-    // After another boot, what may have been written over is read back, synced or not.
+    // After another boot, chunks that may have been overwritten are read back, whether synced or not.
     journal.append(OPENED, 0, &[0xee; 32]).unwrap();
     journal.checkpoint(7).unwrap();
     let loaded = Journal::load(&dir, b"j", &now, 9).unwrap();
@@ -102,7 +102,7 @@ proptest! {
             None => prop_assert!(at < HEADER_LEN),
             Some(loaded) => {
                 let whole = ((at - HEADER_LEN) / RECORD_LEN).saturating_sub(1) as u64;
-                // Without its opening, the journal is of an unknown boot.
+                // Without its opening, the journal belongs to an unknown boot.
                 let mut found = loaded.sure;
                 found.extend(loaded.doubtful);
                 prop_assert_eq!(found.into_keys().collect::<Vec<_>>(), (0..whole).collect::<Vec<_>>());

@@ -1,8 +1,9 @@
-//! What of another version can serve: the file that has the target's name, and whatever an earlier run has left in the
-//! partial file. It is brought into the partial file, where nobody else writes, and compared and patched there.
+//! Uses content of another version: the file under the target's name, and what an earlier run has left in the
+//! partial file. The content is copied into the partial file, where nobody else writes, and compared and
+//! patched there.
 //!
-//! Always true: nothing of it counts before its value was found to be the one that the sender has; a chunk is brought in
-//! only while it is neither there nor in another thread's hand; the old file itself is only read.
+//! Always true: such content counts only after it was found to have the sender's value. A chunk is copied in
+//! only while it is neither there nor being written by another thread. The old file itself is only read.
 
 use std::fs::File;
 use std::io;
@@ -24,27 +25,28 @@ use crate::room;
 use crate::root::Root;
 use crate::writeback::{FirstError, WriteOrdering};
 
-/// Where a chunk of another version is.
+/// The old version of a file.
 pub(super) struct OldChunk {
-    /// None if it is the partial file itself, or a file beside which there is nothing else.
+    /// The old file; `None` if its content is in the partial file already, or if there is none.
     target: Option<File>,
-    /// Bytes that are worth a look.
+    /// Bytes of the old version.
     len: u64,
 }
 
-/// What became of a patch.
+/// The result of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchOutcome {
     /// The chunk is there now.
     Written,
-    /// It was there before, or another thread has it in hand.
+    /// The chunk was there before, or another thread is writing it.
     There,
-    /// What came of it is not what the sender has.
+    /// The result differs from the sender's chunk.
     Differs,
 }
 
 impl OldChunk {
-    /// None when there is nothing of at least a chunk. `left` bytes are in the partial file already.
+    /// Finds an old version; `None` if there is none of at least a chunk. `left` bytes are in the partial
+    /// file already.
     pub(super) fn find(dir: &OwnedFd, target: &[u8], partial: &File, left: u64) -> Option<OldChunk> {
         let target = open_plain(dir, target, OFlags::RDONLY).ok().flatten();
         let target = target.filter(|(_, meta)| meta.size >= CHUNK);
@@ -60,7 +62,7 @@ impl OldChunk {
     }
 }
 
-/// None if it is no plain file; never through a symbolic link.
+/// Opens a file, never through a symbolic link; `None` if it is not a plain file.
 fn open_plain(dir: &OwnedFd, name: &[u8], access: OFlags) -> io::Result<Option<(File, Metadata)>> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(fs::openat(dir, name, flags, Mode::empty())?);
@@ -69,9 +71,9 @@ fn open_plain(dir: &OwnedFd, name: &[u8], access: OFlags) -> io::Result<Option<(
 }
 
 impl Partial {
-    /// The file under its own name, to be changed there; None if there is no plain file of at least a chunk. A run that is
-    /// interrupted leaves it half new, and says nothing of that to a later one but by its time. It is as it was until
-    /// [`Partial::begin_in_place`].
+    /// Opens the file under its own name to change it in place; `None` if there is no plain file of at least
+    /// a chunk. An interrupted run leaves the file half new, and a later run can tell that only by its time.
+    /// Nothing is changed before [`Partial::begin_in_place`].
     pub fn open_in_place(
         root: &Root,
         path: &RelPath,
@@ -89,7 +91,7 @@ impl Partial {
         };
         let Some((file, meta)) = opened.filter(|(_, meta)| meta.size >= CHUNK) else { return Ok(None) };
         dir.check_own(target).map_err(Error::io("change it in place"))?;
-        // As for a partial file: without locks, two transfers of one file are the user's to avoid.
+        // As for a partial file: where there are no locks, the user has to avoid two transfers of one file.
         if fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(Error::Locked);
         }
@@ -112,23 +114,24 @@ impl Partial {
         }))
     }
 
-    /// Gives a file that is to be changed in its place its new size; before that it is only looked at. Nothing to do for others.
+    /// Gives a file that is changed in place its new size; until then it is only read. Does nothing for other
+    /// files.
     pub fn begin_in_place(&self) -> Result<(), Error> {
         if !self.is_in_place {
             return Ok(());
         }
-        // Its time is that of neither version until it is complete.
+        // Until the file is complete, its time is that of neither version.
         let set = room::resize(&self.file, self.identity.size, false);
         set.map_err(|source| Error::Io { what: "set the file's size", source })
     }
 
-    /// From this chunk on there is nothing of another version.
+    /// The number of chunks, from the first on, that an old version has.
     pub fn old_chunks(&self) -> u64 {
         self.old.as_ref().map_or(0, |old| old.len.min(self.identity.size).div_ceil(CHUNK))
     }
 
-    /// What the file holds of another version in the place of a chunk; None if the chunk is there, or in another thread's
-    /// hand. `buffer` is scratch.
+    /// The marks of the old content in the place of a chunk; `None` if the chunk is there, or if another
+    /// thread is writing it. `buffer` is scratch.
     pub fn marks(&self, index: u64, buffer: &mut Vec<u8>) -> io::Result<Option<Marks>> {
         if index >= self.old_chunks() || self.is_kept(index) || !self.claim(index)? {
             return Ok(None);
@@ -139,7 +142,8 @@ impl Partial {
         Ok(Some(Marks::of(buffer)))
     }
 
-    /// Fills `buffer` with what the chunk's place holds, from the old file if it holds nothing yet.
+    /// Fills `buffer` with the content in the chunk's place; content of the old file is copied there if the
+    /// place is empty.
     fn bring(&self, index: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
         let (start, len) = (index * CHUNK, self.chunk_len(index));
         buffer.clear();
@@ -156,7 +160,7 @@ impl Partial {
         self.write_buffered(buffer, start)
     }
 
-    /// Books a chunk that holds what the sender has.
+    /// Marks a chunk whose content is the sender's already.
     pub fn adopt(&self, index: u64, cv: ChunkCv) -> io::Result<PatchOutcome> {
         if !self.claim(index)? {
             return Ok(PatchOutcome::There);
@@ -166,13 +170,13 @@ impl Partial {
             state.in_hand.remove(index);
             state.written.insert(index);
         }
-        // It may have been brought in from the old file.
+        // The chunk may have been copied from the old file.
         self.begin_sync(index * CHUNK, CHUNK)?;
         self.mark(index, cv)?;
         Ok(PatchOutcome::Written)
     }
 
-    /// Makes of what a chunk holds what the sender has, and books it. `buffer` is scratch.
+    /// Patches the old content of a chunk so that it is the sender's, and marks it. `buffer` is scratch.
     pub fn patch(
         &self,
         index: u64,
@@ -197,7 +201,7 @@ impl Partial {
         Ok(PatchOutcome::Written)
     }
 
-    /// False, and nothing is written, if it would not make what the sender has.
+    /// Returns false, and writes nothing, if the result would differ from the sender's chunk.
     fn write_patch(
         &self,
         index: u64,

@@ -1,7 +1,8 @@
-//! Chunks that an earlier run has brought while the source was in another state: they stay where they are, and count when the
-//! sender has said that its own chunk still has their value. Nothing is read for that at this end.
+//! Chunks that an earlier run brought while the source was in another state. They stay where they are, and
+//! count as soon as the sender has confirmed that its own chunk still has their value. This end need not read
+//! them for that.
 //!
-//! Always true: a chunk that may be written over has been taken back in the journal before.
+//! Always true: a chunk is taken back in the journal before it may be overwritten.
 
 use std::io;
 
@@ -9,24 +10,24 @@ use super::{Partial, PatchOutcome, State};
 use crate::digest::ChunkCv;
 
 impl State {
-    /// There is nothing that a later run could use.
+    /// Whether there is nothing that a later run could use.
     pub(super) fn is_empty(&self) -> bool {
         self.have.is_empty() && self.kept.is_empty()
     }
 }
 
 impl Partial {
-    /// Chunks that are there if the source's have these values.
+    /// The chunks from another state of the source, with the values that the source's chunks must have.
     pub fn kept(&self) -> Vec<(u64, ChunkCv)> {
         self.state().kept.iter().map(|(&index, &cv)| (index, cv)).collect()
     }
 
-    /// Beyond the last of those.
+    /// The number after that of the last such chunk.
     pub fn kept_end(&self) -> u64 {
         self.state().kept.last_key_value().map_or(0, |(&index, _)| index + 1)
     }
 
-    /// Content bytes that stay for a later run if nothing more becomes of this.
+    /// Content bytes that stay for a later run if this one ends now.
     pub fn bytes_kept(&self) -> u64 {
         let state = self.state();
         if state.is_over || state.journal.is_none() {
@@ -40,7 +41,7 @@ impl Partial {
         self.state().kept.contains_key(&index)
     }
 
-    /// The source's chunk has the value of the one that was kept, which is booked as there.
+    /// Marks a chunk from another state of the source as there, since the source's chunk has its value.
     pub fn keep(&self, index: u64) -> io::Result<PatchOutcome> {
         let mut state = self.state();
         let Some(&cv) = state.kept.get(&index) else { return Ok(PatchOutcome::There) };
@@ -53,7 +54,8 @@ impl Partial {
         Ok(PatchOutcome::Written)
     }
 
-    /// Takes a chunk in hand to write it; false if it is there, or in another thread's hand. What was kept in its place is given up.
+    /// Reserves a chunk for writing. Returns false if it is there, or if another thread is writing it. A
+    /// chunk from another state of the source in its place is given up.
     pub(super) fn claim(&self, index: u64) -> io::Result<bool> {
         let mut state = self.state();
         if state.have.contains(index) || state.written.contains(index) || state.in_hand.contains(index) {

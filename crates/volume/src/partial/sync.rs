@@ -1,7 +1,7 @@
-//! How the data of a large file get to the disk while it comes, and what becomes of it if they do not.
+//! Brings the data of a large file to the disk while it arrives, and handles errors of that.
 //!
-//! Always true: of the chunks that were booked since the last sync that went well, none counts after one that did not, in this run
-//! or a later one; whoever asks after such an error hears it, too.
+//! Always true: after a sync that failed, no chunk counts that was marked since the last successful one, in
+//! this run or a later one. Every later call reports the error, too.
 
 use std::io;
 
@@ -12,17 +12,17 @@ use crate::ranges::ChunkMap;
 use crate::writeback::{self, WriteOrdering};
 
 impl Partial {
-    /// Whether its name has to wait for a disk.
+    /// Whether the file must be on the disk before it gets its name.
     pub fn needs_a_disk(&self) -> bool {
         self.medium != WriteOrdering::Memory
     }
 
-    /// Hands what is still in memory to the disk.
+    /// Starts to write to the disk what is still in memory.
     pub fn begin(&self) -> io::Result<()> {
         self.begin_sync(0, 0)
     }
 
-    /// Waits until the disk has what was written. That makes [`Partial::finish`] short.
+    /// Waits until the disk has what was written, so that [`Partial::finish`] is quick.
     pub fn wait(&self) -> io::Result<()> {
         let _turn = self.sync_turn.lock().in_any_case();
         self.error.check()?;
@@ -36,12 +36,12 @@ impl Partial {
         }
     }
 
-    /// Brings what an earlier run has left to the disk; false if that cannot be done.
+    /// Syncs what an earlier run has left; returns false if that fails.
     pub(super) fn sync_left(&self) -> bool {
         !self.needs_a_disk() || writeback::sync(&self.file).is_ok()
     }
 
-    /// Brings the data to the disk, as far as it has one, or says that an earlier attempt has failed.
+    /// Syncs the data to the disk, if the file system has one; fails if an earlier attempt has failed.
     pub(super) fn sync(&self) -> io::Result<()> {
         let _turn = self.sync_turn.lock().in_any_case();
         self.error.check()?;
@@ -57,7 +57,7 @@ impl Partial {
         synced
     }
 
-    /// Makes everything booked so far count even if the machine goes down.
+    /// Makes everything that is marked so far survive a crash of the machine.
     pub fn checkpoint(&self) -> io::Result<()> {
         let (records, journal_file) = {
             let state = self.state();
@@ -65,7 +65,7 @@ impl Partial {
             if journal.records() == state.synced {
                 return self.error.check();
             }
-            // Without a descriptor to spare there is no checkpoint this time.
+            // Without a spare descriptor, there is no checkpoint this time.
             let Ok(file) = journal.file() else { return self.error.check() };
             (journal.records(), file)
         };
@@ -80,15 +80,16 @@ impl Partial {
         journal_file.sync_data()
     }
 
-    /// Looks once more how the data fare before a file that has met an error is left to a later run: what has been written since the
-    /// last sync may have met it, too, and nobody asks later.
+    /// Syncs once more before a file with an error is left to a later run: data written since the last sync
+    /// may be concerned, too, and nobody would notice later.
     pub(super) fn look_again(&self) {
         if self.error.check().is_err() && self.needs_a_disk() && writeback::sync(&self.file).is_err() {
             self.void();
         }
     }
 
-    /// The disk may lack some of what was written since the last sync: none of that counts from now on.
+    /// Handles an error: the disk may lack some of what was written since the last sync, so none of that
+    /// counts any more.
     pub(super) fn give_up(&self, error: &io::Error) {
         self.error.keep(error);
         self.void();
@@ -101,7 +102,7 @@ impl Partial {
             for index in first..first + count {
                 have.remove(index);
                 kept.remove(&index);
-                // A journal that does not take it would have it believed, and goes.
+                // If the journal cannot record that, a later run would trust it, so it has to be removed.
                 *is_void |= journal.as_mut().is_some_and(|journal| journal.chunk_gone(index).is_err());
             }
         }

@@ -21,7 +21,7 @@ fn place(sparse: bool) -> Fixture {
     Fixture { temp, root, path: RelPath::from_bytes(b"target").unwrap(), identity }
 }
 
-/// A process that another test starts holds our locks between its fork and its exec.
+/// Waits for the lock: a process that another test starts holds our locks between its fork and its exec.
 fn when_free<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let patience = Instant::now() + Duration::from_secs(5);
     loop {
@@ -107,7 +107,7 @@ fn the_same_source_goes_on_and_another_starts_anew() {
     partial.write_chunk(0, chunk).unwrap();
     drop(partial);
     let partial = place.open();
-    assert_eq!(partial.have_ranges(), [(1, 1), (5, 1)], "what was not booked is not there");
+    assert_eq!(partial.have_ranges(), [(1, 1), (5, 1)], "a chunk that was not marked is not there");
     assert!(partial.finish(&WriteOptions::default()).is_err());
     for index in [0, 2, 3, 4] {
         put(&partial, &bytes, index);
@@ -120,7 +120,7 @@ fn the_same_source_goes_on_and_another_starts_anew() {
     let partial = place.open();
     assert!(partial.have().is_empty());
     drop(partial);
-    assert_eq!(place.names(), 0, "with nothing there, nothing stays");
+    assert_eq!(place.names(), 0, "an empty partial file is removed");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn what_came_without_digests_is_not_there_for_a_run_that_has_them() {
     }
     put(&partial, &bytes, 0);
     drop(partial);
-    assert_eq!(place.open().chunks_there(), 6, "for another one without them it is");
+    assert_eq!(place.open().chunks_there(), 6, "a run without digests can use them");
     let digested =
         || when_free(|| Partial::open(&place.root, &place.path, &place.identity, Resume::Digested)).unwrap();
     assert_eq!(digested().have_ranges(), [(0, 1)]);
@@ -167,13 +167,17 @@ fn what_came_of_another_state_of_the_source_is_kept_and_not_believed() {
     assert_eq!((kept(&partial), partial.chunks_there(), partial.kept_end()), (vec![0, 1, 2, 3], 0, 4));
     assert_eq!(partial.keep(1).unwrap(), PatchOutcome::Written);
     assert_eq!(partial.keep(1).unwrap(), PatchOutcome::There);
-    // The source's third chunk is another one.
+    // The source's third chunk has changed.
     let other = vec![7; CHUNK as usize];
     assert!(partial.write_chunk(2, &other).unwrap());
     partial.discard_if_empty();
     drop(partial);
     let partial = place.open_as(2, Resume::Digested);
-    assert_eq!((kept(&partial), partial.have_ranges()), (vec![0, 3], vec![(1, 1)]), "it was not booked");
+    assert_eq!(
+        (kept(&partial), partial.have_ranges()),
+        (vec![0, 3], vec![(1, 1)]),
+        "a chunk that was only written does not count"
+    );
     drop(partial);
     for (ctime, resume) in [(2, Resume::Compared), (1, Resume::Digested), (2, Resume::Any)] {
         let partial = place.open_as(ctime, resume);
@@ -206,7 +210,7 @@ fn without_values_nothing_of_another_state_is_kept() {
     let partial = place.open_as(2, Resume::Any);
     assert_eq!((kept(&partial), partial.chunks_there()), (vec![1], 0));
     drop(partial);
-    assert_eq!(kept(&place.open_as(1, Resume::Any)), [1], "and it does not come back");
+    assert_eq!(kept(&place.open_as(1, Resume::Any)), [1], "the chunk without a value does not come back");
 }
 
 #[test]
@@ -220,7 +224,8 @@ fn a_kept_chunk_is_taken_back_before_anything_is_written_over_it() {
     let partial = place.open_as(2, Resume::Digested);
     assert!(partial.write_chunk(0, &vec![1; CHUNK as usize]).unwrap());
     drop(partial);
-    // The source is what it was: only what is still there counts, whatever was begun in between.
+    // The source is in its former state again: only chunks that are still there count, whatever was begun in
+    // between.
     assert_eq!(kept(&place.open_as(1, Resume::Digested)), [1]);
 }
 
@@ -255,7 +260,7 @@ fn what_is_not_ours_under_our_name_stays_and_another_name_serves() {
         assert_eq!(
             place.open().chunks_there(),
             u64::from(number < 3),
-            "{number}: it goes on, or was for once"
+            "{number}: it is resumed, unless all four names are taken"
         );
         place.root.remove_partial(&place.path).unwrap();
     }
@@ -288,13 +293,13 @@ fn a_partial_file_is_known_by_its_journal_and_a_copy_of_both_is_not() {
         ".0123456789abcdef.fhtmp",
         ".fedcba9876543210.fhpart",
     ];
-    // A copied journal is a journal, and one more of it does no harm.
+    // A copied journal looks like a journal, and does no harm.
     assert_eq!(listed(&place), users);
-    // The power failed before anything of the journal was on the disk.
+    // The power failed before any of the journal was on the disk.
     std::fs::write(place.journal(), [0; 500]).unwrap();
     assert_eq!(listed(&place), users);
     assert!(place.open().have().is_empty());
-    assert!(!place.part().exists(), "it was taken over, and let go of with nothing in it");
+    assert!(!place.part().exists(), "it was taken over, and removed as it had nothing");
     put(&place.open(), &content(), 0);
     std::fs::write(place.journal(), [7; 500]).unwrap();
     assert_eq!(listed(&place).len(), users.len() + 2);
@@ -307,7 +312,7 @@ fn a_journal_that_a_power_failure_left_alone_and_empty_can_be_cleaned_up() {
     let name = b".0123456789abcdef.fhjournal";
     for (content, is_lost) in [(vec![], true), (vec![0; 500], true), (b"a user's".to_vec(), false)] {
         std::fs::write(place.file(name), content).unwrap();
-        // It may be a user's all the same: it is copied as any other file.
+        // The file may still be a user's, so it is copied like any other.
         assert!(!crate::own_files::is_ours(&dir, name));
         assert_eq!(crate::own_files::leading(&dir, name).is_some(), is_lost);
         assert_eq!(crate::own_files::remove(&dir, name).unwrap(), is_lost);
@@ -403,7 +408,7 @@ fn holes_are_clean_after_an_interrupted_write() {
     let bytes = content();
     let partial = place.open();
     put(&partial, &bytes, 0);
-    // Written but never booked: the run was killed in between.
+    // The chunk was written but not marked, as if the run was killed in between.
     partial.write_chunk(2, &bytes[..CHUNK as usize]).unwrap();
     drop(partial);
     let partial = place.open();
@@ -469,13 +474,13 @@ fn a_duplicate_of_a_chunk_in_anothers_hand_is_not_booked() {
     assert_eq!(partial.chunks_there(), 0);
     partial.state().in_hand.remove(0);
     assert!(partial.write_chunk(0, chunk).unwrap());
-    assert!(!partial.write_chunk(0, chunk).unwrap(), "written, not booked");
+    assert!(!partial.write_chunk(0, chunk).unwrap(), "the chunk is written, but not marked");
     partial.mark(0, cv).unwrap();
-    assert!(!partial.write_chunk(0, chunk).unwrap(), "booked");
+    assert!(!partial.write_chunk(0, chunk).unwrap(), "the chunk is marked");
     assert_eq!(partial.chunks_there(), 1);
 }
 
-/// Enough chunks for both ways of writing, in aligned memory, and a last one that is short; ended once in between.
+/// Enough chunks for both modes of writing, in aligned memory, and a short last one; with one interruption.
 #[test]
 fn chunks_past_the_cache_and_through_it_make_one_file() {
     const CHUNKS: u64 = 80;
@@ -537,7 +542,7 @@ fn absurd_sizes_are_an_error() {
     }
 }
 
-/// Needs the right to mount; without it there is nothing to try this on.
+/// Needs the right to mount; without it, there is nothing to test on.
 #[test]
 fn a_full_disk_is_a_clean_error() {
     let temp = tempfile::tempdir().unwrap();
@@ -605,7 +610,8 @@ fn nobody_is_asked_where_there_is_no_journal() {
 
 // ---- other versions ----------------------------------------------------------------------------------------------------
 
-/// Brings `partial` to hold `new`, as a sender that has been told the marks would; returns the bytes that it sent.
+/// Turns the content of `partial` into `new`, as a sender would that gets the marks; returns the bytes that
+/// it sent.
 fn bring_to(partial: &Partial, new: &[u8]) -> usize {
     let (mut buffer, mut out) = (Vec::new(), vec![0; CHUNK as usize]);
     let mut sent = 0;

@@ -1,8 +1,8 @@
-//! The directories on the way down to what is being removed: one below the other, each listed when it is entered.
+//! The directories on the path down to what is being removed; each is listed when it is entered.
 //!
-//! Always true: a directory is opened by its name in the one above, through no symbolic link; only the lowest [`OPEN_LEVELS`]
-//! are open, and one above them is opened again through `..` and known by its device and inode, so that the depth of a tree
-//! costs names, no descriptors and no stack.
+//! Always true: a directory is opened by its name in the one above, through no symbolic link. Only the lowest
+//! [`OPEN_LEVELS`] are open; one above them is opened again through `..` and recognised by its device and
+//! inode. So the depth of a tree costs names, but no descriptors and no stack.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,27 +16,27 @@ use crate::mount::MountId;
 use crate::own_files;
 use crate::root::chmod_nofollow;
 
-/// Directories of one way down that are open.
+/// How many directories of one path down are open.
 const OPEN_LEVELS: usize = 32;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 pub(super) struct DescentLevel {
-    /// What it is called in the directory above.
+    /// Its name in the directory above.
     pub(super) name: Vec<u8>,
-    /// What is in it, and which of it are directories.
+    /// Its entries, and for each whether it is a directory.
     pub(super) names: std::vec::IntoIter<(Vec<u8>, bool)>,
-    /// Something in it stays.
+    /// An entry in it stays.
     pub(super) is_kept: bool,
     pub(super) mount: MountId,
     fd: Option<OwnedFd>,
     /// Device and inode.
     id: (u64, u64),
-    /// The mode to be given back, if something stays.
+    /// The mode to restore if something stays.
     mode_before: Option<u32>,
 }
 
-/// What was opened, before it is decided whether to go in.
+/// An opened directory, before it is decided whether to enter it.
 pub(super) struct OpenedEntry {
     fd: OwnedFd,
     stat: Stat,
@@ -55,27 +55,27 @@ impl<'a> Descent<'a> {
         Descent { holder, holder_mount, levels: Vec::new() }
     }
 
-    /// The directory entered last.
+    /// The directory that was entered last.
     pub(super) fn lowest(&mut self) -> Option<&mut DescentLevel> {
         self.levels.last_mut()
     }
 
-    /// Something in the directory entered last stays.
+    /// Notes that something in the directory that was entered last stays.
     pub(super) fn keep(&mut self) {
         if let Some(level) = self.levels.last_mut() {
             level.is_kept = true;
         }
     }
 
-    /// The directory entered last, or the holder, and where it lies.
+    /// The directory that was entered last, or the holder, and its mount.
     pub(super) fn here(&self) -> (BorrowedFd<'_>, MountId) {
         let level = self.levels.last();
         let fd = level.and_then(|level| level.fd.as_ref()).map_or(self.holder.as_fd(), |fd| fd.as_fd());
         (fd, level.map_or(self.holder_mount, |level| level.mount))
     }
 
-    /// Opens the directory `name` in the one entered last. One of ours that we may not write to or look into is given a mode
-    /// that lets us, if `may_change`.
+    /// Opens the directory `name` in the one that was entered last. If the directory is the user's own but
+    /// cannot be read or written, its mode is changed, if `may_change`.
     pub(super) fn open(&self, name: &[u8], may_change: bool) -> io::Result<OpenedEntry> {
         let (above, _) = self.here();
         let fd = match fs::openat(above, name, DIRECTORY, Mode::empty()) {
@@ -93,7 +93,7 @@ impl<'a> Descent<'a> {
         Ok(OpenedEntry { fd, stat, mount })
     }
 
-    /// Goes into what was opened as `name`.
+    /// Enters the directory that was opened as `name`.
     pub(super) fn enter(&mut self, name: Vec<u8>, opened: OpenedEntry, may_change: bool) -> io::Result<()> {
         let OpenedEntry { fd, stat, mount } = opened;
         let meta = Metadata::from(&stat);
@@ -131,7 +131,7 @@ impl<'a> Descent<'a> {
         Ok(())
     }
 
-    /// Goes back to the directory above; what has been left, if there was anything.
+    /// Goes back to the directory above; returns the level that was left, if any.
     pub(super) fn leave(&mut self) -> io::Result<Option<DescentLevel>> {
         let Some(done) = self.levels.pop() else { return Ok(None) };
         if let (true, Some(mode), Some(fd)) = (done.is_kept, done.mode_before, &done.fd) {
@@ -151,7 +151,7 @@ impl<'a> Descent<'a> {
 }
 
 impl DescentLevel {
-    /// Removes what transfers that were interrupted have left in it.
+    /// Removes files in it that interrupted transfers have left.
     pub(super) fn remove_ours(&self) -> rustix::io::Result<()> {
         let Some(fd) = &self.fd else { return Ok(()) };
         let mut left = Vec::new();
@@ -165,7 +165,7 @@ impl DescentLevel {
     }
 }
 
-/// Whether a directory is ours and its mode keeps us from emptying it.
+/// Whether a directory is the user's own, but its mode prevents emptying it.
 fn needs_mode(meta: &Metadata) -> bool {
     let user = rustix::process::geteuid();
     meta.mode & 0o700 != 0o700 && meta.uid == user.as_raw() && !user.is_root()

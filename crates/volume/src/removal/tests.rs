@@ -70,7 +70,7 @@ fn no_more_go_than_may() {
     assert!(temp.path().join("root/d/e/b").exists());
 }
 
-/// A directory in a directory, and so on, each with a file in it.
+/// Makes nested directories, each with a file in it.
 fn deep(top: &std::path::Path, levels: usize, name: &str) {
     std::fs::create_dir(top).unwrap();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;

@@ -1,11 +1,12 @@
-//! Symbolic links of the receiver that stand for directories (`--keep-dirlinks`).
+//! Symbolic links of the receiver that are used as directories (`--keep-dirlinks`).
 //!
-//! A link is followed once: it is opened itself, looked at and read through that descriptor, and the directory that it leads to
-//! is opened and kept. Everything below the link's path is then resolved below that directory, through no symbolic link, so that
-//! it makes no difference what becomes of the link.
+//! A link is followed once: it is opened itself, and checked and read through that descriptor. The directory
+//! that it leads to is opened and kept. Everything below the link's path is then resolved below that
+//! directory, through no symbolic link, so it does not matter what happens to the link later.
 //!
-//! Always true: a link is followed only if it belongs to root or to our user, was there before the root was opened, and is not
-//! known to be brought by a transfer; a confined root's link leads, beneath the confining root, straight to its directory.
+//! Always true: a link is followed only if it belongs to root or to our user, existed before the root was
+//! opened, and was not, as far as can be told, brought by a transfer. In a confined root, the link has to
+//! lead, beneath the confining root, straight to its directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,16 +25,16 @@ use super::{DIRECTORY, Root};
 use crate::dir::Dir;
 use crate::rel_path::RelPath;
 
-/// Links that are used at a time: each holds a descriptor.
+/// The most links that are used at a time, as each holds a descriptor.
 const LINKS_MAX: usize = 256;
-/// Links on the way of one link.
+/// The most links that one link may lead through.
 const STEPS_MAX: usize = 40;
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The directories that links stand for, by the paths of the links.
 #[derive(Default)]
 pub(super) struct DirLinks {
-    /// There are some.
+    /// Whether there are any.
     any: AtomicBool,
     by_path: Mutex<BTreeMap<Vec<u8>, Arc<Dir>>>,
 }
@@ -43,7 +44,7 @@ impl DirLinks {
         self.by_path.lock().in_any_case()
     }
 
-    /// The directory of the lowest link on the way to `path`, and what of the path is below it.
+    /// The directory of the lowest link on the way to `path`, and the rest of the path below it.
     pub(super) fn nearest<'a>(&self, path: &'a [u8]) -> Option<(Arc<Dir>, &'a [u8])> {
         if !self.any.load(Relaxed) {
             return None;
@@ -65,7 +66,7 @@ impl DirLinks {
     }
 }
 
-/// Seconds and nanoseconds since 1970, by the clock that files' times are taken from.
+/// Seconds and nanoseconds since 1970, by the clock that sets the times of files.
 pub(super) type FileClockTime = (i64, u32);
 
 /// The time now.
@@ -75,10 +76,11 @@ pub(super) fn now() -> FileClockTime {
 }
 
 impl Root {
-    /// Uses the symbolic link at `path` for the directory that it leads to; what is below `path` is from then on what is in
-    /// there. False if no such link is there. An error says why one is not used. Below `confining` if it is given.
+    /// Uses the symbolic link at `path` as the directory that it leads to: from then on, paths below `path`
+    /// lie in that directory. Returns false if there is no such link. An error says why the link is not used.
+    /// If `confining` is given, the directory has to lie beneath that.
     ///
-    /// With `distinct`, a link into the root itself is refused: what it leads to has another name there.
+    /// With `distinct`, a link into the root itself is refused, as its directory has another name there.
     pub fn keep_link(&self, path: &RelPath, confining: Option<&Root>, distinct: bool) -> io::Result<bool> {
         if self.inner.links.at(path.as_bytes()).is_some() {
             return Ok(true);
@@ -96,7 +98,7 @@ impl Root {
             LinkJudgement::NoLink => return Ok(false),
             LinkJudgement::Link(target) => target,
             LinkJudgement::Refused(why) => {
-                // What leads to no directory is no reason to fail: it makes room as any other link does.
+                // A link that does not lead to a directory is no error: it is replaced as any other link is.
                 let leads_to = fs::statat(&*parent, name, AtFlags::empty());
                 let is_dir =
                     leads_to.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
@@ -108,7 +110,7 @@ impl Root {
             None => walk(&parent, &target),
         };
         let directory = match found {
-            // It leads nowhere, or to something else.
+            // The link leads to nothing, or not to a directory.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(false);
             }
@@ -118,7 +120,7 @@ impl Root {
         let directory = fs::openat(&directory, ".", DIRECTORY, Mode::empty()).unwrap_or(directory);
         let mut links = self.inner.links.lock();
         if links.len() >= LINKS_MAX {
-            return Err(refused("more links to directories are there than are used at a time"));
+            return Err(refused("too many links to directories are in use"));
         }
         links.insert(path.as_bytes().to_vec(), Arc::new(Dir::new(directory)));
         self.inner.links.any.store(true, Relaxed);
@@ -127,7 +129,7 @@ impl Root {
         Ok(true)
     }
 
-    /// A directory must not hold itself, nor be there twice.
+    /// Checks that a directory does not contain itself, and is not used twice.
     fn check_place(&self, directory: &OwnedFd, path: &RelPath, distinct: bool) -> io::Result<()> {
         let wanted = id(directory.as_fd())?;
         let mut above = path.parent();
@@ -146,7 +148,7 @@ impl Root {
         }
         let root = id(self.inner.fd.as_fd())?;
         if distinct && above_of(directory, |at| at == root)? {
-            let why = "it leads to another directory of the destination, and deletion takes them for two";
+            let why = "it leads to another directory of the destination, which deletion would take for a second one";
             return Err(refused(why));
         }
         Ok(())
@@ -157,7 +159,7 @@ fn id(fd: BorrowedFd<'_>) -> rustix::io::Result<(u64, u64)> {
     fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Whether a directory, or any above it, is the one that is looked for by device and inode.
+/// Whether a directory, or any above it, is the wanted one by device and inode.
 fn above_of(directory: &OwnedFd, is_it: impl Fn((u64, u64)) -> bool) -> io::Result<bool> {
     let mut at = open_path(directory.as_fd(), b".")?;
     loop {
@@ -177,15 +179,16 @@ fn open_path(at: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<OwnedFd> {
 }
 
 enum LinkJudgement {
-    /// Something else is there.
+    /// It is not a link.
     NoLink,
-    /// Where it leads.
+    /// It may be followed; this is its target.
     Link(Vec<u8>),
     Refused(&'static str),
 }
 
-/// Whether a link may be followed, by what the kernel says of it. One that a transfer has brought has the time that it had
-/// at its source, one that was made here has that of its birth. `before` is when it must have been there.
+/// Judges by the kernel's data whether a link may be followed. A link that a transfer has brought has the
+/// time of its source, while one that was made here has the time of its birth. `before` is a time at which it
+/// must have existed.
 fn judge(link: &OwnedFd, before: Option<FileClockTime>) -> io::Result<LinkJudgement> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let told = fs::statx(link, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
@@ -201,7 +204,7 @@ fn judge(link: &OwnedFd, before: Option<FileClockTime>) -> io::Result<LinkJudgem
     }
     let has_birth = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::BTIME);
     let moment = |time: &fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
-    // Without a birth time there is only when it was last made, named or given to somebody.
+    // Without a birth time, only the time of its last change is known.
     let born = moment(if has_birth { &told.stx_btime } else { &told.stx_ctime });
     if before.is_some_and(|before| born >= before) {
         return Ok(LinkJudgement::Refused("it was made after this run began"));
@@ -215,12 +218,13 @@ fn judge(link: &OwnedFd, before: Option<FileClockTime>) -> io::Result<LinkJudgem
     Ok(LinkJudgement::Link(fs::readlinkat(link, c"", Vec::new())?.into_bytes()))
 }
 
-/// Opens what `target`, seen from `parent`, leads to beneath `confining`: by a way without any further link.
+/// Opens the directory beneath `confining` that `target` leads to from `parent`, through no further link.
 fn beneath(confining: &Root, parent: &OwnedFd, target: &[u8]) -> io::Result<OwnedFd> {
     if target.first() == Some(&b'/') {
         return Err(refused("it leads out of the root"));
     }
-    // Where the link is, as the kernel sees it. Should it move meanwhile, another place beneath the root is found.
+    // The place of the link, as the kernel sees it. If the link is moved meanwhile, another place beneath the
+    // root is found.
     let place = |fd: BorrowedFd<'_>| -> io::Result<Vec<u8>> {
         let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
         Ok(fs::readlinkat(fs::CWD, name, Vec::new())?.into_bytes())
@@ -228,7 +232,7 @@ fn beneath(confining: &Root, parent: &OwnedFd, target: &[u8]) -> io::Result<Owne
     let (root, at) = (place(confining.inner.fd.as_fd())?, place(parent.as_fd())?);
     let root = root.strip_suffix(b"/").unwrap_or(&root);
     let inner = at.strip_prefix(root).filter(|inner| inner.is_empty() || inner[0] == b'/');
-    let Some(inner) = inner else { return Err(refused("it is not where it was")) };
+    let Some(inner) = inner else { return Err(refused("it was moved meanwhile")) };
     let way = [b".", inner, b"/", target].concat();
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -240,11 +244,11 @@ fn beneath(confining: &Root, parent: &OwnedFd, target: &[u8]) -> io::Result<Owne
     }
 }
 
-/// Opens what `target`, seen from `parent`, leads to, one component after the other; a link on the way has to be one that may be
-/// followed, too, but for those that root has made for everybody.
+/// Opens what `target` leads to from `parent`, one component after the other. Every link on the way has to be
+/// one that may be followed, or one that root has made.
 fn walk(parent: &OwnedFd, target: &[u8]) -> io::Result<OwnedFd> {
     let mut at = open_path(parent.as_fd(), b".")?;
-    // What is still to be walked, the next component last.
+    // The components that are still to be walked, the next one last.
     let mut rest: Vec<Vec<u8>> = Vec::new();
     let mut steps = 0;
     let mut add = |rest: &mut Vec<Vec<u8>>, at: &mut OwnedFd, target: &[u8]| -> io::Result<()> {

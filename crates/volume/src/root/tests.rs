@@ -6,7 +6,7 @@ fn path(text: &str) -> RelPath {
     RelPath::from_bytes(text.as_bytes()).unwrap()
 }
 
-/// A root with a file outside of it, both ways of walking.
+/// Runs a test on a root with a file outside of it, in both ways of walking.
 fn both_walks(test: impl Fn(&Root, &Path)) {
     for walks in [false, true] {
         let temp = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn a_directory_replaced_by_a_link_is_not_followed() {
         root.create_new(&path("d/a"), 0o600).unwrap();
         std::fs::rename(temp.join("root/d"), temp.join("root/moved")).unwrap();
         symlink("../outside", temp.join("root/d")).unwrap();
-        // The kept descriptor is the old directory; without it, the link is refused.
+        // The kept descriptor is that of the old directory; without it, the link is refused.
         let _ = root.create_new(&path("d/b"), 0o600);
         root.forget_parents();
         assert!(root.create_new(&path("d/c"), 0o600).is_err());

@@ -1,8 +1,8 @@
-//! Directories of the source, named by the way to them, opened when needed.
+//! Directories of the source: each is known by the path to it, and opened when needed.
 //!
-//! Always true: a directory below a source is opened component by component, each relative to the one above and none
-//! through a symbolic link; descriptors are shared and at most `FDS_MAX` are kept for later, so that any number of
-//! entries may wait to be read.
+//! Always true: a directory below a source is opened component by component, each relative to the one above
+//! and none through a symbolic link. Descriptors are shared, and at most `FDS_MAX` are kept for later, so any
+//! number of entries may wait to be read.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -24,11 +24,11 @@ use crate::mount::MountId;
 use crate::rel_path::RelPath;
 use crate::root::Root;
 
-/// Directory descriptors kept open for readers.
+/// How many directory descriptors are kept open for readers.
 const FDS_MAX: usize = 128;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The descriptors opened last.
+/// The descriptors that were opened last.
 #[derive(Debug, Default)]
 pub(super) struct FdCache {
     recent: Mutex<VecDeque<Arc<OwnedFd>>>,
@@ -44,7 +44,7 @@ impl FdCache {
     }
 }
 
-/// A directory below (or at) a source.
+/// A directory of a source: the source itself, or one below it.
 #[derive(Debug)]
 pub(super) struct Directory {
     way: OpenRoute,
@@ -72,13 +72,13 @@ impl Directory {
         Arc::new(Directory { way, open: Mutex::default(), cache: cache.clone() })
     }
 
-    /// Where it lies, which opening it alone can tell.
+    /// The mount that it lies on; only opening it can tell that.
     pub(super) fn mount(&self) -> io::Result<Option<MountId>> {
         Ok(Some(MountId::of(&*self.fd()?)?))
     }
 
-    /// A descriptor of it, shared with whoever else has it open. A tree is at most as deep as a path has components,
-    /// which bounds the recursion.
+    /// A descriptor of it, shared with everybody who has it open. The recursion is bounded, as a tree is at
+    /// most as deep as a path has components.
     pub(super) fn fd(&self) -> io::Result<Arc<OwnedFd>> {
         if let Some(fd) = self.open.lock().in_any_case().upgrade() {
             return Ok(fd);
@@ -96,7 +96,7 @@ impl Directory {
     }
 }
 
-/// How to open something that the scan found. Holds no descriptor of its own.
+/// How to open an entry that the scan has found. It has no descriptor of its own.
 #[derive(Debug, Clone)]
 pub struct SourceRef {
     place: TreePlace,
@@ -104,21 +104,21 @@ pub struct SourceRef {
 
 #[derive(Debug, Clone)]
 enum TreePlace {
-    /// As the user named it: links are followed, also below a root that they do not lead out of.
+    /// As the user named it: links are followed, but below a root only those that do not lead out of it.
     Named(PathBuf),
     NamedBeneath(Root, RelPath),
     Child(Arc<Directory>, Box<[u8]>),
-    /// What a symbolic link leads to.
+    /// The entry that a symbolic link leads to.
     FollowedChild(Arc<Directory>, Box<[u8]>),
-    /// A block device that the user named for its content.
+    /// A block device whose content the user wants.
     Device(PathBuf),
     StandardInput,
-    /// Nowhere.
+    /// Generated content, which is not in any place.
     Generated(GeneratedSource),
 }
 
 impl SourceRef {
-    /// One of the source's places.
+    /// One of a source's places.
     pub(super) fn of_place(SourcePlace { path, root }: SourcePlace<'_>) -> io::Result<SourceRef> {
         let place = match root {
             None => TreePlace::Named(path.to_path_buf()),
@@ -136,12 +136,12 @@ impl SourceRef {
         matches!(self.place, TreePlace::StandardInput)
     }
 
-    /// It lies below a root that it must not leave.
+    /// Whether it lies below a root that it must not leave.
     pub(super) fn is_confined(&self) -> bool {
         matches!(self.place, TreePlace::NamedBeneath(..))
     }
 
-    /// The same, meant for the content of the block device that is there.
+    /// The same place, but for the content of the block device there.
     pub(super) fn of_device(self) -> SourceRef {
         match self.place {
             TreePlace::Named(path) => SourceRef { place: TreePlace::Device(path) },
@@ -165,7 +165,7 @@ impl SourceRef {
         SourceRef { place: TreePlace::Child(parent.clone(), name.into()) }
     }
 
-    /// What the link `name` leads to, which the scan of `source` has come upon at `path`.
+    /// The entry that the link `name` leads to, which the scan of `source` has found at `path`.
     pub(super) fn followed(
         source: Option<&Source>,
         parent: &Arc<Directory>,
@@ -175,7 +175,7 @@ impl SourceRef {
         let Some((root, source)) = source.and_then(|source| Some((source.root_of(0)?, source))) else {
             return Ok(SourceRef { place: TreePlace::FollowedChild(parent.clone(), name.into()) });
         };
-        // The scan's paths begin with the name under which the source goes.
+        // The scan's paths begin with the source's name at the destination.
         let inner = path.as_bytes().get(source.dest.as_bytes().len()..).unwrap_or_default();
         let inner = inner.strip_prefix(b"/").unwrap_or(inner);
         let whole = plain_path(&source.path)?
@@ -193,7 +193,7 @@ impl SourceRef {
         attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)
     }
 
-    /// What is there now.
+    /// The present metadata.
     pub(super) fn look(&self) -> io::Result<Metadata> {
         match &self.place {
             TreePlace::Named(path) | TreePlace::Device(path) => {
@@ -214,12 +214,13 @@ impl SourceRef {
         }
     }
 
-    /// What a file's entry would be now; None if there is no file any more.
+    /// The entry that the file would have now; `None` if it is no longer a file.
     pub fn file_now(&self) -> io::Result<Option<Entry>> {
         Ok(Some(self.look()?).filter(Metadata::is_file).map(|meta| meta.entry(Vec::new())))
     }
 
-    /// Opens what is read to its end. Non-blocking: a pipe that nobody writes to yet is waited for by who reads, and can be given up.
+    /// Opens content that is read to its end. Non-blocking: the reader waits until somebody writes to a pipe,
+    /// and can give up.
     pub fn open_stream(&self) -> io::Result<File> {
         match self.place {
             TreePlace::StandardInput => Ok(io::stdin().as_fd().try_clone_to_owned()?.into()),
@@ -227,7 +228,8 @@ impl SourceRef {
         }
     }
 
-    /// Opens the file for reading. Non-blocking, so that a pipe that has taken the file's place does not hold us.
+    /// Opens the file for reading. Non-blocking, so that a pipe that has taken the file's place does not
+    /// block us.
     pub(crate) fn open(&self) -> io::Result<File> {
         Ok(self.open_with(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)?.into())
     }
@@ -249,7 +251,7 @@ impl SourceRef {
     }
 }
 
-/// A path below a root as users write it.
+/// A path below a root, from what a user wrote.
 fn plain_path(path: &Path) -> io::Result<RelPath> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.first() == Some(&b'/') {

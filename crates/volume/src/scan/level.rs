@@ -1,8 +1,9 @@
-//! One directory being listed: a buffer of names at a time, and where to go on when its descriptor was closed meanwhile.
-//! A directory that is spread over several places is listed in all of them at once, a name here, a name there, so that
-//! who reads what is listed keeps all of them busy.
+//! Lists one directory, a buffer of names at a time, and knows where to go on if its descriptor was closed
+//! meanwhile. A directory that is spread over several places is listed in all of them in turns, so that
+//! readers of the files keep all devices busy.
 //!
-//! Always true: a place's names come out once each, in its order; `cookie` is the position behind the last one given.
+//! Always true: each name of a place is returned once, in the place's order; `cookie` is the position after
+//! the last one.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,30 +21,30 @@ use crate::mount::MountId;
 use crate::rel_path::RelPath;
 use crate::{own_files, own_names};
 
-/// Bytes that one getdents call fills: about a thousand names.
+/// Bytes that one getdents call may fill: about a thousand names.
 pub(super) const SCRATCH_BYTES: usize = 32 << 10;
 
 pub(super) struct ListingLevel {
     parts: Vec<LevelPart>,
-    /// The part whose name comes next.
+    /// The part that the next name is taken from.
     turn: usize,
     path: RelPath,
-    /// Of the directory itself.
+    /// The entry of the directory itself.
     entry: Entry,
-    /// The names are given, not read.
+    /// If set, these names are used instead of a listing.
     only: Option<SelectedNames>,
-    /// What is wanted below the name given last, if not all.
+    /// The names that are wanted below the last name, if not all are.
     below: Option<SelectedNames>,
-    /// In one of its places something is mounted, which is not listed; until that has been said.
+    /// Something is mounted on it in one of its places, and is not listed; cleared once that was reported.
     is_unlisted: bool,
 }
 
 /// The directory in one of the source's places.
 pub(super) struct LevelPart {
     directory: Arc<Directory>,
-    /// Which of the source's places that is.
+    /// The number of that place.
     pub(super) place: usize,
-    /// Where the source lies there, if no other mount is to be entered.
+    /// The mount that the source lies on there, if no other may be entered.
     mount: Option<MountId>,
     fd: Option<Arc<OwnedFd>>,
     names: Vec<u8>,
@@ -53,12 +54,12 @@ pub(super) struct LevelPart {
     is_over: bool,
 }
 
-/// A name, and the part that it is from; an error, and the place that it is about.
+/// A name and the number of its part; or an error and the number of its place.
 type NextName = Result<Option<(Vec<u8>, usize)>, (usize, io::Error)>;
 
 struct ListedName {
     name: Range<usize>,
-    /// The position behind this name.
+    /// The position after this name.
     cookie: u64,
 }
 
@@ -77,10 +78,11 @@ impl LevelPart {
         }
     }
 
-    /// A directory in this one; none if it is not to be entered. One in which names are `asked` for is.
+    /// A directory in this one; `None` if it must not be entered, as something is mounted there. It is
+    /// entered anyway if names below it were asked for (`asked`).
     pub(super) fn below(&self, directory: Arc<Directory>, asked: bool) -> Option<LevelPart> {
         let Some(mount) = self.mount else { return Some(LevelPart::new(directory, self.place, None)) };
-        // What cannot be opened says so when it is listed.
+        // A directory that cannot be opened reports that when it is listed.
         let there = directory.mount().ok().flatten().unwrap_or(mount);
         (asked || there == mount).then(|| LevelPart::new(directory, self.place, Some(there)))
     }
@@ -89,7 +91,7 @@ impl LevelPart {
         self.directory.clone()
     }
 
-    /// Closes the directory, to go on later behind the last name given.
+    /// Closes the directory; the listing can go on later after the last name.
     fn park(&mut self) {
         self.fd = None;
         if self.next < self.listed.len() {
@@ -105,7 +107,7 @@ impl LevelPart {
             return Ok(fd.clone());
         }
         let fd = self.directory.fd()?;
-        // The descriptor may be one that was kept, wherever its position stands.
+        // The descriptor may be a kept one, with any position.
         seek(&fd, SeekFrom::Start(self.cookie.unwrap_or(0)))?;
         self.fd = Some(fd.clone());
         Ok(fd)
@@ -124,7 +126,7 @@ impl LevelPart {
         Ok(Some(self.names[listed.name.clone()].to_vec()))
     }
 
-    /// Lists one buffer of names; more than one when all names of a buffer are `.` and `..`.
+    /// Lists one buffer of names, or more if a buffer has only `.` and `..`.
     fn fill(&mut self, scratch: &mut [MaybeUninit<u8>]) -> io::Result<()> {
         let fd = self.fd()?;
         self.names.clear();
@@ -187,34 +189,35 @@ impl ListingLevel {
         path
     }
 
-    /// Whether it is still to be said that not all has been listed.
+    /// Whether it still has to be reported that not everything is listed.
     pub(super) fn take_unlisted(&mut self) -> bool {
         std::mem::take(&mut self.is_unlisted)
     }
 
-    /// Whether the names are those that the directory has, not those that were asked for.
+    /// Whether the names come from the directory, not from a list of names.
     pub(super) fn is_listed(&self) -> bool {
         self.only.is_none()
     }
 
-    /// What is wanted below the name given last; none for everything.
+    /// The names that are wanted below the last name; `None` for everything.
     pub(super) fn take_below(&mut self) -> Option<SelectedNames> {
         self.below.take()
     }
 
-    /// What is said when the listing is over.
+    /// The item for the end of the listing.
     pub(super) fn end(self) -> ScanItem {
         ScanItem::DirEnd { path: self.path, entry: self.entry }
     }
 
-    /// Whether what was listed is of a transfer that runs or was interrupted. What was asked for by its name is a file like any other.
+    /// Whether a listed name is a file of ours, from a running or interrupted transfer. A file that was asked
+    /// for by its name is treated as any other.
     pub(super) fn is_ours(&mut self, name: &[u8], part: usize) -> bool {
         self.only.is_none()
             && own_names::form(name).is_some()
             && self.parts[part].fd().is_ok_and(|dir| own_files::is_ours(&dir, name))
     }
 
-    /// Closes the directory, to go on later behind the last names given.
+    /// Closes the directory; the listing can go on later after the last names.
     pub(super) fn park(&mut self) {
         self.parts.iter_mut().for_each(LevelPart::park);
     }
@@ -223,7 +226,7 @@ impl ListingLevel {
         &mut self.parts
     }
 
-    /// After an error the listing of its part is over.
+    /// The next name. After an error, the listing of that part is over.
     pub(super) fn next_name(&mut self, scratch: &mut [MaybeUninit<u8>]) -> NextName {
         if let Some(only) = &mut self.only {
             let Some((name, below)) = only.next() else { return Ok(None) };

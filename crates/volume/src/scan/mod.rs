@@ -1,8 +1,10 @@
-//! Finding what a transfer takes along: depth first, one directory buffer at a time, in whatever order the directory has.
+//! Scans the sources of a transfer: depth first, one buffer of names at a time, in the order of each
+//! directory.
 //!
-//! Always true: memory and open descriptors are bounded by the depth of the tree, never by the number of its entries; no
-//! symbolic link below a source is followed unless that is asked for; a directory's `Entry` comes before everything in it, its `DirEnd` after.
-//! Of a source in several places each name is given once, from the first of them that has it.
+//! Always true: memory and open descriptors are bounded by the depth of the tree, not by the number of its
+//! entries. No symbolic link below a source is followed unless that is asked for. A directory's `Entry` comes
+//! before everything in it, and its `DirEnd` after. If a source has several places, each name is given once,
+//! from the first place that has it.
 
 mod directory;
 mod level;
@@ -34,24 +36,25 @@ use sizes::Sizes;
 pub use special_source::SpecialSources;
 pub(crate) use special_source::size_of_device;
 
-/// Levels whose directories stay open; deeper trees have the upper ones closed and opened again on the way back.
+/// How many levels of directories stay open; in deeper trees, the upper ones are closed and opened again on
+/// the way back.
 const OPEN_LEVELS: usize = 32;
 
 /// One source of a transfer.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// What to open. A symbolic link here was named by the user and is followed.
+    /// The path to open. If it is a symbolic link, that is followed, as the user named it.
     pub path: PathBuf,
-    /// Further places of it: their contents are one tree. What has the same name must be a directory in all of them, or the
-    /// same file by size and time.
+    /// Further places of the source: their contents form one tree. An entry in several places must be a
+    /// directory in all of them, or the same file by size and time.
     pub also: Vec<PathBuf>,
-    /// The name under which it goes. Empty: the content of a directory goes straight into the destination, for which the
-    /// directory's own entry stands.
+    /// The name at the destination. If empty, the content of a directory goes straight into the destination,
+    /// which gets the directory's own entry.
     pub dest: RelPath,
-    /// The paths of its places are relative to these roots and do not leave them: each to its own, or all to the only one. Empty:
-    /// they may lead anywhere.
+    /// The roots that the paths of its places are relative to, and must not leave: one for each place, or one
+    /// for all. If empty, the paths may lead anywhere.
     pub beneath: Vec<Root>,
-    /// The content is made, not read; `path` only names it.
+    /// The content is generated, not read; `path` only names it.
     pub generated: Option<GeneratedSource>,
 }
 
@@ -61,12 +64,12 @@ impl Source {
         paths.enumerate().map(|(number, path)| SourcePlace { path, root: self.root_of(number) })
     }
 
-    /// The root that place `number` does not leave.
+    /// The root that place `number` must not leave.
     fn root_of(&self, number: usize) -> Option<&Root> {
         self.beneath.get(number).or(self.beneath.first())
     }
 
-    /// Whether there is anything in any of its places.
+    /// Whether there is an entry in any of its places.
     pub fn exists(&self) -> bool {
         self.places().any(|place| SourceRef::of_place(place).is_ok_and(|handle| handle.look().is_ok()))
     }
@@ -79,40 +82,41 @@ struct SourcePlace<'a> {
     root: Option<&'a Root>,
 }
 
-/// Choices of a scan.
+/// The options of a scan.
 #[derive(Debug, Clone, Default)]
 pub struct ScanOptions {
-    /// Asked with paths as they are given out.
+    /// Asked with the paths that the scan returns.
     pub filter: Filter,
     pub limits: SizeLimits,
-    /// Nothing but this, by the names under which things go.
+    /// If set, only these entries are taken, by their paths at the destination.
     pub only: Option<Selection>,
-    /// Symbolic links are taken for what they lead to, below a root only while they stay there.
+    /// Symbolic links are replaced by what they lead to; below a root only if that is inside it.
     pub follow: bool,
-    /// Of a directory that lies on another mount than its source, or on another device, only the directory itself is given.
-    /// Names that are asked for are given all the same.
+    /// A directory on another mount or device than its source is given without its content. Names that are
+    /// asked for are still given.
     pub one_file_system: bool,
-    /// Named sources of these kinds go as what they are.
+    /// Named sources of these kinds are sent as special files.
     pub nodes: SpecialSources,
-    /// Directories so far below their source are given and not entered: 1 gives what is in the source itself.
+    /// Directories this deep below their source are given but not entered: 1 gives only what is in the source
+    /// itself.
     pub depth_max: Option<usize>,
 }
 
 impl ScanOptions {
     fn excludes(&self, path: &RelPath, entry: &Entry) -> bool {
-        // The place itself is what the user named, and has no name to be judged by.
+        // The source itself was named by the user, and has no path that a rule could match.
         !path.is_empty()
             && self.filter.excludes(path.as_bytes(), entry.kind == EntryKind::Dir, FilterSide::Sender)
     }
 }
 
-/// Plain files outside of these are left out.
+/// The limits that plain files have to keep to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SizeLimits {
-    /// Bytes.
+    /// In bytes.
     pub size_min: Option<u64>,
     pub size_max: Option<u64>,
-    /// Seconds since 1970.
+    /// In seconds since 1970.
     pub mtime_min: Option<i64>,
     pub mtime_max: Option<i64>,
 }
@@ -128,7 +132,7 @@ impl SizeLimits {
     }
 }
 
-/// What a scan comes upon.
+/// A result of the scan.
 #[derive(Debug)]
 pub enum ScanItem {
     Entry {
@@ -141,7 +145,8 @@ pub enum ScanItem {
         path: RelPath,
         entry: Entry,
     },
-    /// What is in this directory, which ends next, is not given, or not all of it: something is mounted there.
+    /// The content of this directory, which ends next, is not given or not complete, as something is mounted
+    /// there.
     Unlisted {
         path: RelPath,
     },
@@ -149,13 +154,13 @@ pub enum ScanItem {
     LeftOut {
         path: RelPath,
     },
-    /// This could not be looked at; the scan goes on.
+    /// An entry that could not be looked at; the scan goes on.
     Failed {
         path: Vec<u8>,
         error: io::Error,
     },
-    /// This was listed, and had gone when it was looked at. A directory that has been given already
-    /// (`is_open`) has gone while it was listed: there may have been more in it.
+    /// An entry that was listed, but vanished before it was looked at. If it is a directory that has been
+    /// given already (`is_open`), it vanished while it was listed, and may have had more entries.
     Vanished {
         path: Vec<u8>,
         is_open: bool,
@@ -171,13 +176,13 @@ pub struct Scanner {
     options: ScanOptions,
     sizes: Sizes,
     overlap: Overlap,
-    /// The source being scanned.
+    /// The source that is being scanned.
     source: Option<Source>,
-    /// Names that were asked for and that nothing leads to, which are told next.
+    /// Names that were asked for but cannot be reached; they are reported next.
     unreachable: Option<Unreachable>,
 }
 
-/// Names that were asked for below something that is missing or that cannot be entered, and why that is so.
+/// Names below an entry that is missing or cannot be entered, and the reason.
 struct Unreachable {
     names: SelectedNames,
     error: io::Error,
@@ -199,7 +204,7 @@ impl Scanner {
         }
     }
 
-    /// The next thing found; none at the end.
+    /// The next result; `None` at the end.
     #[allow(
         clippy::should_implement_trait,
         reason = "also an iterator, but callers should not need the trait"
@@ -219,7 +224,7 @@ impl Scanner {
             match level.next_name(&mut self.scratch) {
                 Err((place, error)) => {
                     let path = level.shown_path();
-                    // The source itself was named, and is to be there.
+                    // The source itself was named by the user, so it has to exist.
                     let is_named = self.stack.len() == 1;
                     return Some(match is_absent(&error) && !is_named {
                         true => ScanItem::Vanished { path, is_open: true },
@@ -267,7 +272,7 @@ impl Scanner {
         }
     }
 
-    /// Starts a source with its own entry, unless that is left out.
+    /// Begins a source with its own entry, unless that is excluded.
     fn begin(&mut self, source: Source) -> Option<ScanItem> {
         self.try_begin(&source).unwrap_or_else(|error| {
             let path = source.path.as_os_str().as_bytes().to_vec();
@@ -295,7 +300,7 @@ impl Scanner {
         for (number, place) in source.places().enumerate() {
             match self.look_at(place) {
                 Ok((handle, entry)) => there.push((number, handle, entry)),
-                // Not every place has to have something of it, but one.
+                // The source has to exist in at least one of its places.
                 Err(error) if is_absent(&error) && !source.also.is_empty() => {}
                 Err(error) => return Err(self.in_place(number, error)),
             }
@@ -324,19 +329,20 @@ impl Scanner {
         } else if path.is_empty() || below.is_some() {
             return Err(rustix::io::Errno::NOTDIR.into());
         }
-        // What a device says of itself has been asked for.
+        // The user has asked for the device, so its size is believed.
         let entry = if handle.is_device() { entry } else { self.sizes.judged(entry, &handle) };
         Ok(Some(ScanItem::Entry { path, entry, handle }))
     }
 
-    /// What is in one of a source's places.
+    /// The entry in one of a source's places.
     fn look_at(&self, place: SourcePlace<'_>) -> io::Result<(SourceRef, Entry)> {
         let handle = SourceRef::of_place(place)?;
         let meta = handle.look()?;
         special_source::taken(handle, &meta, self.options.nodes)
     }
 
-    /// A name of a directory in several places: given with its first one, if the others fit.
+    /// Handles a name of a directory in several places: it is given with the first of them, if the others
+    /// fit.
     fn merge(&mut self, name: Vec<u8>, part: usize) -> Option<ScanItem> {
         let level = self.stack.last_mut().expect("the name was found in the level on top");
         let shown = level.shown_child(&name);
@@ -344,7 +350,7 @@ impl Scanner {
         for number in 0..level.parts().len() {
             let place = level.parts()[number].place;
             match look_in(level, number, &name) {
-                // An earlier one gives it.
+                // An earlier part gives this name.
                 Ok(_) if number < part => return None,
                 Ok((path, entry)) => there.push((number, place, path, entry)),
                 Err(error) if is_absent(&error) => {}
@@ -377,8 +383,8 @@ impl Scanner {
         self.found(name, path, entry, &parts)
     }
 
-    /// What cannot be given. Where only names below it were asked for, it is these that fail, each by itself;
-    /// they are told next.
+    /// Reports an entry that cannot be given. If only names below it were asked for, each of these fails by
+    /// itself; they are reported next.
     fn failed(&mut self, path: Vec<u8>, below: Option<SelectedNames>, error: io::Error) -> Option<ScanItem> {
         let Some(names) = below else { return Some(ScanItem::Failed { path, error }) };
         self.unreachable = Some(Unreachable { names, error });
@@ -394,7 +400,7 @@ impl Scanner {
         item
     }
 
-    /// `parts` of the directory on top have it.
+    /// Handles an entry that `parts` of the directory on top have.
     fn found(&mut self, name: Vec<u8>, path: RelPath, entry: Entry, parts: &[usize]) -> Option<ScanItem> {
         let enters = self.enters();
         let level = self.stack.last_mut().expect("the name was found in the level on top");
@@ -421,7 +427,7 @@ impl Scanner {
         Some(ScanItem::Entry { path, entry, handle })
     }
 
-    /// Says where something went wrong, if there are several places.
+    /// Adds the place to an error, if the source has several.
     fn in_place(&self, place: usize, error: io::Error) -> io::Error {
         let Some(source) = self.source.as_ref().filter(|source| !source.also.is_empty()) else {
             return error;
@@ -435,10 +441,11 @@ impl Scanner {
     fn conflict(&self, one: usize, other: usize) -> io::Error {
         let places = self.source.iter().flat_map(Source::places).map(|place| shown(place.path));
         let places: Vec<_> = places.collect();
-        io::Error::other(format!("it is in {} and, other than there, in {}", places[one], places[other]))
+        io::Error::other(format!("it is in {} and in {}, but they differ", places[one], places[other]))
     }
 
-    /// A link in the directory on top, taken for what it leads to; none if that is left out.
+    /// Handles a link in the directory on top that is replaced by what it leads to; returns `None` if that is
+    /// excluded.
     fn follow(&mut self, name: Vec<u8>, path: RelPath) -> Option<ScanItem> {
         let level = self.stack.last_mut().expect("the name was found in the level on top");
         let (parent, below, is_listed) =
@@ -489,7 +496,7 @@ impl Scanner {
         Some(ScanItem::Entry { path, entry, handle })
     }
 
-    /// Whether a directory in the one on top is not too deep.
+    /// Whether a directory in the one on top may still be entered by its depth.
     fn enters(&self) -> bool {
         self.options.depth_max.is_none_or(|max| self.stack.len() < max)
     }
@@ -518,7 +525,7 @@ fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
-/// An error has no copy: another one that says the same.
+/// A second error with the same meaning, since errors cannot be cloned.
 fn same_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
@@ -530,7 +537,7 @@ fn shown(place: &Path) -> String {
     farhaul_text::escape(place.as_os_str().as_bytes())
 }
 
-/// Whether two things of one name are one.
+/// Whether two entries of the same name count as the same.
 fn is_same(one: &Entry, other: &Entry) -> bool {
     match (&one.kind, &other.kind) {
         (EntryKind::Dir, EntryKind::Dir) => true,

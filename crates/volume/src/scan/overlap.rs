@@ -1,8 +1,9 @@
-//! Sources that meet at the destination: the contents of two directories (`a/ b/`), or a name beside a content that has it, too.
-//! Directories of one name become one; of anything else the first stays, and the second fails.
+//! Finds sources that meet at the destination: the contents of two directories (`a/ b/`), or a named source
+//! beside a content that has the same name. Directories of the same name are merged; of anything else, the
+//! first stays and the second fails.
 //!
-//! Always true: nothing is remembered of what was given out: an earlier source is asked whether it has the name. Without a source
-//! that is a directory's content, nothing is asked, as then all names differ.
+//! Always true: no names are remembered; instead, earlier sources are asked whether they have a name. If no
+//! source is a directory's content, nothing is asked, as all names differ then.
 
 use std::ffi::OsStr;
 use std::io;
@@ -34,7 +35,7 @@ impl Overlap {
         }
     }
 
-    /// Why `entry` cannot go under the name `path`, if another source has that.
+    /// Why `entry` cannot get the name `path`, if an earlier source has that.
     pub(super) fn conflict(&self, path: &RelPath, entry: &Entry, options: &ScanOptions) -> Option<io::Error> {
         if path.is_empty() {
             return None;
@@ -47,12 +48,12 @@ impl Overlap {
             })
         })?;
         let taken = shown(Path::new(OsStr::from_bytes(&taken)));
-        let what = format!("another source has it, too, which stays: {taken}");
+        let what = format!("another source has the same name, and stays: {taken}");
         Some(io::Error::new(io::ErrorKind::AlreadyExists, what))
     }
 }
 
-/// The path within a source of what goes as `path`, if it can have that.
+/// The path within a source of the entry that goes to `path`, if it can have one.
 fn below<'a>(source: &Source, path: &'a RelPath) -> Option<&'a [u8]> {
     if source.dest.is_empty() {
         return Some(path.as_bytes());
@@ -72,10 +73,10 @@ fn joined(place: &Path, inner: &[u8]) -> Vec<u8> {
 
 fn look(source: &Source, place: SourcePlace<'_>, inner: &[u8], follow: bool) -> Option<Metadata> {
     if source.generated.is_some() {
-        // Its name is its own: no other source that is named has it.
+        // No other named source has its name.
         return None;
     }
-    // What is named is followed.
+    // The source itself is followed, as the user named it.
     let follow = follow || inner.is_empty();
     let path = joined(place.path, inner);
     match place.root {
@@ -91,11 +92,12 @@ fn look(source: &Source, place: SourcePlace<'_>, inner: &[u8], follow: bool) -> 
     }
 }
 
-/// Whether an earlier source has sent what it has there, and that is no directory as this one is.
+/// Whether an earlier source has sent the entry that it has there, and the two are not directories that can
+/// be merged.
 fn is_taken(there: &Metadata, path: &RelPath, entry: &Entry, options: &ScanOptions) -> bool {
     let earlier = there.entry(Vec::new());
     let is_sent = match there.kind {
-        // Two of them, or one in the place of another, are for the receiver to tell.
+        // The receiver handles two of them, or one in the place of another entry.
         FileKind::Special(_) => false,
         FileKind::File | FileKind::Dir | FileKind::Symlink => {
             !options.excludes(path, &earlier) && options.limits.allow(&earlier)

@@ -1,19 +1,20 @@
-//! The part of a directory's content that a list of names asks for.
+//! The part of a directory's content that a list of names selects.
 //!
-//! Always true: the names are sorted component by component, so those below one directory stand together and a scan enters
-//! it once; what a name stands for is taken whole, so names below it add nothing. It holds the names and nothing else.
+//! Always true: the names are sorted component by component, so the names below one directory are adjacent,
+//! and a scan enters it once. A name selects everything below it, so further names below it are redundant.
+//! Memory is needed only for the names.
 
 use std::sync::Arc;
 
 use crate::rel_path::{RelPath, RelPathError};
 
-/// What a list of names asks for.
+/// The entries that a list of names selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection(Option<Arc<[Vec<u8>]>>);
 
 impl Selection {
-    /// From names as people write them: slashes at their ends, doubled ones and `.` mean nothing. The directories on the way
-    /// to a name need not be named.
+    /// Makes a selection from names as people write them: leading, trailing and doubled slashes and `.` do
+    /// not matter. The directories on the way to a name need not be named.
     pub fn new(names: Vec<Vec<u8>>) -> Result<Selection, RelPathError> {
         let mut names = names.into_iter().map(plain).collect::<Result<Vec<_>, _>>()?;
         // A slash sorts before every other byte that a name can have, so that a/b comes before a.b.
@@ -23,7 +24,7 @@ impl Selection {
         Ok(Selection((!is_all).then(|| names.into())))
     }
 
-    /// What is asked for of a source that goes by this name; one without a name stands for the directory itself.
+    /// The selected part of a source with this name; a source without a name is the directory itself.
     pub(super) fn of_source(&self, name: &RelPath) -> SelectionPart {
         let Some(list) = &self.0 else { return SelectionPart::All };
         let mut asked =
@@ -43,11 +44,11 @@ impl Selection {
     }
 }
 
-/// What is asked for of a source.
+/// The selected part of a source.
 pub(super) enum SelectionPart {
     Nothing,
     All,
-    /// These of what is in it.
+    /// These names in it.
     Below(SelectedNames),
 }
 
@@ -55,7 +56,7 @@ fn by_component(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     name.iter().map(|&byte| if byte == b'/' { 0 } else { byte })
 }
 
-/// Empty for the directory itself.
+/// A name in its plain form; empty for the directory itself.
 fn plain(name: Vec<u8>) -> Result<Vec<u8>, RelPathError> {
     let parts = name.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let parts: Vec<&[u8]> = parts.collect();
@@ -66,17 +67,17 @@ fn plain(name: Vec<u8>) -> Result<Vec<u8>, RelPathError> {
     }
 }
 
-/// The names that are asked for in one directory.
+/// The names that are selected in one directory.
 pub(super) struct SelectedNames {
     list: Arc<[Vec<u8>]>,
     at: usize,
     end: usize,
-    /// Where the component of this directory begins in each of them.
+    /// The offset in each of them at which this directory's component begins.
     depth: usize,
 }
 
 impl SelectedNames {
-    /// The next name, and what is asked for below it; none for all of it.
+    /// The next name, and the names that are selected below it; `None` inside for everything.
     pub(super) fn next(&mut self) -> Option<(Vec<u8>, Option<SelectedNames>)> {
         let first = self.list[..self.end].get(self.at)?;
         let component = |name: &[u8]| name[self.depth..].iter().position(|&byte| byte == b'/');
@@ -98,8 +99,8 @@ impl SelectedNames {
         Some((name, (!is_whole).then_some(below)))
     }
 
-    /// The next name as it was asked for, with all its components. What is below a name is part of it, and
-    /// not given.
+    /// The next name as it was asked for, with all its components. Names below it are part of it, and are
+    /// skipped.
     pub(super) fn next_path(&mut self) -> Option<Vec<u8>> {
         let name = self.list[..self.end].get(self.at)?;
         let is_part = |other: &Vec<u8>| {

@@ -1,7 +1,8 @@
-//! Whether the size that a file's entry says can be believed. Pseudo file systems make their files' content when it is read, and say
-//! 0 or a page whatever it is; FUSE says 0 for what its server makes so.
+//! Judges whether the size in a file's entry can be believed. Pseudo file systems make the content of their
+//! files when it is read, and report a size of 0 or one page; FUSE reports 0 for files that its program makes
+//! in this way.
 //!
-//! Always true: a file system is asked once a scan what it is, so a file costs no system call.
+//! Always true: each file system is asked only once in a scan, so files cost no system call.
 
 use std::io;
 
@@ -10,8 +11,8 @@ use rustix::fs;
 use super::directory::SourceRef;
 use crate::entry::{Entry, EntryKind};
 
-/// From `statfs(2)` and linux/magic.h: proc, sysfs, debugfs, tracefs, cgroup (1 and 2), configfs, securityfs, selinuxfs, resctrl, bpf,
-/// nfsd, fusectl, apparmorfs, binfmt_misc.
+/// From `statfs(2)` and linux/magic.h: proc, sysfs, debugfs, tracefs, cgroup (1 and 2), configfs, securityfs,
+/// selinuxfs, resctrl, bpf, nfsd, fusectl, apparmorfs, binfmt_misc.
 const PSEUDO: [u64; 15] = [
     0x9fa0,
     0x6265_6572,
@@ -30,26 +31,27 @@ const PSEUDO: [u64; 15] = [
     0x4249_4e4d,
 ];
 const FUSE: u64 = 0x6573_5546;
-/// What claims to be larger is memory or the like (/proc/kcore: 128 TiB), and is taken at its word: it does not fit anywhere.
+/// A file that claims to be larger is memory or the like (/proc/kcore: 128 TiB). Its size is believed, so
+/// that it fails for lack of room.
 const BELIEVED_FROM: u64 = 1 << 40;
 
-/// How far a file system's sizes go.
+/// How far the sizes of a file system can be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
     All,
-    /// But for 0.
+    /// All sizes but 0.
     NotZero,
     None,
 }
 
-/// What is known of the file systems that a scan has met.
+/// The judgements on the file systems that a scan has met.
 #[derive(Default)]
 pub(super) struct Sizes {
     known: Vec<(u64, Trust)>,
 }
 
 impl Sizes {
-    /// The entry, as something that is read to its end if its size cannot be believed.
+    /// The entry; it becomes a stream if its size cannot be believed.
     pub(super) fn judged(&mut self, entry: Entry, handle: &SourceRef) -> Entry {
         let EntryKind::File { size, .. } = entry.kind else { return entry };
         let is_true = match self.trust(entry.dev, handle) {
@@ -61,13 +63,13 @@ impl Sizes {
     }
 
     fn trust(&mut self, device: u64, handle: &SourceRef) -> Trust {
-        // The one met last is the one met next, as a rule.
+        // Usually the next file is on the same file system.
         if let Some(at) = self.known.iter().rposition(|known| known.0 == device) {
             let last = self.known.len() - 1;
             self.known.swap(at, last);
             return self.known[last].1;
         }
-        // What cannot be asked cannot be read either, and says so then.
+        // A file system that cannot be asked cannot be read either, and will report that.
         let trust = ask(handle).unwrap_or(Trust::All);
         self.known.push((device, trust));
         trust
@@ -75,7 +77,7 @@ impl Sizes {
 }
 
 fn ask(handle: &SourceRef) -> io::Result<Trust> {
-    // Some architectures have it signed, others of 32 bits.
+    // The field is signed on some architectures, and has 32 bits on others.
     let kind = fs::fstatfs(&handle.look_into()?)?.f_type as u64 & 0xffff_ffff;
     Ok(match kind {
         FUSE => Trust::NotZero,

@@ -1,6 +1,7 @@
-//! A source that the user has named and that is no file, directory or link: it is read to its end, or it fails.
+//! A source that the user has named and that is a special file: it is read to its end, or it fails.
 //!
-//! Always true: nothing that has no end is begun; at a daemon no device is read, as what is on it lies outside its root.
+//! Always true: content without an end is never begun. A daemon reads no devices, as their content lies
+//! outside its root.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +11,7 @@ use rustix::fs::{self, OFlags, SeekFrom};
 use super::directory::SourceRef;
 use crate::entry::{Entry, EntryKind, FileKind, FileTime, Metadata, SpecialNode};
 
-/// Specials that go as what they are, not with what can be read from them.
+/// The kinds of special files that are sent as such, not with what can be read from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpecialSources {
     /// Named pipes and sockets.
@@ -18,12 +19,13 @@ pub struct SpecialSources {
     pub devices: bool,
 }
 
-/// From `pipe(7)`: such a pipe is in no directory, and so cannot be made at another place.
+/// The file system of pipes without a name, from `pipe(7)`: they are in no directory, so they cannot be
+/// created elsewhere.
 const PIPEFS_MAGIC: u64 = 0x5049_5045;
 /// The device that is always at its end.
 const NULL: SpecialNode = SpecialNode::CharDevice { major: 1, minor: 3 };
 
-/// What a named source is taken as.
+/// Decides how a named source is sent.
 pub(super) fn taken(
     handle: SourceRef,
     meta: &Metadata,
@@ -55,7 +57,7 @@ pub(super) fn taken(
     }
 }
 
-/// What is read is as old as its reading, whatever time the node has.
+/// The entry for content: its time is that of the reading, not that of the special file.
 fn of_content(node: &Entry) -> Entry {
     Entry { mode: node.mode & 0o666, mtime: FileTime::now(), nlink: 1, ..node.clone() }
 }
@@ -64,13 +66,13 @@ fn is_nameless(handle: &SourceRef) -> io::Result<bool> {
     Ok(fs::fstatfs(&handle.look_into()?)?.f_type as u64 == PIPEFS_MAGIC)
 }
 
-/// Bytes of a device: its own entry says 0.
+/// The size of a device, whose own entry says 0.
 pub(crate) fn size_of_device(device: impl std::os::fd::AsFd) -> io::Result<u64> {
     Ok(fs::seek(device, SeekFrom::End(0))?)
 }
 
 impl SourceRef {
-    /// A descriptor that serves for looking only.
+    /// A descriptor for metadata only.
     pub(super) fn look_into(&self) -> io::Result<OwnedFd> {
         self.open_with(OFlags::PATH | OFlags::CLOEXEC)
     }

@@ -30,7 +30,7 @@ fn entries(items: &[ScanItem]) -> BTreeMap<Vec<u8>, Entry> {
     items.iter().filter_map(entry).collect()
 }
 
-/// Every directory ends, after everything in it, and nothing else comes between.
+/// Checks that every directory ends after everything in it, and that nothing else comes between.
 fn check_order(items: &[ScanItem]) {
     let mut open: Vec<RelPath> = Vec::new();
     for item in items {
@@ -146,13 +146,13 @@ fn a_source_in_several_places_is_one_tree() {
     for (name, place) in [("a", "one/a"), ("d/y", "two/d/y"), ("d/e/w", "two/d/e/w"), ("c", "three/c")] {
         assert_eq!(content(&items, name).as_deref(), Some(place));
     }
-    // Names that are asked for are found wherever they are.
+    // Names that are asked for are found in any place.
     let names = ["d/y", "c", "gone"].map(|name| name.as_bytes().to_vec()).to_vec();
     let only = Some(Selection::new(names).unwrap());
     let options = ScanOptions { only, ..ScanOptions::default() };
     let items: Vec<_> = Scanner::new(vec![spread(&["two", "three"])], options).collect();
     assert_eq!(shown(&items), " c d d/y");
-    // Other content, another kind: an error that names both places, and neither is taken.
+    // Other content or another kind is an error that names both places, and neither is taken.
     write("two/a", "other", 6);
     write("three/d", "a file", 6);
     let items = scan(spread(&["two", "three"]));
@@ -239,7 +239,7 @@ fn what_goes_while_it_is_listed_has_vanished_and_not_failed() {
     for also in [Vec::new(), vec![temp.path().join("other")]] {
         names.iter().for_each(|name| std::fs::write(name, "").unwrap());
         let mut scanner = Scanner::new(vec![Source { also, ..source(&top, b"t") }], ScanOptions::default());
-        // The source's own entry, and the first of those in it: all names have been listed then.
+        // The source's own entry and the first one in it: by then, all names have been listed.
         let mut items: Vec<_> = scanner.by_ref().take(2).collect();
         names.iter().for_each(|name| std::fs::remove_file(name).unwrap());
         items.extend(scanner);
@@ -388,7 +388,7 @@ fn what_cannot_be_read_is_told_and_the_rest_goes_on() {
     let mut deep = temp.path().join("top");
     std::fs::create_dir(&deep).unwrap();
     std::fs::write(deep.join("file"), "").unwrap();
-    // A path longer than any that can be announced, made step by step.
+    // Makes a path, step by step, that is longer than any that can be announced.
     let name = "n".repeat(250);
     let mut dir = std::fs::File::open(&deep).unwrap();
     for _ in 0..17 {
@@ -403,7 +403,7 @@ fn what_cannot_be_read_is_told_and_the_rest_goes_on() {
     deep.push("x");
 }
 
-/// A tree as a set of paths: directories end in a slash.
+/// Makes a tree from a set of paths; directories end in a slash.
 fn build(top: &Path, files: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<Vec<u8>, u64> {
     let mut expected = BTreeMap::new();
     for (dir, name) in files {

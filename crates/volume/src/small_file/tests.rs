@@ -44,7 +44,7 @@ fn a_new_file_never_has_another_name() {
         eprintln!("this file system has no files without names");
         return;
     }
-    // Twice the same mode: the second file's is known without looking.
+    // The same mode twice: for the second file it is known without looking.
     for (number, mode) in
         [0o644, 0o644, 0o600, 0o400, 0o000, 0o777, 0o777, 0o4755, 0o1666].into_iter().enumerate()
     {
@@ -139,7 +139,7 @@ fn a_leftover_is_known_by_its_inode() {
             dir.try_nameless();
             dir.refuse_nameless();
         }
-        // Killed before it was renamed.
+        // As if the run was killed before the rename.
         let CreatedTemp { file, name, .. } = temp_file::create(&dir, 0o600).unwrap();
         let name = name.unwrap_or_else(|| temp_file::give_name(&file, &dir).unwrap());
         assert!(crate::own_files::is_ours(&dir, &name), "{is_nameless}");

@@ -1,4 +1,4 @@
-//! Both ends' statements without a session, and whatever may be done to them afterwards.
+//! Tests both ends' statements without a session, and every change that may be made to them afterwards.
 
 use farhaul_connect::{Identity, PublicKey, keygen};
 use farhaul_session::error::Code;
@@ -42,7 +42,7 @@ impl Ends {
         [self.sender.public(), self.receiver.public()]
     }
 
-    /// What the two come to.
+    /// The receipt of these two ends.
     fn receipt(&self) -> Receipt {
         let (sender, receiver) = (self.of(StatementSide::Sent), self.of(StatementSide::Received));
         let (statement, _) = said(&receiver, &tally(&[b"a", b"b"]));
@@ -92,7 +92,7 @@ fn read(value: &Value) -> Result<Receipt, Error> {
     Receipt::parse(&serde_json::to_vec(value).unwrap())
 }
 
-/// What a check of a document says, by its code.
+/// Checks a document; an error comes as its code and text.
 fn judged(value: &Value, trusted: &[PublicKey]) -> Result<(), (Code, String)> {
     let checked = read(value).and_then(|receipt| receipt.check(trusted, None));
     checked.map(drop).map_err(|error| (error.code(), error.to_string()))
@@ -130,7 +130,7 @@ fn what_is_signed_is_the_json_with_sorted_keys_behind_the_role() {
     for (signed, context) in
         [(&receipt.sent, "farhaul receipt v1 sent"), (&receipt.received, "farhaul receipt v1 received")]
     {
-        // A map of serde_json's is sorted.
+        // `serde_json` keeps its maps sorted.
         let sorted = serde_json::to_string(&serde_json::to_value(&signed.statement).unwrap()).unwrap();
         assert_eq!(signed.statement.message(), format!("{context}\n{sorted}").into_bytes());
     }
@@ -209,18 +209,18 @@ fn a_statement_in_the_place_of_the_other_one_is_found() {
         replayed[to] = whole[from].clone();
         let (code, what) = judged(&replayed, &ends.trusted()).unwrap_err();
         assert!(code == Code::ReceiptWrong && what.contains("in the place of"), "{what}");
-        // The same with the role changed: it was signed for the other one.
+        // The statement is replayed with its role changed; it was signed for the other role.
         replayed[to]["statement"]["role"] = json!(to);
         let (code, what) = judged(&replayed, &ends.trusted()).unwrap_err();
         assert!(code == Code::ReceiptWrong && what.contains("signature"), "{what}");
     }
-    // A signature of these very bytes for the other role, by the right key.
+    // The right key has signed the same bytes, but for the other role.
     let signed = ends.receipt().received;
     let message = String::from_utf8(signed.statement.message()).unwrap();
     let other = message.replacen(StatementSide::Received.context(), StatementSide::Sent.context(), 1);
     let signature = ends.receiver.sign(other.as_bytes()).unwrap();
     assert!(!ends.receiver.public().has_signed(signed.statement.message().as_slice(), &signature));
-    // Statements of two copies do not make one.
+    // Statements of two copies do not make one receipt.
     let mut mixed = whole.clone();
     let mut another = ends.of(StatementSide::Sent);
     another.transfer = "f".repeat(32);
@@ -240,7 +240,7 @@ fn the_far_end_has_to_fit() {
     assert_eq!(found(&good, &ours), None);
     assert_eq!(found(&good, &tally(&[b"b"])), Some(Misbehaviour::RootDiffers));
     assert_eq!(found(&good, &tally(&[b"a", b"b"])), Some(Misbehaviour::RootDiffers));
-    // It says this end's part, is somebody else, or speaks of another copy.
+    // The peer signs in this end's role, has another key, or means another copy.
     let unfit = Some(Misbehaviour::ReceiptUnfit);
     assert_eq!(found(&said(&ends.of(StatementSide::Sent), &ours).0, &ours), unfit);
     let by =

@@ -8,14 +8,14 @@ fn path(text: &str) -> RelPath {
     RelPath::from_bytes(text.as_bytes()).unwrap()
 }
 
-/// A root `root` beside a directory `disk`, with a link to it. What is made for it is older than the root.
+/// A root `root` beside a directory `disk`, with whatever `link` makes; everything is older than the root.
 fn beside(link: impl FnOnce(&Path)) -> (tempfile::TempDir, Root) {
     let temp = tempfile::tempdir().unwrap();
     for name in ["root/inside/sub", "root/d", "disk/sub"] {
         std::fs::create_dir_all(temp.path().join(name)).unwrap();
     }
     link(temp.path());
-    // The clock of files goes on by ticks, but a file may be stamped by the fine clock in between.
+    // The clock of files advances in ticks, but a file may get a time of the fine clock in between.
     let made = clock_gettime(ClockId::Realtime);
     while now() <= (made.tv_sec, made.tv_nsec as u32) {}
     let root = Root::open(temp.path().join("root")).unwrap();
@@ -29,7 +29,7 @@ fn what_is_below_a_link_is_in_its_directory_whatever_becomes_of_the_link() {
     assert!(root.keep_link(&path("data"), None, true).unwrap());
     assert!(root.lookup(&path("data")).unwrap().unwrap().is_dir());
     assert!(!root.make_dir(&path("data"), 0o755).unwrap());
-    // Somebody puts another link in its place.
+    // Somebody replaces the link.
     std::fs::create_dir(temp.path().join("elsewhere")).unwrap();
     std::fs::remove_file(temp.path().join("root/data")).unwrap();
     symlink("../elsewhere", temp.path().join("root/data")).unwrap();
@@ -39,7 +39,7 @@ fn what_is_below_a_link_is_in_its_directory_whatever_becomes_of_the_link() {
     assert!(root.keep_link(&path("data"), None, true).unwrap());
     assert!(temp.path().join("disk/file").exists() && temp.path().join("disk/sub/file").exists());
     assert_eq!(std::fs::read_dir(temp.path().join("elsewhere")).unwrap().count(), 0);
-    // A link below it is none that was asked for.
+    // A link below the directory was not asked for.
     symlink("../elsewhere", temp.path().join("disk/link")).unwrap();
     assert!(root.create_new(&path("data/link/file"), 0o600).is_err());
     assert_eq!(root.list(&path("data")).unwrap().len(), 3);

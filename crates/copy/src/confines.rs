@@ -121,28 +121,28 @@ impl ConfinedPath {
     }
 }
 
-/// Whether a local path leads to a directory, through links; `None` if it leads to nothing. Without `grounds`
+/// Whether a local path leads to a directory, through links; `None` if it leads to nothing. Without `confines`
 /// the job may use any path.
-pub(crate) fn is_directory(grounds: Option<&LocalConfines>, path: &Path) -> Option<bool> {
-    match grounds {
+pub(crate) fn is_directory(confines: Option<&LocalConfines>, path: &Path) -> Option<bool> {
+    match confines {
         None => std::fs::metadata(path).ok().map(|there| there.is_dir()),
-        Some(grounds) => grounds.spot(path).ok()?.metadata().map(|there| there.is_dir()),
+        Some(confines) => confines.spot(path).ok()?.metadata().map(|there| there.is_dir()),
     }
 }
 
 /// The path without links and dots. Components that do not exist yet are appended to those that do.
-pub(crate) fn resolved(grounds: Option<&LocalConfines>, path: &Path) -> Option<PathBuf> {
+pub(crate) fn resolved(confines: Option<&LocalConfines>, path: &Path) -> Option<PathBuf> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let real = match grounds {
+    let real = match confines {
         None => path.canonicalize().ok(),
-        Some(grounds) => {
-            let spot = grounds.spot(path).ok()?;
+        Some(confines) => {
+            let spot = confines.spot(path).ok()?;
             spot.root.real_path(&spot.path).ok()
         }
     };
     real.or_else(|| {
         let name = path.file_name()?;
-        Some(resolved(grounds, path.parent()?)?.join(name))
+        Some(resolved(confines, path.parent()?)?.join(name))
     })
 }
 
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_path_counts_by_its_components_and_by_where_it_leads() {
         let (_folder, top) = places();
-        let grounds = LocalConfines::of(&[top.join("a")]).unwrap();
+        let confines = LocalConfines::of(&[top.join("a")]).unwrap();
         for (path, below) in [
             ("a", ""),
             ("a/", ""),
@@ -183,7 +183,7 @@ mod tests {
             ("a/new/below", "new/below"),
             ("a/waits", "waits"),
         ] {
-            let spot = grounds.spot(&top.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let spot = confines.spot(&top.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
             assert_eq!(spot.path.as_bytes(), below.as_bytes(), "{path}");
         }
         for outside in [
@@ -206,12 +206,12 @@ mod tests {
             "A",
             ".",
         ] {
-            let refused = grounds.spot(&top.join(outside)).map(|spot| spot.path).unwrap_err();
+            let refused = confines.spot(&top.join(outside)).map(|spot| spot.path).unwrap_err();
             assert_eq!(refused.code(), Code::Forbidden, "{outside}: {refused}");
             assert!(refused.hint().is_some_and(|hint| hint.contains("/a")), "{refused:?}");
         }
         for outside in ["/", "/etc/passwd", "relative", "", "/dev/stdin", "/proc/self/fd/0"] {
-            assert_eq!(grounds.spot(Path::new(outside)).unwrap_err().code(), Code::Forbidden, "{outside}");
+            assert_eq!(confines.spot(Path::new(outside)).unwrap_err().code(), Code::Forbidden, "{outside}");
         }
     }
 
@@ -239,14 +239,14 @@ mod tests {
     #[test]
     fn what_is_looked_at_and_resolved_stays_there_too() {
         let (_folder, top) = places();
-        let grounds = LocalConfines::of(&[top.join("a")]).unwrap();
-        let grounds = Some(&grounds);
-        assert_eq!(is_directory(grounds, &top.join("a/stays")), Some(true));
-        assert_eq!(is_directory(grounds, &top.join("a/in/file")), Some(false));
-        assert_eq!(is_directory(grounds, &top.join("a/leaves")), None);
+        let confines = LocalConfines::of(&[top.join("a")]).unwrap();
+        let confines = Some(&confines);
+        assert_eq!(is_directory(confines, &top.join("a/stays")), Some(true));
+        assert_eq!(is_directory(confines, &top.join("a/in/file")), Some(false));
+        assert_eq!(is_directory(confines, &top.join("a/leaves")), None);
         assert_eq!(is_directory(None, &top.join("a/leaves")), Some(true));
-        assert_eq!(resolved(grounds, &top.join("a/stays/new")), Some(top.join("a/in/new")));
-        assert_eq!(resolved(grounds, &top.join("a/leaves/new")), None);
+        assert_eq!(resolved(confines, &top.join("a/stays/new")), Some(top.join("a/in/new")));
+        assert_eq!(resolved(confines, &top.join("a/leaves/new")), None);
         assert_eq!(resolved(None, &top.join("a/leaves/new")), Some(top.join("b/new")));
     }
 }

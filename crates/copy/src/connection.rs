@@ -64,8 +64,8 @@ impl CopyConnection {
             RemoteEnd::Here => {
                 let pair = connect::local_pair(&opening, &own_features())?;
                 let (near, far) = both_within(pair, &plan.means)?;
-                let grounds = plan.grounds.clone();
-                let serve = move || drop(serve_here(far, grounds));
+                let confines = plan.confines.clone();
+                let serve = move || drop(serve_here(far, confines));
                 let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
                 (near, Some(serving.map_err(Error::no_thread)?))
             }

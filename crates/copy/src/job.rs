@@ -117,7 +117,7 @@ pub(crate) struct CopyPlan {
     near: LocalEnd,
     names: Option<Vec<Vec<u8>>>,
     manifest: Option<PathBuf>,
-    pub(crate) grounds: Option<LocalConfines>,
+    pub(crate) confines: Option<LocalConfines>,
     pub(crate) receipt: Option<ReceiptOptions>,
     /// Why there can be no receipt, if that is known already.
     no_receipt: Option<&'static str>,
@@ -133,24 +133,24 @@ enum LocalEnd {
 
 impl CopyPlan {
     pub(crate) fn new(mut job: CopyJob) -> Result<CopyPlan, Error> {
-        let grounds = job.within.as_deref().map(LocalConfines::of).transpose()?;
-        if let Some(grounds) = &grounds {
-            stay_within(&job, grounds)?;
+        let confines = job.within.as_deref().map(LocalConfines::of).transpose()?;
+        if let Some(confines) = &confines {
+            stay_within(&job, confines)?;
         }
-        let grounds = grounds.as_ref();
+        let confines = confines.as_ref();
         for source in &mut job.sources {
             if let Location::Ssh { path, .. } = source {
                 *path = with_slash_if_home(std::mem::take(path));
             }
         }
-        job = only_content(job, grounds)?;
+        job = only_content(job, confines)?;
         let listed = job.names.clone();
         let is_name = job.retry.as_ref().is_some_and(|retry| retry.renamed);
         if let Some(retry) = job.retry.take() {
             job.names = Some(retry.names(&job.sources)?);
         }
         job.options.spread = spread_of(&job)?;
-        outside_of_sources(&job, listed.as_deref(), grounds)?;
+        outside_of_sources(&job, listed.as_deref(), confines)?;
         let no_receipt = ask_for_receipt(&mut job)?;
         let options = std::mem::take(&mut job.options).checked()?;
         let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
@@ -172,9 +172,9 @@ impl CopyPlan {
         let plan = if far_sources > 0 {
             CopyPlan::pull(sources, destination, is_name, options)
         } else {
-            CopyPlan::push(sources, destination, is_name, options, grounds)
+            CopyPlan::push(sources, destination, is_name, options, confines)
         };
-        Ok(CopyPlan { names, manifest, grounds: grounds.cloned(), receipt, no_receipt, means, ..plan? })
+        Ok(CopyPlan { names, manifest, confines: confines.cloned(), receipt, no_receipt, means, ..plan? })
     }
 
     fn push(
@@ -182,7 +182,7 @@ impl CopyPlan {
         destination: Location,
         target_is_name: bool,
         options: TransferOptions,
-        grounds: Option<&LocalConfines>,
+        confines: Option<&LocalConfines>,
     ) -> Result<CopyPlan, Error> {
         let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
         if pipe && sources.len() > 1 {
@@ -201,7 +201,7 @@ impl CopyPlan {
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
         // A pipe or a device counts as a file, as it is read like one.
-        let is_file = |path: &Path| confines::is_directory(grounds, path) == Some(false);
+        let is_file = |path: &Path| confines::is_directory(confines, path) == Some(false);
         let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
             None => is_file(path),
             Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
@@ -221,8 +221,8 @@ impl CopyPlan {
     }
 
     fn of(far: RemoteEnd, request: CopyRequest, near: LocalEnd) -> CopyPlan {
-        let (names, manifest, grounds, receipt, no_receipt, means) = Default::default();
-        CopyPlan { far, request, near, names, manifest, grounds, receipt, no_receipt, means }
+        let (names, manifest, confines, receipt, no_receipt, means) = Default::default();
+        CopyPlan { far, request, near, names, manifest, confines, receipt, no_receipt, means }
     }
 
     /// `cp file -`: the far end, in this process too, is asked for the file.
@@ -377,7 +377,7 @@ impl CopyPlan {
             RemoteEnd::Ssh(target) => connect::ssh_connect(target, params, handle),
             RemoteEnd::Daemon(target) => connect::daemon_connect(target, params, handle),
             RemoteEnd::Here => {
-                let outcome = run_here(request, side, terms, (self.grounds.clone(), &self.means), handle);
+                let outcome = run_here(request, side, terms, (self.confines.clone(), &self.means), handle);
                 return (outcome, RetryFlag::default());
             }
         };
@@ -397,7 +397,7 @@ impl CopyPlan {
         Ok(match &self.near {
             LocalEnd::Send(paths) => {
                 let (options, names) = (&self.request.options, self.names.clone());
-                CopySide::Send(super::local_origin(paths, options, names, self.grounds.as_ref())?)
+                CopySide::Send(super::local_origin(paths, options, names, self.confines.as_ref())?)
             }
             LocalEnd::SendPipe => {
                 let name = RelPath::from_bytes(b"stdin").expect("a plain name");
@@ -417,7 +417,7 @@ impl CopyPlan {
                     dry_run: request.options.dry_run,
                 };
                 let directories = &request.options.spread.target;
-                let target = super::local_target(path, wish, sources, directories, self.grounds.as_ref())?;
+                let target = super::local_target(path, wish, sources, directories, self.confines.as_ref())?;
                 CopySide::Receive(Destination::Tree(Box::new(target)))
             }
         })
@@ -459,7 +459,7 @@ fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
 }
 
 /// Refuses a job if a local path of it lies, or leads, outside the confines.
-fn stay_within(job: &CopyJob, grounds: &LocalConfines) -> Result<(), Error> {
+fn stay_within(job: &CopyJob, confines: &LocalConfines) -> Result<(), Error> {
     let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
     for (location, is_destination) in
         job.sources.iter().map(|source| (source, false)).chain([(&job.destination, true)])
@@ -472,14 +472,14 @@ fn stay_within(job: &CopyJob, grounds: &LocalConfines) -> Result<(), Error> {
             }
             Location::Local(path) if is_destination && super::is_null(path) => {}
             Location::Local(path) if GeneratedSource::parse(path.as_os_str().as_bytes()).is_some() => {}
-            Location::Local(path) => drop(grounds.spot(path)?),
+            Location::Local(path) => drop(confines.spot(path)?),
         }
     }
     let SpreadOptions { source, target } = spread_of(job)?;
     let sides = [(job.sources.iter().any(is_far), source), (is_far(&job.destination), target)];
     let local = sides.into_iter().filter(|(is_far, _)| !is_far).flat_map(|(_, directories)| directories);
     for directory in local {
-        grounds.spot(Path::new(OsStr::from_bytes(&directory)))?;
+        confines.spot(Path::new(OsStr::from_bytes(&directory)))?;
     }
     Ok(())
 }
@@ -529,7 +529,7 @@ pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
 
 /// Makes the source of a sync or of a list of names mean the content of that directory, with or without a
 /// slash, and refuses what does not suit.
-pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&LocalConfines>) -> Result<CopyJob, Error> {
+pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -> Result<CopyJob, Error> {
     job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
         return Ok(job);
@@ -542,7 +542,7 @@ pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&LocalConfines>) ->
     }
     if let (true, Location::Local(from), Location::Local(to)) =
         (job.options.sync.is_some(), &*source, &job.destination)
-        && let (Some(from), Some(to)) = (resolved(grounds, from), resolved(grounds, to))
+        && let (Some(from), Some(to)) = (resolved(confines, from), resolved(confines, to))
         && (from.starts_with(&to) || to.starts_with(&from))
     {
         return usage("takes two directories of which neither is in the other");
@@ -560,7 +560,7 @@ pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&LocalConfines>) ->
             slashed(path)
         }
         Location::Local(path) if GeneratedSource::parse(path.as_os_str().as_bytes()).is_none() => {
-            if confines::is_directory(grounds, path) == Some(false) {
+            if confines::is_directory(confines, path) == Some(false) {
                 let what = format!("{} is not a directory", path.display());
                 return Err(Error::new(Code::NotADirectory, what).with_hint("copy a file with farhaul cp"));
             }
@@ -589,7 +589,7 @@ pub(crate) fn only_content(mut job: CopyJob, grounds: Option<&LocalConfines>) ->
 fn outside_of_sources(
     job: &CopyJob,
     names: Option<&[Vec<u8>]>,
-    grounds: Option<&LocalConfines>,
+    confines: Option<&LocalConfines>,
 ) -> Result<(), Error> {
     let Location::Local(to) = &job.destination else { return Ok(()) };
     let places =
@@ -604,14 +604,14 @@ fn outside_of_sources(
     let targets: Vec<PathBuf> = match super::is_null(to) {
         true => Vec::new(),
         false => {
-            places(to, &job.options.spread.target).iter().filter_map(|to| resolved(grounds, to)).collect()
+            places(to, &job.options.spread.target).iter().filter_map(|to| resolved(confines, to)).collect()
         }
     };
     for source in &job.sources {
         let Location::Local(source) = source else { continue };
         for from in places(source, &job.options.spread.source) {
-            let is_directory = confines::is_directory(grounds, &from) == Some(true);
-            let Some(from) = resolved(grounds, &from) else { continue };
+            let is_directory = confines::is_directory(confines, &from) == Some(true);
+            let Some(from) = resolved(confines, &from) else { continue };
             if !is_directory {
                 are_two_files(source, &from, to, &targets)?;
                 continue;
@@ -677,14 +677,14 @@ fn run_here(
     request: &CopyRequest,
     side: CopySide,
     terms: &Terms,
-    (grounds, means): (Option<LocalConfines>, &SessionLimits),
+    (confines, means): (Option<LocalConfines>, &SessionLimits),
     handle: &Handle,
 ) -> CopyOutcome {
     let (near, far) = match local_pair(request).and_then(|pair| both_within(pair, means)) {
         Ok(pair) => pair,
         Err(error) => return CopyOutcome::failed(error),
     };
-    let serve = move || super::serve_here(far, grounds);
+    let serve = move || super::serve_here(far, confines);
     let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
         Ok(thread) => thread,
         Err(source) => return CopyOutcome::failed(Error::no_thread(source)),

@@ -52,8 +52,8 @@ pub(crate) enum Confinement {
 
 impl Confinement {
     /// The confinement of a job's local ends.
-    pub(crate) fn of_local(grounds: Option<&LocalConfines>) -> Confinement {
-        grounds.map_or(Confinement::Local, |grounds| Confinement::Within(grounds.clone()))
+    pub(crate) fn of_local(confines: Option<&LocalConfines>) -> Confinement {
+        confines.map_or(Confinement::Local, |confines| Confinement::Within(confines.clone()))
     }
 }
 
@@ -85,18 +85,18 @@ pub fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
 }
 
 /// The source of a client's own files. If `names` are given, only these entries of their content are taken;
-/// if `grounds` are given, everything has to lie in them.
+/// if `confines` are given, everything has to lie in them.
 pub(crate) fn local_origin(
     paths: &[PathBuf],
     options: &TransferOptions,
     names: Option<Vec<Vec<u8>>>,
-    grounds: Option<&LocalConfines>,
+    confines: Option<&LocalConfines>,
 ) -> Result<CopySource, Error> {
     let directories = &options.spread.source;
-    are_there(&Confinement::of_local(grounds), directories)?;
-    let of = |path: &[u8]| match grounds {
+    are_there(&Confinement::of_local(confines), directories)?;
+    let of = |path: &[u8]| match confines {
         None => source(path, None),
-        Some(grounds) => source_within(grounds, path),
+        Some(confines) => source_within(confines, path),
     };
     let one = |path: &PathBuf| {
         let path = path.as_os_str().as_bytes();
@@ -188,7 +188,7 @@ fn expanded(
 ) -> Result<Vec<Source>, Error> {
     let (base, root, pattern) = match confinement {
         Confinement::Local => return Ok(vec![source(path, None)?]),
-        Confinement::Within(grounds) => return Ok(vec![source_within(grounds, path)?]),
+        Confinement::Within(confines) => return Ok(vec![source_within(confines, path)?]),
         Confinement::User => (GlobBase::User, None, with_slash_if_home(path.to_vec())),
         Confinement::Root(root) => (GlobBase::Root(root.clone()), Some(root), path.to_vec()),
     };
@@ -258,13 +258,13 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     })
 }
 
-/// As [`source`], for a path that has to lie in `grounds`.
-fn source_within(grounds: &LocalConfines, path: &[u8]) -> Result<Source, Error> {
+/// As [`source`], for a path that has to lie in `confines`.
+fn source_within(confines: &LocalConfines, path: &[u8]) -> Result<Source, Error> {
     let source = source(path, None)?;
     if source.generated.is_some() {
         return Ok(source);
     }
-    let ConfinedPath { root, path } = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
+    let ConfinedPath { root, path } = confines.spot(Path::new(OsStr::from_bytes(path)))?;
     let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
     Ok(Source { path: PathBuf::from(OsStr::from_bytes(path)), beneath: vec![root], ..source })
 }
@@ -275,20 +275,20 @@ fn below_root(path: &[u8]) -> &[u8] {
     if start == path.len() { b"." } else { &path[start..] }
 }
 
-/// The destination of a client's pull; it lies in `grounds`, if given.
+/// The destination of a client's pull; it lies in `confines`, if given.
 pub(crate) fn local_target(
     path: &Path,
     wish: DestinationWish,
     sources: &[Vec<u8>],
     directories: &[Vec<u8>],
-    grounds: Option<&LocalConfines>,
+    confines: Option<&LocalConfines>,
 ) -> Result<TargetDirectory, Error> {
     let path = path.as_os_str().as_bytes();
-    spread_target(&Confinement::of_local(grounds), path, wish, directories, |path, wish| {
+    spread_target(&Confinement::of_local(confines), path, wish, directories, |path, wish| {
         let asked = PulledNames::from_sources(sources);
-        match grounds {
+        match confines {
             None => user_target(Path::new(OsStr::from_bytes(path)), wish, asked),
-            Some(grounds) => target_within(grounds, path, wish, asked),
+            Some(confines) => target_within(confines, path, wish, asked),
         }
     })
 }
@@ -351,8 +351,8 @@ fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
     let is_dir = |path: &[u8]| Path::new(OsStr::from_bytes(path)).is_dir();
     match confinement {
         Confinement::Local => is_dir(path),
-        Confinement::Within(grounds) => {
-            confines::is_directory(Some(grounds), Path::new(OsStr::from_bytes(path))) == Some(true)
+        Confinement::Within(confines) => {
+            confines::is_directory(Some(confines), Path::new(OsStr::from_bytes(path))) == Some(true)
         }
         Confinement::User => is_dir(&expand_home(path)),
         Confinement::Root(root) => {
@@ -378,7 +378,7 @@ fn one_far_target(
             let below = RelPath::from_written(path).map_err(outside)?;
             return root_target(root, below, path, wish, PulledNames::Anything);
         }
-        Confinement::Within(grounds) => return target_within(grounds, path, wish, PulledNames::Anything),
+        Confinement::Within(confines) => return target_within(confines, path, wish, PulledNames::Anything),
         Confinement::User => expand_home(path),
         Confinement::Local => path.to_vec(),
     };
@@ -433,12 +433,12 @@ fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
 }
 
 fn target_within(
-    grounds: &LocalConfines,
+    confines: &LocalConfines,
     path: &[u8],
     wish: DestinationWish,
     asked: PulledNames,
 ) -> Result<TargetDirectory, Error> {
-    let spot = grounds.spot(Path::new(OsStr::from_bytes(path)))?;
+    let spot = confines.spot(Path::new(OsStr::from_bytes(path)))?;
     root_target(&spot.root, spot.path, path, wish, asked)
 }
 

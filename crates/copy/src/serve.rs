@@ -82,9 +82,9 @@ pub fn serve(
     serve_in(Confinement::User, established, policy, watch)
 }
 
-/// Serves the far end of a copy within this host; if `grounds` are given, everything has to lie in them.
-pub(crate) fn serve_here(established: EstablishedSession, grounds: Option<LocalConfines>) -> SessionSummary {
-    serve_in(Confinement::of_local(grounds.as_ref()), established, None, &NoCopyObserver)
+/// Serves the far end of a copy within this host; if `confines` are given, everything has to lie in them.
+pub(crate) fn serve_here(established: EstablishedSession, confines: Option<LocalConfines>) -> SessionSummary {
+    serve_in(Confinement::of_local(confines.as_ref()), established, None, &NoCopyObserver)
 }
 
 /// Serves a session. If a policy is given, that decides what its client is confined to.
@@ -115,18 +115,18 @@ fn serve_in(
     let asked = contained(|| CopyRequest::of(&established.opening)).flatten();
     let direction = asked.as_ref().ok().map(|request| request.direction);
     let paths = asked.as_ref().map(|request| request.paths.clone()).unwrap_or_default();
-    let place = match policy {
-        Some(policy) => RequestThread::Daemon { policy, guest: established.guest.clone() },
-        None => RequestThread::Own(confinement),
+    let confinement = match policy {
+        Some(policy) => SessionConfinement::Daemon { policy, guest: established.guest.clone() },
+        None => SessionConfinement::Own(confinement),
     };
     let budget = &established.session.budget;
     let judged = asked.and_then(|request| {
-        let side = contained(|| side(&place.of_first()?, &request, budget)).flatten()?;
+        let side = contained(|| side(&confinement.of_first()?, &request, budget)).flatten()?;
         Ok((request, side))
     });
     let outcome = match judged {
         Ok((request, side)) if established.opening.many => {
-            serve_many(&place, AgreedCopy::new(established, request), side, (&terms, watch), &handle)
+            serve_many(&confinement, AgreedCopy::new(established, request), side, (&terms, watch), &handle)
         }
         Ok((request, side)) => run(AgreedCopy::new(established, request), side, &terms, &handle),
         Err(error) => refuse(established, error, &handle),
@@ -145,7 +145,7 @@ const SERVED_MAX: usize = 8;
 
 /// Serves copies until the client has no more; returns the outcome of the first one.
 fn serve_many(
-    place: &RequestThread,
+    confinement: &SessionConfinement,
     agreed: AgreedCopy,
     side: CopySide,
     (terms, watch): (&Terms, &dyn CopyObserver),
@@ -161,7 +161,7 @@ fn serve_many(
     };
     session.stay();
     let turns = &Permits::new(SERVED_MAX);
-    let further = &FurtherRequests { place, budget: &budget, network: &network, terms, watch };
+    let further = &FurtherRequests { confinement, budget: &budget, network: &network, terms, watch };
     let outcome = std::thread::scope(|scope| {
         let turn = turns.take();
         let run_first = move || {
@@ -228,7 +228,7 @@ impl Drop for Permit<'_> {
 
 /// The parameters that all requests of a session share.
 struct FurtherRequests<'a> {
-    place: &'a RequestThread<'a>,
+    confinement: &'a SessionConfinement<'a>,
     budget: &'a Budget,
     network: &'a NetworkOptions,
     terms: &'a Terms,
@@ -245,7 +245,7 @@ impl FurtherRequests<'_> {
         let paths = asked.as_ref().map(|request| request.paths.clone()).unwrap_or_default();
         let judged = asked.and_then(|request| {
             let side =
-                contained(|| side(&self.place.of_further(&request)?, &request, self.budget)).flatten()?;
+                contained(|| side(&self.confinement.of_further(&request)?, &request, self.budget)).flatten()?;
             Ok((request, side))
         });
         let thread = self.budget.charge_of(Resource::Threads, 1).map_err(Error::from);
@@ -267,14 +267,14 @@ impl FurtherRequests<'_> {
 }
 
 /// The confinement of a session's requests.
-enum RequestThread<'a> {
+enum SessionConfinement<'a> {
     /// At a daemon: below the directory that each request may use by its rights.
     Daemon { policy: &'a CopyServerPolicy, guest: Option<Guest> },
     /// Without a daemon: the same for all requests.
     Own(Confinement),
 }
 
-impl RequestThread<'_> {
+impl SessionConfinement<'_> {
     /// The confinement of the request that was judged before the session began.
     fn of_first(&self) -> Result<Confinement, Error> {
         self.below(|guest| Ok(guest.allowed.clone()))
@@ -290,14 +290,14 @@ impl RequestThread<'_> {
         allowed: impl FnOnce(&Guest) -> Result<AllowedRequest, Error>,
     ) -> Result<Confinement, Error> {
         match self {
-            RequestThread::Daemon { policy, guest: Some(guest) } => {
+            SessionConfinement::Daemon { policy, guest: Some(guest) } => {
                 Ok(Confinement::Root(resolution::open_root(&policy.root, allowed(guest)?.root())?))
             }
             // A client without rights never gets this far.
-            RequestThread::Daemon { guest: None, .. } => {
-                Err(Error::new(Code::Forbidden, "you were not let in here"))
+            SessionConfinement::Daemon { guest: None, .. } => {
+                Err(Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows"))
             }
-            RequestThread::Own(confinement) => Ok(confinement.clone()),
+            SessionConfinement::Own(confinement) => Ok(confinement.clone()),
         }
     }
 }

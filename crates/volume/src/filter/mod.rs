@@ -306,7 +306,7 @@ fn shown(rule: &[u8]) -> String {
 fn checked(pattern: &[u8], rule: &[u8]) -> Result<Vec<u8>, FilterError> {
     match pattern.len() {
         0 => Err(FilterError::Unfinished(shown(rule))),
-        PATTERN_MAX.. => Err(FilterError::TooLong(shown(rule))),
+        len if len > PATTERN_MAX => Err(FilterError::TooLong(shown(rule))),
         _ => Ok(pattern.to_vec()),
     }
 }

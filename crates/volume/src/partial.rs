@@ -107,7 +107,7 @@ pub struct Partial {
     error: FirstError,
     identity: SourceIdentity,
     /// Places of missing chunks may hold older content.
-    ground_used: AtomicBool,
+    holds_old_content: AtomicBool,
     /// The old version whose content may be used, if there is one.
     old: Option<OldChunk>,
     /// The file is changed in place, so it has its name already.
@@ -258,7 +258,7 @@ impl Partial {
             sync_turn: Mutex::new(()),
             error: FirstError::default(),
             identity: *identity,
-            ground_used: AtomicBool::new(false),
+            holds_old_content: AtomicBool::new(false),
             old,
             is_in_place: false,
             state: Mutex::new(State::new(identity)),
@@ -292,7 +292,7 @@ impl Partial {
     /// zeros.
     fn size(&mut self, was_there: bool) -> Result<(), Error> {
         if self.old.is_some() {
-            self.ground_used.store(true, Relaxed);
+            self.holds_old_content.store(true, Relaxed);
         } else if was_there {
             self.file.set_len(0).map_err(Error::io("empty the partial file"))?;
         }
@@ -354,7 +354,7 @@ impl Partial {
             journal.source(&self.identity.state).map_err(Error::io("write the journal"))?;
         }
         let _ = fs::fadvise(&self.file, 0, None, Advice::Normal);
-        self.ground_used.store(true, Relaxed);
+        self.holds_old_content.store(true, Relaxed);
         let mut state = self.state();
         for (index, cv) in sure {
             state.have.insert(index);
@@ -421,7 +421,7 @@ impl Partial {
         }
         let result = self.error.check().and_then(|()| self.error.note(self.write_data(index, data)));
         if result.is_err() {
-            self.ground_used.store(true, Relaxed);
+            self.holds_old_content.store(true, Relaxed);
         }
         let mut state = self.state();
         state.in_hand.remove(index);
@@ -452,7 +452,7 @@ impl Partial {
         if !self.identity.sparse {
             return self.file.write_all_at(data, offset);
         }
-        let ground = if self.ground_used.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
+        let ground = if self.holds_old_content.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
         sparse_file::write(&self.file, data, offset, ground)
     }
 
@@ -599,7 +599,7 @@ impl Partial {
 
     /// Makes holes of the chunks that never arrived, whatever an earlier run may have written there.
     fn clear_missing(&self) -> io::Result<()> {
-        if !self.identity.sparse || !self.ground_used.load(Relaxed) {
+        if !self.identity.sparse || !self.holds_old_content.load(Relaxed) {
             return Ok(());
         }
         let have = self.have();

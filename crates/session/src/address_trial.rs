@@ -1,19 +1,19 @@
 //! A new address of the peer, on trial: it is used for nothing else before it has answered a challenge (RFC 9000,
-//! section 8.2), as anybody can send a copy of an authentic packet from an address that is not his.
+//! section 8.2), because anybody can send a copy of an authentic packet from an address of his own.
 //!
-//! Always true: at most three times as many bytes go there as came from there.
+//! Always true: the address gets at most three times as many bytes as came from it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use farhaul_proto::Timestamp;
 
-/// An answer gets lost as everything else; a challenge is repeated after this, and later.
+/// The first pause before a challenge is repeated, as it or its answer may be lost; later pauses are longer.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Challenges until an address is given up; with growing pauses that is half a minute.
+/// The most challenges to an address; with the growing pauses they take half a minute.
 const TRIES_MAX: u32 = 16;
 const AGE_MAX: Duration = Duration::from_secs(30);
-/// An address has at least so long to answer before another one takes its place.
+/// How long an address has to answer before another one may take its place.
 const TURN: Duration = Duration::from_millis(500);
 /// Bytes that may be sent for each one received.
 const AMPLIFICATION: u64 = 3;

@@ -1,7 +1,7 @@
 //! Threads of a request that work on the same thing and end together.
 //!
-//! Always true: who leaves [`together`], well or because a thread could not be started or something panicked, leaves no thread behind
-//! and waits for none that nobody has told to end.
+//! Always true: when [`together`] returns, all of its threads have ended, even if a thread could not be
+//! started or something panicked; and it waits for no thread that has not been told to end.
 
 use std::thread::{Builder, Scope};
 
@@ -16,8 +16,8 @@ pub struct Crew<'scope, 'env: 'scope> {
     request: &'env Request,
 }
 
-/// Runs `work`, which may start threads, and waits for them. When `work` is over, `let_go` makes them end; when it has failed,
-/// the request has been stopped by then.
+/// Runs `work`, which may start threads, and waits for these. When `work` is over, `let_go` makes them end;
+/// if `work` has failed, the request has been stopped before that.
 pub fn together<'env, T>(
     request: &'env Request,
     let_go: impl FnOnce(),
@@ -72,7 +72,8 @@ mod tests {
         shared.requests.add(&shared, 1, Handle::new())
     }
 
-    /// A thread works until it is let go of; what `end` does to the session is how that ends.
+    /// Threads work until they are told to end. Returns how that goes if `end` is what happens in the
+    /// session.
     fn ended_by(end: impl Fn(&Crew<'_, '_>) -> Result<(), Error>) -> Result<(), Error> {
         let (request, over) = (request(), AtomicBool::new(false));
         let until_over = || {

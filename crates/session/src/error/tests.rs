@@ -60,12 +60,13 @@ fn what_a_peer_does_wrong_is_counted() {
     );
 }
 
-/// What is found in tests: of Rust, all behind the mark of a file's tests, or a file of nothing else; of Python, everything.
+/// The text of all tests below a folder: in Rust, a file of tests, or the part of a file behind the mark of
+/// its tests; in Python, every file.
 fn tests_below(folder: &Path, found: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
         if entry.file_type().unwrap().is_dir() {
-            // These lists are no tests of what is in them.
+            // The tests of these lists name everything, and test nothing of it.
             if !path.ends_with("session/src/error") {
                 tests_below(&path, found);
             }
@@ -98,7 +99,7 @@ fn each_misbehaviour_has_a_test_that_names_it() {
 
 // ---- what the far end tells --------------------------------------------------------------------------------
 
-/// An error as the other end sees it that is told it.
+/// An error as the other end sees it.
 fn at_the_other_end(error: &Error) -> Error {
     Error::told(error.complaint())
 }
@@ -146,7 +147,7 @@ fn a_number_of_a_later_version_is_understood_by_its_exit_code_and_its_thousands(
         (9, 5999, Code::PeerFailed, Blame::Us),
         (130, 1999, Code::PeerInterrupted, Blame::User),
         (250, 9999, Code::PeerEnded, Blame::Peer),
-        // A code that is known, with another exit code than it has here.
+        // The code is known, but came with another exit code than it has here.
         (6, Code::PeerGone.number(), Code::FilesFailed, Blame::Peer),
     ] {
         let told =
@@ -191,7 +192,7 @@ fn what_the_system_says_chooses_the_code() {
 
 // ---- the page ----------------------------------------------------------------------------------------------
 
-/// docs/reference/errors.md, as the lists make it.
+/// docs/reference/errors.md, made from the lists.
 fn page() -> String {
     let mut page = String::from(
         "# Errors

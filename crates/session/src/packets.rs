@@ -67,8 +67,9 @@ pub struct OpenedDatagram<'a> {
 pub(crate) struct ExpectedSegment<'a> {
     pub(crate) block: u64,
     pub(crate) offset: u32,
-    /// Of the block, the payload's place and [`SEGMENT_FRAME_LEN`] bytes in front of it, which stay what they are: the segment's header
-    /// stands there while it is opened. Nothing has arrived behind; what does not pass its tag or checksum leaves anything there.
+    /// The payload's place in the block, and [`SEGMENT_FRAME_LEN`] bytes in front of it. The segment's header
+    /// stands in those while it is opened; then they get their old content back. Nothing has arrived behind
+    /// this place yet, so a datagram whose tag or checksum is wrong may leave anything there.
     pub(crate) room: &'a mut [u8],
 }
 

@@ -184,10 +184,10 @@ pub enum FlowLink {
     /// comes is the peer and gets connected (`Link::set_remote`). It need not be one of the candidates: a NAT
     /// may have changed the port, and without candidates the peer has to begin.
     Udp { socket: UdpLink, candidates: Vec<SocketAddr> },
-    /// At a daemon: first datagrams come through the listening socket, unproven. Once one has passed its tag,
-    /// `socket.connect(local, from)` makes the flow's own socket. The queue stays open: after a NAT's change
-    /// of port the client's datagrams appear there again. `clients` are the addresses that the first may come
-    /// from.
+    /// At a daemon: first datagrams come through the listening socket, not authenticated. Once one has passed
+    /// its tag, `socket.connect(local, from)` makes the flow's own socket. The queue stays open: if a NAT
+    /// changes the port, the client's datagrams appear there again. `clients` are the addresses from which
+    /// the first datagram may come.
     Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, clients: Vec<IpAddr> },
     /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
     Stream(StreamLink),

@@ -44,7 +44,7 @@ fn the_first_words_have_the_bytes_of_this_version() {
     let refusal = Refusal::new(Code::FeatureMissing, "no").with_hint("do this");
     let version = env!("CARGO_PKG_VERSION");
     let bytes = |name: &str, frame: Zeroizing<Vec<u8>>| {
-        // Of the program's version nothing depends.
+        // Nothing depends on the program's version.
         let text = String::from_utf8_lossy(&frame[4..]).replace(&format!("\"{version}\""), "\"0.0.0\"");
         (name.to_string(), text.into_bytes())
     };

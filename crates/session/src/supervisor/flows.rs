@@ -18,7 +18,7 @@ use super::super::shared::{FlowPlace, FlowShared, FlowState};
 use super::super::supervisor::{FlowPurpose, Supervisor};
 use crate::error::{Error, Misbehaviour};
 
-/// UDP payload of a first datagram that every path takes; larger ones are probed for.
+/// The UDP payload of a first datagram, which every path passes; larger ones are found by probing.
 const PAYLOAD_FIRST: u16 = 1200;
 /// IP packets of 1500 and 9000 bytes, with IPv6's header and with IPv4's.
 const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];

@@ -90,24 +90,25 @@ pub(super) enum CheckAction {
     ForgetNote,
     /// Use all paths: an unwanted path is better than none.
     UseAllPaths,
-    /// Opens a connection, unless that was tried a moment ago.
+    /// Open a connection, unless that was tried a moment ago.
     Dial,
-    /// Gives up a UDP flow: the others take what it had.
+    /// Give up a UDP flow: the others take what it had.
     Retire(u16),
-    /// From now on everything travels on this stream.
+    /// Move everything to this stream.
     ChangeOver(u16),
-    /// The far process has ended. Its last words may have come together with its end; if not, the session ends.
+    /// Read what is left of the peer's messages, as the far process has ended; if nothing is left, the
+    /// session ends.
     HearLastWords,
     End(SessionEnd),
 }
 
-/// Why a session ends here.
+/// Why this end gives the session up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionEnd {
     Gone,
-    /// Nothing has been heard of the peer for so long.
+    /// Nothing has come from the peer for this long.
     Silent(Duration),
-    /// UDP does not get through, and there is nothing else.
+    /// UDP does not get through, and there is no other carrier.
     Unreachable,
 }
 

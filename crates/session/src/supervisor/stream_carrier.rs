@@ -55,7 +55,7 @@ const TRIAL_PAUSE: Duration = Duration::from_secs(60);
 /// Who carries.
 #[derive(Debug)]
 enum CarrierState {
-    /// UDP, or the one stream there is.
+    /// UDP alone, or a single stream.
     Alone,
     /// Streams beside UDP, until it is clear who brings more. UDP alone brought `udp_before` bytes a second.
     Trial { udp_before: f64, until: Duration },
@@ -410,7 +410,7 @@ impl Supervisor {
         }
     }
 
-    /// A limit of the whole transfer is shared by all that carry.
+    /// Divides a limit of the whole transfer among all streams that carry.
     fn share_ceiling(&self, udp: &[Arc<FlowShared>], streams: &[Arc<FlowShared>]) {
         let Some(most) = self.rate.rate_bps else { return };
         // A stream that gets nothing new may still deliver what it has.

@@ -17,7 +17,7 @@ use line::LineError;
 
 pub use line::KeyBounds;
 
-/// The authorized-keys file.
+/// The file of authorized keys.
 #[derive(Debug)]
 pub struct AuthorizedKeys {
     path: PathBuf,

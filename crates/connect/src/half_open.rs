@@ -45,7 +45,7 @@ pub(crate) enum Admission {
 // An unvalidated handshake reaches its own bound first, so that it never comes to evict another.
 const _: () = assert!(UNVALIDATED_MAX <= PER_ADDRESS_MAX && PER_ADDRESS_MAX <= HALF_OPEN_MAX);
 
-/// The table.
+/// The table of half-open handshakes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HalfOpen(Arc<Mutex<Table>>);
 

@@ -76,7 +76,8 @@ pub struct SessionOpening {
     pub network: NetworkOptions,
 }
 
-/// 32 secret bytes: half of a session secret, or a ticket. Wiped when dropped, never shown.
+/// 32 secret bytes: half of a session's secret, a ticket, or the token of a grant. They are wiped when
+/// dropped, and never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HelloSecret(pub [u8; 32]);
 

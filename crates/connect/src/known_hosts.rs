@@ -17,11 +17,11 @@ pub fn default_known_hosts_path() -> PathBuf {
     config_folder().join("known_hosts")
 }
 
-/// The file, as it was when it was read.
+/// The file as it was when it was read.
 #[derive(Debug)]
 pub struct KnownHosts {
     path: PathBuf,
-    /// Host, fingerprint, line number.
+    /// The host, the fingerprint, and the number of each line.
     lines: Vec<(String, String, usize)>,
 }
 

@@ -209,7 +209,7 @@ pub(crate) async fn write_frame<T: serde::Serialize>(
 
 /// The TLS alert with which the peer ended a connection.
 pub(crate) fn alert_of(error: &ConnectionError) -> Option<u8> {
-    // RFC 9001 section 4.8: 0x100 plus the alert.
+    // RFC 9001, section 4.8: the code is 0x100 plus the alert.
     let code = match error {
         ConnectionError::ConnectionClosed(close) => u64::from(close.error_code),
         _ => return None,

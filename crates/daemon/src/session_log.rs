@@ -209,7 +209,7 @@ fn log(visitor: &ClientInfo, event: &Event) {
         | Event::Resumed => {
             tracing::info!(peer, key, "{event}");
         }
-        // The session's own lines say that it has begun and ended, and how.
+        // The lines of the session itself say that it has begun and ended, and how.
         _ => tracing::debug!(peer, key, "{event}"),
     }
 }

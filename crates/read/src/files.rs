@@ -101,5 +101,5 @@ impl ServedFiles {
 }
 
 fn unknown(number: u64) -> Error {
-    Error::misbehaved(Misbehaviour::FileNumber, format!("it speaks of file {number}, which is not open"))
+    Error::misbehaved(Misbehaviour::FileNumber, format!("it named file {number}, which is not open"))
 }

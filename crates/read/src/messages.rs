@@ -60,7 +60,7 @@ pub enum PathKind {
 pub struct ListEntry {
     /// The path below the listed directory, or as it was asked for.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: PathKind,
     /// The permission bits, 07777.
     pub mode: u32,

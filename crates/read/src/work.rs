@@ -240,7 +240,7 @@ impl WorkQueues {
         self.queues.lock().whole()
     }
 
-    // ---- who hears the client ----------------------------------------------------------------------------------------
+    // ---- calls of the thread that reads messages ------------------------------------------------
 
     /// The operation with this number; a new one, unless it has tasks already.
     pub(crate) fn op(&self, number: u64) -> Arc<Operation> {
@@ -340,7 +340,7 @@ impl WorkQueues {
         self.is_over.load(Ordering::Acquire) || self.shared.is_stopped()
     }
 
-    // ---- who works ---------------------------------------------------------------------------------------------------
+    // ---- calls of the workers -------------------------------------------------------------------
 
     /// The next task; waits for one if `waits`. It must be [settled](WorkQueues::done) or [put
     /// back](WorkQueues::put_back).

@@ -164,7 +164,8 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Sends whatever may be sent, looking each millisecond; returns when, and how many bytes in all.
+    /// Sends whatever may be sent, and looks again each millisecond; returns when it sent, and how many bytes
+    /// in all.
     fn send_all(standing: &mut AddressStanding, len: usize, until: u64) -> (Vec<u64>, usize) {
         let mut times = Vec::new();
         for ms in 0..until {

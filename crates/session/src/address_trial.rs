@@ -1,5 +1,5 @@
-//! A new address of the peer, on trial: it is used for nothing else before it has answered a challenge (RFC 9000,
-//! section 8.2), because anybody can send a copy of an authentic packet from an address of his own.
+//! A new address of the peer, on trial: it is used for nothing else before it has answered a challenge (RFC
+//! 9000, section 8.2), because anybody can send a copy of an authentic packet from an address of his own.
 //!
 //! Always true: the address gets at most three times as many bytes as came from it.
 
@@ -47,7 +47,8 @@ impl AddressTrial {
         self.received += bytes as u64;
     }
 
-    /// When a challenge of `bytes` is to be sent next; never, when it would be more than is allowed.
+    /// When the next challenge of `bytes` is due; `None` while it would be more than is allowed, or after the
+    /// last try.
     pub(crate) fn due(&self, bytes: usize) -> Option<Timestamp> {
         let is_allowed = self.sent + bytes as u64 <= AMPLIFICATION * self.received;
         (is_allowed && self.tries < TRIES_MAX).then_some(self.due)
@@ -59,12 +60,12 @@ impl AddressTrial {
         self.tries += 1;
     }
 
-    /// No answer has come to any challenge.
+    /// Whether the trial is lost, as no challenge was answered in time.
     pub(crate) fn is_lost(&self, now: Timestamp) -> bool {
         (self.tries >= TRIES_MAX && now >= self.due) || now - self.began >= AGE_MAX
     }
 
-    /// Another address may have its turn.
+    /// Whether another address may take the place of this one.
     pub(crate) fn is_old(&self, now: Timestamp) -> bool {
         now - self.began >= TURN
     }

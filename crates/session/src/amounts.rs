@@ -1,4 +1,4 @@
-//! Rates and sizes as people write them, on the command line and in files.
+//! Reads rates and sizes as people write them, on the command line and in files.
 //!
 //! Always true: a rate's units are decimal (2G = 2,000,000,000 bit/s), a size's are binary (1M = 1,048,576
 //! bytes); nothing overflows or rounds a non-zero value to zero.
@@ -15,7 +15,8 @@ pub fn size(text: &str) -> Option<u64> {
     scaled(text.strip_suffix("iB").unwrap_or(text), 1024)
 }
 
-/// A positive decimal number with an optional unit k, M, G or T (either case) of powers of `base`.
+/// Reads a positive decimal number with an optional unit k, M, G or T (either case), which are powers of
+/// `base`.
 fn scaled(text: &str, base: u64) -> Option<u64> {
     let (number, power) = match text.char_indices().next_back()? {
         (at, 'k' | 'K') => (&text[..at], 1),

@@ -1,4 +1,4 @@
-//! Where the content of a block lies while it is on its way.
+//! The content of a block on its way: in memory, or in the overflow.
 
 use farhaul_blocks::{Block, Overflow, OverflowReservation, ParkedBlock};
 

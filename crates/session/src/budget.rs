@@ -60,7 +60,7 @@ pub struct ResourceLimits {
     pub threads: u64,
     pub descriptors: u64,
     pub large_files: u64,
-    /// Bits a second, both ways together.
+    /// The rate in bits a second, both ways together.
     pub rate_bps: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ impl ResourceLimits {
     }
 }
 
-/// A limit is reached.
+/// A charge was refused because a limit is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitReached {
     what: Resource,
@@ -179,7 +179,7 @@ impl Budget {
         self.0.counters[what as usize].limit.store(limit, Relaxed);
     }
 
-    // ---- what is counted ---------------------------------------------------------------------------------------------
+    // ---- charges --------------------------------------------------------------------------------
 
     /// Takes `bytes` of memory until the charge is dropped.
     pub fn charge(&self, bytes: u64) -> Result<Charge, LimitReached> {
@@ -235,7 +235,7 @@ impl Budget {
         }
     }
 
-    // ---- the rate ------------------------------------------------------------------------------------------------------
+    // ---- the rate -------------------------------------------------------------------------------
 
     /// A share of the rate for another session; empty if neither this level nor one above has a cap.
     pub fn share_of_rate(&self) -> Result<RateShares, RateUsedUp> {
@@ -327,7 +327,7 @@ impl Default for MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// Half of this host's memory, and half of that for each key.
+    /// Allows half of this host's memory, and half of that for each key.
     pub fn of_this_host() -> MemoryLimits {
         let process = host::memory_bytes() / 2;
         MemoryLimits { process, key: process / 2 }

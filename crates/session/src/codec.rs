@@ -1,7 +1,7 @@
 //! Encodes and decodes the engine's own messages: varints, byte strings, and little else.
 //!
-//! Always true: reading never panics and never allocates more than the bytes at hand. From: QUIC's idea of a varint,
-//! but LEB128, since most numbers here are small and the length need not be known first.
+//! Always true: reading never panics, and never allocates more than the bytes at hand. From: QUIC's idea of a
+//! varint, but encoded as LEB128, as most numbers here are small and the length need not be known first.
 
 /// The most bytes of a text for people.
 const REASON_MAX: usize = 1000;

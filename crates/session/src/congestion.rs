@@ -1,6 +1,6 @@
-//! TCP under a carrier: which congestion control it has, and what has to be set for a better one.
+//! TCP under a carrier: which congestion control it uses, and how the user gets a better one.
 //!
-//! Always true: what the kernel refuses is no error; the transfer goes on with what it has.
+//! Always true: a setting that the kernel refuses is no error; the transfer goes on without it.
 
 use std::io;
 use std::net::TcpStream;

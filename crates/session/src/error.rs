@@ -54,13 +54,13 @@ pub enum ExitCode {
     Incompatible = 5,
     /// Nothing could be read or written: no such source, no permission, no space.
     Files = 6,
-    /// Connection lost or peer gone; resumable.
+    /// The connection is lost or the peer is gone; the transfer can be resumed.
     Lost = 7,
     /// The far end broke the protocol.
     Protocol = 8,
     /// A fault of this host or of Farhaul itself.
     Internal = 9,
-    /// Nothing failed; some source files had gone when they were to be read.
+    /// Nothing failed; some source files were gone when they were to be read.
     Vanished = 11,
     /// All content arrived; modes, times or attributes of some entries could not be set.
     Metadata = 10,
@@ -174,7 +174,7 @@ impl Error {
         &self.0.what
     }
 
-    /// A second line for the user: what to do.
+    /// The second line for the user, which says what to do.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref().or(self.0.code.hint())
     }

@@ -37,9 +37,9 @@ pub enum Event {
         peer: String,
         /// The carrier: "udp", "tcp", "ssh" or "local".
         transport: &'static str,
-        /// How contents are sealed.
+        /// The cipher that seals the content.
         cipher: &'static str,
-        /// Flows over that carrier.
+        /// The number of flows over that carrier.
         flows: u16,
     },
     /// The CPUs that this end runs on.
@@ -82,7 +82,7 @@ pub enum Event {
     Resumed,
     /// An entry is as it should be, or would be after a dry run.
     EntryDone {
-        /// Which.
+        /// The path of the entry.
         path: String,
         /// What was done.
         #[serde(flatten)]
@@ -92,16 +92,16 @@ pub enum Event {
     },
     /// An entry could not be made as it should be. The others go on.
     EntryFailed {
-        /// Which.
+        /// The path of the entry.
         path: String,
         /// The kind of error.
         code: Code,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A source file was listed, but was gone when it was to be read. This is no failure.
     EntryVanished {
-        /// Which.
+        /// The path of the entry.
         path: String,
     },
     /// More files have vanished than are reported one by one.
@@ -109,42 +109,42 @@ pub enum Event {
     /// The content of an entry is there, but its mode, times or attributes could not be set. The others go
     /// on.
     MetadataNotSet {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// An entry is not taken, as its kind was not asked for.
     EntrySkipped {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// More entries were skipped than are reported one by one.
     MoreSkipped,
     /// The scan does not enter a directory.
     NotEntered {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A file changed while it was read; it is read again.
     EntryAgain {
-        /// Which.
+        /// The path of the entry.
         path: String,
         /// What has happened to the file.
         reason: String,
     },
     /// Something that the user should know although nothing has failed.
     Warning {
-        /// What, and what to do about it.
+        /// The problem, and what to do about it.
         text: String,
     },
     /// Some events are left out here, because nobody read the earlier ones in time.
     LeftOut {
-        /// How many.
+        /// The number of events.
         count: u64,
     },
     /// The transfer is over; this is the last event.
@@ -201,7 +201,7 @@ pub enum EntryAction {
     },
     /// It is at the destination but not in the source, and stays there.
     Left {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -24,7 +24,7 @@ pub const NUMBER_LEN: usize = 8;
 /// How often a thread that waits looks whether there is still something to wait for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A block that is to be sent.
+/// A filled block that is to be sent.
 pub struct LoadedBlock {
     pub block: Block,
     /// The number of filled bytes.

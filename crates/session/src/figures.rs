@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// How busy one stage was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageFigures {
-    /// Such as `read`, `digest` or `write`.
+    /// The stage's name, such as `read`, `digest` or `write`.
     pub name: String,
     /// "sender" or "receiver".
     pub end: String,
@@ -30,7 +30,7 @@ pub struct CpuChoice {
     pub list: String,
     /// The memory node of these CPUs, if they were chosen because the interface is attached to it.
     pub node: Option<usize>,
-    /// That interface.
+    /// The name of that interface.
     pub interface: Option<String>,
 }
 

@@ -62,9 +62,9 @@ pub(crate) struct FlowThread {
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 /// After this long without an answer, datagrams are no longer marked as ECN-capable.
 const ECN_PATIENCE: Duration = Duration::from_millis(1200);
-/// While connecting, every candidate is tried this often.
+/// While connecting, the flow tries every candidate this often.
 const PROBE_INTERVAL: Duration = Duration::from_millis(60);
-/// A flow that waits for a path to come back tries it this often.
+/// The same for a spare flow, which waits for its path to come back.
 const SPARE_PROBE_INTERVAL: Duration = Duration::from_millis(500);
 pub struct FlowMeters {
     receive: Arc<Meter>,
@@ -125,7 +125,7 @@ struct FlowLoop {
     /// given up.
     cancellations: u64,
     given_up: u64,
-    /// Datagrams received since the last wait.
+    /// The number of datagrams received since the last wait.
     unslept: usize,
     /// The bytes a second that a stream carries, and the bytes acknowledged when that was last measured.
     stream_rate: f64,

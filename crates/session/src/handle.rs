@@ -44,7 +44,7 @@ impl fmt::Debug for TransferId {
     }
 }
 
-/// Counters of a transfer: relaxed atomics, written by its threads.
+/// The counters of a transfer: relaxed atomics that its threads write.
 #[derive(Debug, Default)]
 pub struct TransferCounts {
     /// Content bytes found by the scan so far.
@@ -61,7 +61,7 @@ pub struct TransferCounts {
     pub bytes_skipped: AtomicU64,
     /// Content bytes among `bytes_done` that came from an earlier run or from an older version of the file.
     pub bytes_found: AtomicU64,
-    /// Entries that failed.
+    /// The number of failed entries.
     pub failed: AtomicU64,
     /// Source files that were gone when they were to be read.
     pub vanished: AtomicU64,
@@ -144,7 +144,7 @@ impl Handle {
         self.0.id
     }
 
-    // ---- seen ------------------------------------------------------------------------------------------------------
+    // ---- watching -------------------------------------------------------------------------------
 
     /// The events from now on, of this level and all less detailed ones.
     pub fn events(&self, level: EventLevel) -> EventReader {
@@ -205,7 +205,7 @@ impl Handle {
         }
     }
 
-    // ---- steered ---------------------------------------------------------------------------------------------------
+    // ---- steering -------------------------------------------------------------------------------
 
     /// Changes policy, ceiling and floor of the running transfer, whichever end sends. Invalid options change
     /// nothing.
@@ -266,7 +266,7 @@ impl Handle {
         self.0.is_paused.load(Relaxed)
     }
 
-    /// Ends the transfer in an orderly way.
+    /// Asks the transfer to end in an orderly way.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Relaxed);
         if let Some(request) = self.request() {
@@ -284,7 +284,7 @@ impl Handle {
         &self.0.is_cancelled
     }
 
-    // ---- what the transfer's threads say ---------------------------------------------------------------------------
+    // ---- calls of the transfer's threads --------------------------------------------------------
 
     /// The counters, which the transfer's threads write.
     #[doc(hidden)]

@@ -126,7 +126,7 @@ pub fn unexpected(name: &str) -> Error {
     Error::misbehaved(Misbehaviour::UnexpectedMessage, format!("unexpected message {name}"))
 }
 
-// ---- messages as bytes ------------------------------------------------------------------------------------
+// ---- encoding -----------------------------------------------------------------------------------
 
 /// Appends what `write` writes as one message, with its length in front.
 pub fn put_message(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
@@ -261,7 +261,7 @@ fn put_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-// ---- bytes as messages ------------------------------------------------------------------------------------
+// ---- decoding -----------------------------------------------------------------------------------
 
 /// The number that stands for the session itself, in place of a request.
 const SESSION: u64 = 0;

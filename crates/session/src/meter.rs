@@ -34,7 +34,7 @@ impl Meter {
         Duration::from_nanos(self.busy_ns.load(Relaxed))
     }
 
-    /// Books the time that `work` takes.
+    /// Runs `work` and books the time that it takes.
     pub fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();

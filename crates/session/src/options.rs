@@ -276,7 +276,7 @@ impl NetworkOptions {
     pub fn checked(self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if self.flows == 0 || self.flow_count() + self.further_flows() > FLOWS_MAX {
-            return bad("--flows times the number of paths (with those that may be added) must be between 1 and 16");
+            return bad("--flows times the number of paths (added ones included) must be between 1 and 16");
         }
         if self.auto_paths && !self.paths.is_empty() {
             return bad("--path auto finds the paths itself: leave out either it or the paths that you name");

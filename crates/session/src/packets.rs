@@ -54,7 +54,7 @@ pub enum SegmentPayload<'a> {
     Sealed(&'a [u8]),
 }
 
-/// A datagram that has passed its tag.
+/// A datagram whose tag was right.
 pub struct OpenedDatagram<'a> {
     pub number: u64,
     pub control: &'a [u8],

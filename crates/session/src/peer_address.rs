@@ -107,7 +107,7 @@ impl PeerAddress {
         PeerAddress::Accepting(AcceptorAddress { first, socket, wrap, clients, arrived_at, local, follower })
     }
 
-    /// A datagram that the listening socket received for this flow.
+    /// Takes a datagram that the listening socket received for this flow.
     pub(crate) fn receive_first(&mut self) -> Option<FirstDatagram> {
         let PeerAddress::Accepting(accepting) = self else { return None };
         let datagram = accepting.first.try_recv().ok()?;
@@ -115,7 +115,7 @@ impl PeerAddress {
         Some(datagram)
     }
 
-    /// Notes that a packet was authentic.
+    /// Follows the peer's address: a packet was authentic.
     pub(crate) fn authentic(
         &mut self,
         now: Timestamp,
@@ -167,7 +167,7 @@ impl PeerAddress {
         self.follower()?.trial.as_mut()
     }
 
-    /// Gives up an address that does not answer.
+    /// Gives up the address on trial, which does not answer.
     pub(crate) fn end_trial(&mut self) {
         if let Some(follower) = self.follower() {
             follower.trial = None;

@@ -76,7 +76,7 @@ fn interfaces_of(flows: &[FlowSetup]) -> Vec<String> {
     names
 }
 
-/// What the kernel says of the host, below this folder.
+/// The kernel's files about the host, below this folder.
 struct System<'a>(&'a Path);
 
 impl System<'_> {

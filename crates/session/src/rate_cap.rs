@@ -98,7 +98,7 @@ impl From<RateCap> for CapMembership {
 pub struct RateUsedUp {
     /// The owner of the rate, as messages name him.
     pub whose: Arc<str>,
-    /// Bits a second.
+    /// The cap in bits a second.
     pub most_bps: u64,
 }
 
@@ -346,7 +346,7 @@ impl RateShares {
         }
     }
 
-    // ---- what it has, and what it uses ------------------------------------------------------------------------------
+    // ---- the use of parts -----------------------------------------------------------------------
 
     /// The session begins to use its part: from now on it must confirm a part that falls. `ring` is called
     /// when the part has changed.

@@ -30,7 +30,7 @@ pub struct SessionReport {
     pub segments_duplicate: u64,
     /// Content bytes that were read and sent again (the carrier changed, or a digest did not match).
     pub content_bytes_resent: u64,
-    /// Content bytes that left the sender, repairs not counted.
+    /// Content bytes that left the sender, without repairs.
     pub content_bytes_sent: u64,
     /// The smallest round trip.
     pub rtt_min_ms: f64,
@@ -56,7 +56,7 @@ pub struct SessionReport {
     pub bottleneck: String,
     /// The busy share of each stage, at both ends.
     pub stages: Vec<StageFigures>,
-    /// What the user should know although nothing failed (UDP blocked, small socket buffers).
+    /// Warnings for the user although nothing failed (UDP blocked, small socket buffers).
     pub warnings: Vec<String>,
     /// The paths that were named or found, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,9 +69,9 @@ pub struct SessionReport {
 /// The counts of both ends.
 #[derive(Debug, Default)]
 pub struct SessionFigures {
-    /// This end.
+    /// The figures of this end.
     pub ours: EndFigures,
-    /// The far end.
+    /// The figures of the far end.
     pub theirs: EndFigures,
 }
 

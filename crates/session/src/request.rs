@@ -236,7 +236,7 @@ impl Requests {
         self.changed.notify_all();
     }
 
-    // ---- opening and ending --------------------------------------------------------------------------------------
+    // ---- opening and ending ---------------------------------------------------------------------
 
     /// Adds a request of this end, or the first one.
     pub(crate) fn add(&self, session: &Arc<SessionShared>, number: u64, handle: Handle) -> Arc<Request> {
@@ -324,7 +324,7 @@ impl Requests {
         }
     }
 
-    // ---- what the peer says ----------------------------------------------------------------------------------------
+    // ---- messages from the peer -----------------------------------------------------------------
 
     /// Appends words of the peer; those of a request that has ended here are dropped.
     pub(crate) fn hear(&self, number: u64, words: &[u8]) -> Result<(), Error> {
@@ -385,7 +385,7 @@ impl Requests {
         (words + opened + table.entries.len().saturating_sub(1) * REQUEST_BYTES) as u64
     }
 
-    // ---- what a service hears ----------------------------------------------------------------------------------------
+    // ---- input of a service ---------------------------------------------------------------------
 
     /// Takes what has come for a request; words are appended to `frames`.
     pub(crate) fn collect(&self, number: u64, frames: &mut Vec<u8>) -> Result<RequestInput, Error> {
@@ -414,7 +414,7 @@ impl Requests {
         self.table().ended()
     }
 
-    // ---- who looks after the session ---------------------------------------------------------------------------------
+    // ---- the lead -------------------------------------------------------------------------------
 
     /// Lets this thread lead the session with `drive`. If another thread does, waits for at most `wait`.
     pub(crate) fn lead(&self, wait: Duration, drive: impl FnOnce() -> Result<(), Error>) {
@@ -446,7 +446,7 @@ impl RequestTable {
         if !is_known {
             return Err(Error::misbehaved(
                 Misbehaviour::UnknownRequest,
-                format!("it speaks of request {number}, which nobody has opened"),
+                format!("it named request {number}, which nobody has opened"),
             ));
         }
         Ok(self.entries.get_mut(&number))

@@ -282,7 +282,7 @@ impl Dialogue {
         Err(Error::interrupted())
     }
 
-    // ---- what this end says ------------------------------------------------------------------------------------------
+    // ---- messages to the peer -------------------------------------------------------------------
 
     /// Tells the peer why the request fails, as soon as there is a way to tell it.
     pub fn abort(&mut self, error: &Error) {
@@ -322,7 +322,7 @@ impl Dialogue {
         }
     }
 
-    // ---- what can be told of it --------------------------------------------------------------------------------------
+    // ---- figures and reports --------------------------------------------------------------------
 
     /// Whether the user is at this end.
     pub fn is_client(&self) -> bool {
@@ -353,7 +353,7 @@ impl Dialogue {
         &self.session
     }
 
-    // ---- its end -------------------------------------------------------------------------------------------------------
+    // ---- the end --------------------------------------------------------------------------------
 
     /// Ends the request, and the session unless it stays; if there is an `error`, the peer is told.
     pub fn close(mut self, error: Option<&Error>) {

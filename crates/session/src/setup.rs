@@ -23,7 +23,7 @@ use super::secret::Secret;
 use super::udp_blocks::UdpBlockNotes;
 use crate::error::Error;
 
-/// What carries a session's packets at its start.
+/// The carrier of a session's packets at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Udp,
@@ -180,9 +180,9 @@ pub struct FlowSetup {
 
 /// How a flow's packets travel.
 pub enum FlowLink {
-    /// An unconnected socket. The session sends to every candidate; the first from which an authentic packet
-    /// comes is the peer and gets connected (`Link::set_remote`). It need not be one of the candidates: a NAT
-    /// may have changed the port, and without candidates the peer has to begin.
+    /// An unconnected socket. The session sends to every candidate; the first address from which an authentic
+    /// packet comes is the peer's, and the socket is connected to it (`Link::set_remote`). It need not be one
+    /// of the candidates, as a NAT may have changed the port. Without candidates the peer has to begin.
     Udp { socket: UdpLink, candidates: Vec<SocketAddr> },
     /// At a daemon: first datagrams come through the listening socket, not authenticated. Once one has passed
     /// its tag, `socket.connect(local, from)` makes the flow's own socket. The queue stays open: if a NAT

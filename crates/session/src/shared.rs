@@ -83,7 +83,7 @@ pub(crate) enum FlowState {
     /// No authentic packet has come yet, or the peer has not been seen to hear us.
     Connecting = 0,
     Up = 1,
-    /// Its thread has ended or is about to.
+    /// The flow's thread has ended, or is about to.
     Down = 2,
 }
 
@@ -127,7 +127,7 @@ pub struct FlowShared {
     /// Whether it slows down because of loss although it has no queue, so that further connections beside it
     /// would carry more.
     pub(crate) is_slowed_by_loss: AtomicBool,
-    /// When it was opened, by the session's clock.
+    /// When the flow was opened, by the session's clock.
     pub(crate) begun_ms: u64,
     /// The source address of the first authentic packet.
     pub(crate) peer_ip: OnceLock<IpAddr>,

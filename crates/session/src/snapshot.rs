@@ -63,7 +63,7 @@ pub struct Snapshot {
     pub bytes_moved: u64,
     /// Files that are complete at the receiver.
     pub files_done: u64,
-    /// Entries that have failed.
+    /// The number of failed entries.
     pub failed: u64,
     /// Source files that were gone when they were to be read.
     #[serde(default)]
@@ -89,7 +89,7 @@ impl Snapshot {
     }
 }
 
-/// What a session knows of itself while it runs.
+/// The facts that a session knows of itself while it runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionFacts {
     /// Whether something has come from the peer.

@@ -38,7 +38,7 @@ impl UdpBlockNotes {
     }
 
     fn in_file(file: PathBuf, addresses: impl IntoIterator<Item = IpAddr>, ports: &str) -> UdpBlockNotes {
-        // From another network it is another way.
+        // A host in another network has another way to the far end.
         let place = |ip: IpAddr| {
             let from = farhaul_net::source_address(ip).map(|from| from.to_string()).unwrap_or_default();
             format!("{from} {} {ports}", ip.to_canonical())

@@ -1,4 +1,4 @@
-//! One line of an authorized-keys file: options, the key's type, the key, and a comment.
+//! Parses one line of an authorized-keys file: options, the key's type, the key, and a comment.
 //!
 //! Always true: a line gives no more than its bounds. An option that is not understood makes the whole line
 //! invalid, as its author wanted to allow less than the rest of the line says.

@@ -135,7 +135,7 @@ fn failures_say_what_to_do() {
             "echo 'Welcome to dtn2'; cat >/dev/null",
             "printed text before farhaul could answer: \"Welcome to dtn2\"",
         ),
-        // Less than a frame's length, with a frame behind it and without.
+        // Text that is shorter than a frame's length, with a frame behind it and without.
         ("printf 'hi\\n\\0\\0\\2\\0{'; cat >/dev/null", "printed text before farhaul could answer: \"hi\""),
         ("printf '> '; cat >/dev/null", "printed text before farhaul could answer: \">\""),
         (

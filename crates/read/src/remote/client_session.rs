@@ -121,7 +121,7 @@ pub(super) fn run(established: EstablishedSession, started: impl FnOnce(Result<A
 }
 
 impl ClientSession {
-    // ---- the session's threads -----------------------------------------------------------------------------------------
+    // ---- the session's threads ------------------------------------------------------------------
 
     fn converse(&self, dialogue: &mut Dialogue) -> Result<EndFigures, Error> {
         let mut is_finished = false;
@@ -254,7 +254,7 @@ impl ClientSession {
         self.changed.notify_all();
     }
 
-    // ---- the program's threads -----------------------------------------------------------------------------------------
+    // ---- the program's threads ------------------------------------------------------------------
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().whole()

@@ -64,7 +64,7 @@ impl RemoteFile {
         Ok(queue)
     }
 
-    /// A queue of reads of this file, to which more can be added while others are under way.
+    /// A queue of reads of this file; further reads can be added while others are under way.
     pub fn queue(&self) -> RangeQueue {
         let (to, answers) = unbounded();
         RangeQueue { open: self.open.clone(), to, answers, next: 0, pending: 0, ops: BTreeMap::new() }

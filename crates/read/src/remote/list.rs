@@ -46,7 +46,7 @@ pub enum ListItem {
         path: Vec<u8>,
         /// The kind of error.
         code: Code,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The content of this directory is not listed, as something is mounted there.

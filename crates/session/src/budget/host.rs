@@ -1,4 +1,4 @@
-//! What the system lets this process have.
+//! The limits that the system sets for this process.
 
 use std::fs::read_to_string;
 

@@ -1,12 +1,12 @@
-//! The closed list of error codes: everything that can end a transfer, or keep it from starting, is one of these.
+//! The closed list of error codes: everything that can end a transfer, or keep it from starting, is one of
+//! them.
 //!
 //! How to read it: one table makes [`Code`]. A row has the variant, the number on the wire, the name, whose
 //! fault it is, the exit code, whether the same command can work later, the meaning, and what to do if the
 //! error itself does not say. docs/reference/errors.md is made from this table.
 //!
 //! Always true: a number or a name never gets a second meaning. The thousands of a number say whose fault it
-//! is, so that even a
-//! number of a later version still tells that.
+//! is, so that even a number of a later version still tells that.
 
 use std::io::{self, ErrorKind};
 
@@ -21,7 +21,7 @@ pub enum Blame {
     User,
     /// The program at the other end, or the orders of the person who runs it.
     Peer,
-    /// The way between the two ends.
+    /// The network between the two ends.
     Network,
     /// A resource of a host: disk, memory, descriptors, ports.
     Host,

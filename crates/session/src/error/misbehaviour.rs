@@ -98,7 +98,7 @@ misbehaviours! {
     AnnouncedAsOther = 0x40f, "a file was announced again as something else";
     OutputTwice = 0x410, "it wants to send bytes again that have already left standard output";
     NotCompared = 0x411, "it compared a file that was not to be compared";
-    SameAsNothing = 0x412, "a chunk is said to be unchanged, but there is no old one";
+    SameAsNothing = 0x412, "a chunk is said to be unchanged, but no old one was offered";
     SenselessTrailer = 0x413, "a block's trailer makes no sense";
     PieceBeyondFile = 0x414, "a piece lies beyond its file";
     SenselessPatch = 0x415, "a patch makes no sense";
@@ -110,7 +110,7 @@ misbehaviours! {
     // Found by the sender of a copy.
     UnaskedDeletion = 0x441, "it deletes without being asked to";
     UnaskedRenaming = 0x442, "it renames without being asked to";
-    UnaskedListing = 0x443, "it lists files although it is the receiver";
+    UnaskedListing = 0x443, "it lists files although this is no dry run";
     ChunksNotThere = 0x444, "it says that it has chunks which the file does not have";
     ToldUnfitting = 0x445, "it sent something that does not fit a chunk";
     MarksEndedTwice = 0x446, "the marks of a file ended twice";

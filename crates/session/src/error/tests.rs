@@ -8,7 +8,7 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-// ---- the lists ---------------------------------------------------------------------------------------------
+// ---- the lists ----------------------------------------------------------------------------------
 
 #[test]
 fn each_code_has_a_name_and_a_number_of_its_own() {
@@ -97,7 +97,7 @@ fn each_misbehaviour_has_a_test_that_names_it() {
     assert!(without.is_empty(), "no test names {without:?}");
 }
 
-// ---- what the far end tells --------------------------------------------------------------------------------
+// ---- errors of the far end ----------------------------------------------------------------------
 
 /// An error as the other end sees it.
 fn at_the_other_end(error: &Error) -> Error {
@@ -166,7 +166,7 @@ fn nothing_in_the_words_of_a_peer_steers_the_terminal() {
     }
 }
 
-// ---- errors of the system ----------------------------------------------------------------------------------
+// ---- errors of the system -----------------------------------------------------------------------
 
 #[test]
 fn what_the_system_says_chooses_the_code() {
@@ -190,7 +190,7 @@ fn what_the_system_says_chooses_the_code() {
     assert!(error.to_string().starts_with("x: "), "{error}");
 }
 
-// ---- the page ----------------------------------------------------------------------------------------------
+// ---- the page of errors -------------------------------------------------------------------------
 
 /// docs/reference/errors.md, made from the lists.
 fn page() -> String {

@@ -1,4 +1,4 @@
-//! Complete blocks on their way to the writers, a few at a time.
+//! Hands complete blocks to the writers, a few at a time.
 //!
 //! Waking a writer interrupts the core on which it ran last. On a virtual machine that takes as long as
 //! dozens of packets, on both cores. So a flow collects a few complete blocks while packets come without a

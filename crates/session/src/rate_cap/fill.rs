@@ -8,8 +8,8 @@
 //!
 //! Always true: the parts in a cap come to no more than the cap; nobody has more than it wishes; the rest of
 //! a cap is what nobody in it wants or may have because of another cap, except for a few bits.
-//! From: weighted max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2), with weights of several
-//! levels.
+//! From: weighted max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2),
+//! with weights at several levels.
 
 use super::FREE;
 use super::demand::KEPT;

@@ -166,7 +166,7 @@ impl Sender {
     }
 }
 
-/// Numbers that look random.
+/// The next number of a pseudo-random sequence.
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33

@@ -49,7 +49,7 @@ impl FurtherPaths {
     }
 
     pub(super) fn all_bits(&self) -> u64 {
-        // At most FLOWS_MAX paths, far below 64.
+        // There are at most FLOWS_MAX paths, far fewer than 64.
         (1 << (self.first_paths + self.count())) - (1 << self.first_paths)
     }
 

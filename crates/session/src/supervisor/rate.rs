@@ -139,7 +139,7 @@ impl Supervisor {
         }
     }
 
-    /// What its flows have moved so far.
+    /// The traffic of all flows so far.
     fn moved(&self) -> TrafficCounts {
         let flows = self.shared.flow_list();
         let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().on_wire);

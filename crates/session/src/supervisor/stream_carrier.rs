@@ -52,7 +52,7 @@ const UDP_PART_MIN: f64 = 0.1;
 /// After a trial without a gain the next one waits for this long, then twice as long, and so on.
 const TRIAL_PAUSE: Duration = Duration::from_secs(60);
 
-/// Who carries.
+/// The flows that carry content.
 #[derive(Debug)]
 enum CarrierState {
     /// UDP alone, or a single stream.
@@ -425,7 +425,7 @@ impl Supervisor {
         }
     }
 
-    // ---- UDP that is policed ----
+    // ---- policed UDP ----------------------------------------------------------------------------
 
     /// Watches at the sender whether much is lost although there is no queue, whatever is sent.
     fn watch_for_policing(&mut self, udp: &[Arc<FlowShared>], streams: &[Arc<FlowShared>], now: Duration) {

@@ -42,7 +42,7 @@ impl Supervisor {
     }
 
     fn all_paths(&self) -> u64 {
-        // At most FLOWS_MAX, far below 64.
+        // There are at most FLOWS_MAX paths, far fewer than 64.
         (1 << self.shared.path_count()) - 1
     }
 

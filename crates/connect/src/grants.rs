@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(
             at(604),
             (Err("FH-GRANT-EXPIRED".into()), false),
-            "what was used is remembered from its use on"
+            "a used grant is remembered from its use on"
         );
         assert_eq!(at(605), (Err("FH-GRANT-REFUSED".into()), false));
         assert_eq!(at(GRANT_SECS_MAX - 1), (Err("FH-GRANT-REFUSED".into()), false));
@@ -281,10 +281,10 @@ mod tests {
             }
             desk.give(&format!("user {}", number / 50), "B", 600).unwrap();
         }
-        assert!(desk.give("mallory", "B", 600).is_ok(), "what is used makes room");
+        assert!(desk.give("mallory", "B", 600).is_ok(), "a used grant makes room");
         assert_eq!(desk.refused(&of_alice[0], "B"), "FH-GRANT-REFUSED", "and is forgotten");
         assert_eq!(desk.give("mallory", "B", 600).unwrap_err(), Code::Busy);
-        assert!(desk.take(&of_alice[1], "B").is_ok(), "nothing that is good had to go");
+        assert!(desk.take(&of_alice[1], "B").is_ok(), "no valid grant had to go");
         desk.now += Duration::from_secs(600);
         assert!(desk.give("mallory", "B", 600).is_ok(), "they have expired");
         assert_eq!(desk.grants.table().len(), GRANTS_MAX);

@@ -248,7 +248,7 @@ mod tests {
     fn the_table_is_bounded_and_places_come_back() {
         let mut door = Door::new();
         let mut places = door.fill(HALF_OPEN_MAX, v4);
-        assert!(door.admit(v4(999)).is_none(), "nobody is slow, nobody holds more");
+        assert!(door.admit(v4(999)).is_none(), "no handshake is slow, and no address holds more");
         door.now += GRACE;
         places.push(door.enter(v4(999)));
         assert_eq!(evicted(&mut places), [0], "all hold one: the oldest goes");
@@ -309,8 +309,8 @@ mod tests {
         let host = |n: usize| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n as u16]);
         let mut places = door.fill(PER_ADDRESS_MAX, host);
         places.push(door.enter("2001:db8:0:2::1".parse().unwrap()));
-        assert!(door.admit(host(500)).is_none(), "the whole /64 is one");
-        assert_eq!(evicted(&mut places), NONE, "nobody who has just come has to go");
+        assert!(door.admit(host(500)).is_none(), "the whole /64 counts as one address");
+        assert_eq!(evicted(&mut places), NONE, "a handshake that has just begun must not be evicted");
         drop(places.remove(7));
         let mut turn = vec![door.enter(host(500))];
         door.now += GRACE;
@@ -335,7 +335,7 @@ mod tests {
             known.push(next);
         }
         let mut next = door.enter(v4(1));
-        assert!(!next.show_key(), "they are bounded, too");
+        assert!(!next.show_key(), "clients that have shown a key are bounded, too");
         known.pop();
         assert!(next.show_key());
         door.now += GRACE;

@@ -584,10 +584,10 @@ fn silent_connections_of_a_neighbour_do_not_lock_out_a_client() {
     let mut held: Vec<TcpStream> = (0..PER_ADDRESS_MAX).map(|_| open()).collect();
     let mut alert = Vec::new();
     open().read_to_end(&mut alert).unwrap();
-    assert_eq!(alert, [21, 3, 3, 0, 2, 2, 80], "who finds no place hears so");
+    assert_eq!(alert, [21, 3, 3, 0, 2, 2, 80], "a client without a place is told so");
     let first = held.first_mut().unwrap();
     first.set_nonblocking(true).unwrap();
-    assert!(first.read(&mut [0]).is_err(), "nobody who has just come has to go");
+    assert!(first.read(&mut [0]).is_err(), "a client that has just come must not be evicted");
     for datagrams in [false, true] {
         let (near, far) = fixture.connect(datagrams);
         assert_eq!(near.session.master, far.session.master);
@@ -986,7 +986,7 @@ mod by_grant {
         while !far.session.stop.is_set() {
             assert!(
                 std::time::Instant::now() < end,
-                "a session by a grant ends with the rights of who gave it"
+                "a session by a grant must end when the giver loses its rights"
             );
             std::thread::sleep(Duration::from_millis(20));
         }

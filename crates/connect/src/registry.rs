@@ -422,10 +422,10 @@ mod tests {
         let deliver = |id, times: usize| (0..times).for_each(|_| registry.deliver(id, 30, datagram));
         deliver(7, 3);
         deliver(8, 2);
-        registry.deliver(7, EARLY_LEN_MAX + 1, || panic!("nobody has asked for so much"));
+        registry.deliver(7, EARLY_LEN_MAX + 1, || panic!("such a long datagram must not be kept"));
         let session = register(&registry, &client("a"), 1, Some(&[7])).unwrap();
         assert_eq!(session.first[0].len(), 3);
-        assert_eq!(registry.early().len(), 2, "those of others still wait");
+        assert_eq!(registry.early().len(), 2, "the datagrams of other flows still wait");
         deliver(9, 2 * EARLY_MAX);
         assert_eq!(registry.early().len(), EARLY_MAX);
         let late = register(&registry, &client("b"), 1, Some(&[8])).unwrap();

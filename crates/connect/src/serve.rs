@@ -111,7 +111,7 @@ impl ServeShared {
                         %peer,
                         key,
                         untold,
-                        "refused: the key is not authorized; others before it had no line"
+                        "refused: the key is not authorized; earlier ones were not logged"
                     ),
                     None => {}
                 }

@@ -10,6 +10,6 @@ fn random_numbers_come_from_the_kernel_and_the_processor_and_from_no_jitter() {
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     let names = |name: &str| program.windows(name.len()).any(|bytes| bytes == name.as_bytes());
     // The names are put together here, so that this program contains them only if AWS-LC brings them.
-    assert!(names(&["CRYPTO", "sysrand"].join("_")), "this program does not say what AWS-LC is made of");
+    assert!(names(&["CRYPTO", "sysrand"].join("_")), "this program does not contain the names in AWS-LC");
     assert!(!names(&["jent", "read", "entropy"].join("_")), "AWS_LC_SYS_NO_JITTER_ENTROPY was not set");
 }

@@ -179,7 +179,7 @@ fn own_files(config: &ServeConfig) -> Vec<ProtectedFile> {
         all.push(own("this user's keys and known servers", folder.to_path_buf(), MOVED_CONFIGURATION));
     }
     all.push(own(
-        "what the daemon remembers of paths",
+        "the notes of the daemon on network paths",
         farhaul_session::state_folder(),
         "set XDG_STATE_HOME to another place",
     ));

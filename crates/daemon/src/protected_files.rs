@@ -37,7 +37,7 @@ pub(crate) fn keep_out_of(root: &Path, own: &[ProtectedFile]) -> Result<(), Erro
         let reason = if mounts.shows(root, &places) {
             "clients could read or replace it".to_string()
         } else if !is_running && mounts.may_have_link_in(root, path) {
-            "it has another name (a hard link), which may be there".to_string()
+            "it has another name (a hard link), which may lie there".to_string()
         } else {
             continue;
         };

@@ -65,7 +65,7 @@ impl Shutdown {
                 let ending = self.clone();
                 let drain = move || ending.drain(signal);
                 if let Err(error) = std::thread::Builder::new().name("ending".into()).spawn(drain) {
-                    tracing::warn!(%error, "there is no thread to wait for what runs");
+                    tracing::warn!(%error, "cannot start the thread that waits for running work");
                     self.stop();
                 }
                 SignalOutcome::Ending

@@ -54,7 +54,8 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 const TURN: u64 = 1 << 20;
 /// How many bytes are digested before the next task has its turn.
 const DIGEST_TURN: u64 = 8 << 20;
-/// Answers are collected in one block up to this many bytes, unless something would have to wait.
+/// Answers are collected in a block until it has this many bytes, or is nearly full if blocks or the path are
+/// scarce.
 const PACK: usize = 64 << 10;
 /// The number of blocks that are kept for small answers.
 const RESERVE: usize = 8;

@@ -30,7 +30,7 @@ const WAITING_BYTES: u64 = 256;
 const STREAM_BYTES: u64 = 256 << 10;
 /// The further memory of a digest; BLAKE3 needs the most.
 const DIGESTING_BYTES: u64 = 2 << 10;
-/// Cancelled tasks are looked for once they may be one in this many of all that may wait, as the search takes
+/// Cancelled tasks are looked for once they are one in this many of all that may wait, as the search takes
 /// long if there are many.
 const SWEPT_SHARE: usize = 4;
 /// How often a thread that waits for work looks whether the session is over.

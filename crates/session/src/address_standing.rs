@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((standing.room(at(200_000)), standing.due()), (Some(0), None));
         let mut standing = AddressStanding::named(GRANTS_MAX);
         assert!(send_all(&mut standing, 1472, 100_000).1 <= 12_000, "longer ones count for more");
-        assert_eq!(standing.challenge_due(64), None, "nobody is there yet whom one could ask");
+        assert_eq!(standing.challenge_due(64), None, "nobody is known to be there yet");
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(send_all(&mut standing, 64, 10_000).1, 256);
         standing.on_received(100);
         assert_eq!(standing.challenge_due(64), Some(at(0)));
-        let token = standing.challenge(at(5), || Some([7; 8])).expect("there is one");
+        let token = standing.challenge(at(5), || Some([7; 8])).expect("a challenge is due");
         assert_eq!(standing.challenge_due(64), Some(at(105)));
         assert_eq!(standing.challenge(at(105), || Some([8; 8])), Some(token), "the question stays the same");
         assert!(!standing.answered([0; 8]) && !standing.is_proven());

@@ -1,10 +1,10 @@
 //! Says in words which stage limited a transfer: the waits show at which end, the busy shares there show
 //! which stage.
 //!
-//! A sender's flow either works or waits: for content (then the sender's disk, digest or scan is the limit), for the
-//! receiver's credit (its disk or digest), for the network (window and pace), or for the rate that was set.
-//! If it hardly waits, its own thread is the limit.
-//! Busy shares alone mislead: on a full machine every stage is slow, and a stage that waits for another looks idle.
+//! A sender's flow either works or waits: for content (then the sender's disk, digest or scan is the limit),
+//! for the receiver's credit (its disk or digest), for the network (window and pace), or for the rate that
+//! was set. If it hardly waits, its own thread is the limit. Busy shares alone mislead: on a full machine
+//! every stage is slow, and a stage that waits for another looks idle.
 
 use super::figures::StageFigures;
 use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
@@ -129,7 +129,7 @@ fn words(stage: &str) -> &str {
         "send" => "sending of packets (system calls)",
         "receive" => "receiving of packets (system calls)",
         "open" => "opening of packets",
-        "park" => "writing of blocks beside memory",
+        "park" => "writing of blocks to the overflow",
         "write" => "writing of the destination",
         "finish" => "finishing of files",
         "fill" => "program, which fills the blocks",

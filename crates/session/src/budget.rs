@@ -104,11 +104,11 @@ impl std::fmt::Display for LimitReached {
         match what {
             Resource::Memory => write!(f, "the memory of {whose} is used up ({} MiB)", limit >> 20),
             Resource::Overflow => {
-                write!(f, "the disk space beside memory of {whose} is used up ({} MiB)", limit >> 20)
+                write!(f, "the overflow space of {whose} is used up ({} MiB)", limit >> 20)
             }
             Resource::Threads => write!(f, "the threads of {whose} are used up ({limit})"),
             Resource::Descriptors => write!(f, "the open files and sockets of {whose} are used up ({limit})"),
-            Resource::LargeFiles => write!(f, "{whose} has {limit} large files open, and no more may be"),
+            Resource::LargeFiles => write!(f, "{whose} has {limit} large files open, which is the limit"),
         }
     }
 }
@@ -367,7 +367,7 @@ mod tests {
             other.charge(51).unwrap_err(),
             LimitReached { what: Resource::Memory, whose: "this process".into(), limit: 100 }
         );
-        assert_eq!((one.used(), other.used(), process.used()), (50, 0, 50), "what is refused leaves nothing");
+        assert_eq!((one.used(), other.used(), process.used()), (50, 0, 50), "a refused charge takes nothing");
         let second = other.charge(50).unwrap();
         drop(first);
         assert_eq!((session.used(), one.used(), process.used()), (0, 0, 50));
@@ -406,10 +406,10 @@ mod tests {
         let session = process.within("this session", ResourceLimits::default());
         for (what, most, words) in [
             (Resource::Memory, 5 << 20, "the memory of this daemon is used up (5 MiB)"),
-            (Resource::Overflow, 35 << 20, "the disk space beside memory of this daemon is used up (35 MiB)"),
+            (Resource::Overflow, 35 << 20, "the overflow space of this daemon is used up (35 MiB)"),
             (Resource::Threads, 5, "the threads of this daemon are used up (5)"),
             (Resource::Descriptors, 5, "the open files and sockets of this daemon are used up (5)"),
-            (Resource::LargeFiles, 5, "this daemon has 5 large files open, and no more may be"),
+            (Resource::LargeFiles, 5, "this daemon has 5 large files open, which is the limit"),
         ] {
             let mut charge = session.charge_of(what, most).unwrap();
             let error = Error::from(charge.set(most + 1).unwrap_err());

@@ -105,7 +105,7 @@ enum Library {
 impl Key {
     /// The tag of bytes that are authenticated but not hidden: AES-128-CMAC over `words` and then `rest`.
     pub(crate) fn tag(&self, words: [u64; 3], rest: u32) -> [u8; TAG_LEN] {
-        self.mac.as_ref().expect("only `cipher none` has what hides nothing").tag(words, rest)
+        self.mac.as_ref().expect("only `cipher none` makes such tags").tag(words, rest)
     }
 
     /// Opens `sealed` into `out`, which has the same length. Returns false if the tag is wrong; `out` may

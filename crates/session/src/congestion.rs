@@ -18,8 +18,8 @@ const UNSENT_BYTES: u32 = 256 << 10;
 pub const WAITING_BYTES: usize = 128 << 10;
 const SETTINGS: &str = "/proc/sys/net/ipv4/tcp_";
 
-/// Makes a connection ready to carry packets. The congestion control is read once the connection is
-/// established, as a route may replace what was set before.
+/// Makes a connection ready to carry packets. The congestion control is set only once the connection is
+/// established, because a route may name one that replaces what was set before.
 pub fn prepare(stream: &TcpStream) -> io::Result<PreparedSocket> {
     let socket = SockRef::from(stream);
     // Without these the connection is slower, and that is all.

@@ -22,8 +22,8 @@ const PAYS: f64 = 1.08;
 const DOUBT: f64 = 0.97;
 const LONG: u32 = 4;
 const PAYS_LEAST: f64 = 1.015;
-/// Connections that only loss holds back vary by this factor. Only a smaller one shows that there were too
-/// many.
+/// The rate of connections that only loss holds back varies. Only a rate below this factor shows that there
+/// were too many.
 const NOISE: f64 = 0.6;
 /// The share of a set rate from which on the rate counts as reached.
 const REACHED: f64 = 0.9;

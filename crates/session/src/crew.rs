@@ -140,6 +140,6 @@ mod tests {
         });
         let error = error.unwrap_err().to_string();
         assert!(error.contains("the threads of this daemon are used up (1)"), "{error}");
-        assert_eq!(budget.used_of(Resource::Threads), 0, "those that have ended are given back");
+        assert_eq!(budget.used_of(Resource::Threads), 0, "threads that have ended are given back");
     }
 }

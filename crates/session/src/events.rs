@@ -339,7 +339,7 @@ impl fmt::Display for Event {
             Event::CarrierChanged { peer, to: "udp", .. } => {
                 write!(formatter, "UDP gets through to {peer} again")
             }
-            Event::CarrierChanged { from, to, .. } => write!(formatter, "over {to} and no more over {from}"),
+            Event::CarrierChanged { from, to, .. } => write!(formatter, "over {to}, no longer over {from}"),
             Event::PathDown(ends) => write!(
                 formatter,
                 "warning: nothing comes back by the path {ends}; going on without it until something does"

@@ -39,7 +39,7 @@ pub fn message_comes_back<M: PartialEq + std::fmt::Debug>(
     let Ok(message) = decode(bytes) else { return false };
     let mut frames = RequestFrames::default();
     encode(&message, frames.buffer());
-    assert_eq!(frames.take(), Ok(true), "it is no whole message");
+    assert_eq!(frames.take(), Ok(true), "it is not a complete message");
     assert_eq!(decode(frames.last()), Ok(message), "it reads back as another message");
     true
 }

@@ -639,7 +639,7 @@ mod tests {
         let error = loop {
             match far_first.step() {
                 Ok(DialogueStep::Idle) => {}
-                Ok(_) => panic!("it has spoken"),
+                Ok(_) => panic!("it has sent a message"),
                 Err(error) => break error,
             }
         };
@@ -712,7 +712,7 @@ mod tests {
         let [(near, _first), _far] = ends();
         let shared = &near.shared;
         let open = |number| Misbehaviour::of(&shared.requests.open(shared, number, Vec::new()));
-        assert_eq!(open(3), Some(Misbehaviour::RequestOutOfTurn), "those are this end's");
+        assert_eq!(open(3), Some(Misbehaviour::RequestOutOfTurn), "those numbers are this end's");
         assert_eq!((open(6), open(4)), (None, Some(Misbehaviour::RequestOutOfTurn)));
         let unknown = shared.requests.hear(8, b"words");
         assert_eq!(Misbehaviour::of(&unknown), Some(Misbehaviour::UnknownRequest));

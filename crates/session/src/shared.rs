@@ -509,7 +509,7 @@ impl SessionShared {
     pub(crate) fn overflow_room(&self) -> Option<OverflowRoom> {
         let make = || {
             let made = Overflow::new(BLOCK_BYTES, self.overflow_blocks);
-            made.inspect_err(|error| tracing::debug!(%error, "no file for blocks beside memory")).ok()
+            made.inspect_err(|error| tracing::debug!(%error, "there is no overflow file")).ok()
         };
         let overflow = self.overflow.get_or_init(make).as_ref()?;
         Some(OverflowRoom::new(overflow, &self.budget, BLOCK_BYTES))

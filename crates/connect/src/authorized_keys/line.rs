@@ -47,7 +47,7 @@ pub(super) enum LineError {
     #[error("a comma has no option before or behind it")]
     Empty,
     #[error(
-        "there is no option '{0}' (but root=, read-only, write-only, no-cipher-none, max-rate=, memory=)"
+        "there is no option '{0}', only root=, read-only, write-only, no-cipher-none, max-rate=, memory="
     )]
     Unknown(String),
     #[error("{0} stands twice")]

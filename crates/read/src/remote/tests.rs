@@ -32,7 +32,7 @@ impl Server {
 
     /// Answers the client's request to open a file.
     fn open(&mut self, size: u64) {
-        let Some(ReadMessage::Open { file, .. }) = self.hear() else { panic!("it opens a file") };
+        let Some(ReadMessage::Open { file, .. }) = self.hear() else { panic!("the client must open a file") };
         self.say(&ReadMessage::Opened { file, identity: identity(size) });
     }
 

@@ -270,6 +270,6 @@ fn the_page_has_the_lists() {
     let written = std::fs::read_to_string(&path).unwrap();
     assert!(
         written == made,
-        "docs/reference/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it"
+        "docs/reference/errors.md differs from the lists: FARHAUL_VECTORS=write writes it anew"
     );
 }

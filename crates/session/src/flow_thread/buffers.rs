@@ -45,7 +45,7 @@ mod tests {
         let (default, wanted) = (212_992, 8 << 20);
         assert!(is_short(default, wanted, 125e6));
         assert!(!is_short(default, wanted, 10e6));
-        assert!(!is_short(wanted, wanted, 12.5e9), "nobody asked for more");
+        assert!(!is_short(wanted, wanted, 12.5e9), "no more was asked for");
         assert!(!is_short(0, wanted, 125e6), "unknown");
     }
 }

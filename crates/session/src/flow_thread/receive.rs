@@ -11,7 +11,7 @@ use super::super::flow_thread::FlowLoop;
 use super::super::peer_address::{AddressChange, AuthenticPacket};
 use crate::error::{Error, Misbehaviour};
 
-/// The most first datagrams (those that came before the flow had its link) that are taken in a turn.
+/// The most datagrams of the listening socket that are taken in a turn.
 const FIRST_PER_TURN: usize = 64;
 
 impl FlowLoop {

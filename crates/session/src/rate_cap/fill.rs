@@ -308,7 +308,7 @@ mod tests {
             let bounding: Vec<_> = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
             let left: Vec<Option<u64>> = (0..nodes.len()).map(|node| {
                 let sum: u64 = (0..leaves.len()).filter(|&leaf| bounding[leaf].contains(&node)).map(|leaf| parts[leaf]).sum();
-                nodes[node].most.map(|most| most.checked_sub(sum).expect("no more than there is"))
+                nodes[node].most.map(|most| most.checked_sub(sum).expect("the parts exceed the cap"))
             }).collect();
             for (leaf, part) in leaves.iter().zip(&parts) {
                 prop_assert!(*part == FREE || leaf.wish.is_none_or(|wish| *part <= wish));

@@ -173,9 +173,9 @@ fn random(seed: &mut u64) -> u64 {
 }
 
 /// Runs ten sessions that live for 1 to 8 s and are followed by others. Their caps lie within and beside one
-/// whose rate changes twice. `delays` are the steps of half a round trip; every fifth session is as slow as
-/// `slow` says. Returns the most of one second and of five, and the least of five seconds that somebody
-/// wanted, as shares of the cap.
+/// whose rate changes twice. `delays` are the steps of half a round trip; about every fifth session can use
+/// no more than `slow`. Returns the most of one second and of five, and the least of five seconds that
+/// somebody wanted, as shares of the cap.
 fn ten_that_come_and_go(seed: u64, delays: [u64; 4], slow: Option<f64>) -> [f64; 3] {
     let mut world = World::new();
     let mut numbers = seed;

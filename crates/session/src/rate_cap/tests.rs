@@ -293,7 +293,7 @@ const TREES: &[Tree] = &[
         &[20, 40, 60],
     ),
     Tree(
-        "what one leaves goes to the others by weight",
+        "what one session leaves goes to the others by weight",
         &[(None, Some(120), 1.0)],
         &[(0, 3.0, Some(30)), (0, 1.0, None), (0, 2.0, None)],
         &[30, 30, 60],
@@ -311,19 +311,19 @@ const TREES: &[Tree] = &[
         &[20, 60, 40],
     ),
     Tree(
-        "what a cap may not have is the others'",
+        "what a cap may not have goes to the others",
         &[(None, Some(120), 1.0), (Some(0), Some(20), 3.0), (Some(0), None, 1.0)],
         &[(1, 1.0, None), (2, 1.0, None), (2, 1.0, None)],
         &[20, 50, 50],
     ),
     Tree(
-        "what those in a cap leave goes to those in it first",
+        "what members of a cap leave goes to its other members first",
         &[(None, Some(120), 1.0), (Some(0), None, 1.0), (Some(0), None, 1.0)],
         &[(1, 1.0, Some(10)), (1, 1.0, None), (2, 1.0, None)],
         &[10, 50, 60],
     ),
     Tree(
-        "and then to those in others",
+        "and then to members of other caps",
         &[(None, Some(120), 1.0), (Some(0), None, 1.0), (Some(0), None, 1.0)],
         &[(1, 1.0, Some(10)), (1, 1.0, Some(20)), (2, 1.0, None)],
         &[10, 20, 90],
@@ -427,7 +427,7 @@ fn one_that_moves_is_lowered_before_others_are_raised() {
     assert_eq!(
         [&moves, &in_host, &in_campus].map(RateShares::bps),
         [Some(100_000), Some(500_000), Some(100_000)],
-        "the host's has what the campus' has let go; what moves may still be using all that it had"
+        "the host's session gets what the campus' has given up; the one that moves may still use all that it had"
     );
     moves.confirm(moves.part().unwrap(), now);
     assert_eq!(

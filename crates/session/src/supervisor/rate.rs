@@ -304,7 +304,7 @@ mod tests {
         let receiver = start(near, ContentRole::Receiver);
         let mut sender = start(Setup { rate_shares: join(), ..far }, ContentRole::Sender);
         let other = join();
-        assert_eq!(other.bps(), Some(RATE_MIN_BPS), "the sender's pace is still all of it");
+        assert_eq!(other.bps(), Some(RATE_MIN_BPS), "the sender's pace still takes all of it");
         sender.drive(Duration::ZERO).unwrap();
         assert_eq!((sender.rate.rate_bps, other.bps()), (Some(500_000), Some(500_000)));
         sender.close(None);

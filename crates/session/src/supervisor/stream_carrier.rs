@@ -484,7 +484,7 @@ impl Supervisor {
         }
         tracing::debug!(
             udp_mbps = self.streams.udp.rate * 8e-6,
-            "UDP looks policed: streams are tried beside it"
+            "UDP looks policed; trying streams beside it"
         );
         self.streams.next_trial = now + self.streams.trial_pause;
         self.streams.trial_pause *= 2;

@@ -221,7 +221,7 @@ fn join(
                 let client = path.map(PathAddresses::seen_from_far_end).or(client);
                 let port = match reply.paths.is_empty() {
                     true => hello.client_udp_ports.get(flow),
-                    // On paths that were found here this end begins, as the client's ports are not known yet.
+                    // On paths that were found here the client begins, from ports that are not known yet.
                     false if options.path_of(flow) > 0 => None,
                     false => hello.client_udp_ports.get(flow / options.path_count()),
                 };

@@ -29,7 +29,7 @@ use super::{quic, tcp};
 
 /// The head start of an address over the next one.
 const ADDRESS_STEP: Duration = Duration::from_millis(250);
-/// The head start of UDP over TCP; without it TCP would win although UDP answers.
+/// The head start of UDP over TCP; if UDP answers within it, no TCP connection is needed.
 const UDP_HEAD_START: Duration = Duration::from_millis(200);
 /// If a sleep takes this much longer than asked for, this host was too busy to listen well.
 const STARVED: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! The end that reads: it keeps a session with a far place open.
+//! The end that reads: it keeps a session with a far location open.
 //!
 //! How to read it: [`Remote`] has the calls of a program. One thread ("read") keeps the session going and
 //! gets the server's messages (`remote/client_session.rs`), another one hands arriving content to the calls
@@ -40,8 +40,8 @@ pub use file::{RangeQueue, RangeReader, RemoteFile};
 pub use list::{Depth, ListItem, RemoteList};
 use pending_calls::PendingCall;
 
-/// A far place, or one of this host, whose files can be read. Any number of threads may call it, and wait at
-/// the same time: all share one session. Dropping it ends the session.
+/// A location on a far host or on this one, whose files can be read. Any number of threads may call it, and
+/// wait at the same time: all share one session. Dropping it ends the session.
 pub struct Remote {
     link: Arc<ClientSession>,
     /// The directory where relative paths begin.
@@ -52,8 +52,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects to a place, which is written as for `farhaul cp`: a local path, `[user@]host:path` over SSH,
-    /// `fh://host[:port]/path` at a daemon. Later paths begin there, unless they begin with a slash.
+    /// Connects to a location, which is written as for `farhaul cp`: a local path, `[user@]host:path` over
+    /// SSH, `fh://host[:port]/path` at a daemon. Later paths begin there, unless they begin with a slash.
     pub fn open(place: impl AsRef<OsStr>) -> Result<Remote, Error> {
         Remote::at(&LocationSpec::parse(place.as_ref())?.to_location(), NetworkOptions::default())
     }

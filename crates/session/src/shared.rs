@@ -2,10 +2,10 @@
 //!
 //! | field | written by | read by |
 //! | --- | --- | --- |
-//! | `control` | any thread sends, flows carry | the session's main thread |
+//! | `control` | any thread sends, flows carry | the thread that leads the session |
 //! | `filled` | readers (sender) | flow threads: any block goes to any flow |
 //! | `room` | flow threads, when a filled block is taken | readers that wait for room |
-//! | `requests` | who looks after the session; flow threads bring blocks | services |
+//! | `requests` | the thread that leads the session; flow threads bring blocks | services |
 //! | `FlowShared::released` | whoever drops an arrived block | its flow, which turns it into credit |
 //!
 //! Always true: a flow thread never blocks on any of these; the others may.

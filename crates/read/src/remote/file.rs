@@ -1,4 +1,4 @@
-//! A file of a far place, and the ways to read it: one range, many ranges, or all of it in order.
+//! A file of a far location, and the ways to read it: one range, many ranges, or all of it in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -227,7 +227,7 @@ impl RangeReader {
             if self.queue.pending() == 0 {
                 return Ok(None);
             }
-            // It waits although all that may be under way is, so more should be.
+            // It has to wait although everything that may be under way is, so more may be from now on.
             if self.asked < self.end {
                 self.ahead = (self.ahead + 1).min(self.ahead_max);
             }

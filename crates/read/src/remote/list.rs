@@ -1,4 +1,4 @@
-//! Lists of a far place, taken record by record as they come.
+//! Lists of a far location, taken record by record as they come.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

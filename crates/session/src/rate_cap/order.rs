@@ -9,7 +9,8 @@ use std::time::Duration;
 /// A session that has not confirmed a smaller part for this long counts as having confirmed: its grants bound
 /// it in any case.
 pub(super) const CONFIRM_MAX: Duration = Duration::from_secs(2);
-/// While others have yet to confirm, a raise of less than this share of the whole waits for more.
+/// While others have yet to confirm, a session is not raised by less than this share of what it is still to
+/// get.
 const STEP_MIN: f64 = 0.1;
 
 /// The bits a second of a session.

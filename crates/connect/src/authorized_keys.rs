@@ -90,7 +90,7 @@ impl AuthorizedKeys {
         self.state.lock().in_any_case().keys.0.len()
     }
 
-    /// Whether no key is let in.
+    /// Returns whether no key is let in.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -16,7 +16,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whoever has asked for a far end.
 pub trait Caller {
-    /// Whether nobody wants the far end any more.
+    /// Returns whether nobody wants the far end any more.
     fn is_cancelled(&self) -> bool;
 
     /// Reports something that the user should know at once.

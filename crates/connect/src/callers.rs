@@ -15,7 +15,7 @@ use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, Princip
 use super::registry::Registry;
 use super::rights::{Access, ContentDirection, Rights};
 
-/// What handshakes need to judge a key.
+/// The tables that handshakes need to judge a key.
 #[derive(Debug, Clone)]
 pub(crate) struct Callers {
     pub(crate) authenticator: Arc<dyn Authenticator>,

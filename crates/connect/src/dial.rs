@@ -65,11 +65,11 @@ pub struct DaemonTarget {
     pub known_hosts_file: Option<PathBuf>,
     /// The fingerprint of the server's key, if it is known from elsewhere.
     pub fingerprint: Option<String>,
-    /// Whether to trust a server that was never seen before.
+    /// If true, a server that was never seen before is trusted.
     pub accept_new: bool,
     /// How long a server that has no place now is asked again. By default 30 s.
     pub busy_wait: Duration,
-    /// Whether not to ask anybody about a server that was never seen before, even if there is a terminal.
+    /// If true, nobody is asked about a server that was never seen before, even if there is a terminal.
     pub batch: bool,
 }
 
@@ -333,8 +333,8 @@ fn jittered(pause: Duration) -> Result<Duration, Error> {
     Ok(pause.mul_f64(0.5 + f64::from(random.0[0]) / 255.0))
 }
 
-/// Whether the server's key is not known yet. If it is, nothing says which of several keys would be the
-/// server's.
+/// Returns whether the server's key is not known yet. If it is, nothing says which of several keys would be
+/// the server's.
 fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
     target.fingerprint.is_none() && known.keys_of(name).is_empty()
 }
@@ -371,7 +371,7 @@ struct Attempt<'a> {
     params: &'a HelloParams,
     grant: Option<&'a HelloSecret>,
     takes_tcp: bool,
-    /// Whether UDP did not get through when it was last tried.
+    /// True if UDP did not get through when it was last tried.
     is_blocked: bool,
 }
 

@@ -201,7 +201,7 @@ impl CarrierDoor for DirectListener {
 }
 
 impl UnprovenConnection {
-    /// Whether the frame is complete. Not a byte more is read, as it would belong to the link.
+    /// Returns whether the frame is complete. Not a byte more is read, as it would belong to the link.
     fn read(&mut self) -> io::Result<bool> {
         let mut rest = [0; FRAME_LEN];
         let rest = &mut rest[..FRAME_LEN - self.frame.len()];

@@ -1,7 +1,7 @@
 //! The far end that ssh has started: `farhaul endpoint` on standard input and output.
 //!
 //! Always true: `farhaul endpoint` ends when its standard input does, whatever the session is waiting for, as
-//! nobody else would end it. What follows the hello on standard input belongs to the stream carrier.
+//! nobody else would end it. Everything behind the hello on standard input belongs to the stream carrier.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};

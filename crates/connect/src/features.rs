@@ -1,6 +1,6 @@
-//! What an end can do beyond what every end of its protocol version can. Each end names its features in the
-//! hello. A feature that the other end lacks is not used; if the user has asked for it, the session is
-//! refused, and the message names it.
+//! Features: the abilities of an end beyond those that every end of its protocol version has. Each end names
+//! its features in the hello. A feature that the other end lacks is not used; if the user has asked for it,
+//! the session is refused, and the message names it.
 
 use farhaul_session::error::Code;
 use serde::{Deserialize, Deserializer, Serialize};

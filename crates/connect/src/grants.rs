@@ -31,7 +31,7 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 pub struct GrantWish {
     /// The fingerprint of the key that may use it.
     pub key: String,
-    /// What the key may do.
+    /// The errand that the key may do.
     pub errand: Errand,
     /// How long the grant may be used.
     pub lifetime: Duration,
@@ -108,7 +108,7 @@ impl Grants {
         Ok(token)
     }
 
-    /// Whether there is, or lately was, a grant for this key, so that its owner may send a frame.
+    /// Returns whether there is, or lately was, a grant for this key, so that its owner may send a frame.
     pub(crate) fn knows(&self, key: &str, now: Instant) -> bool {
         let mut table = self.table();
         forget_old(&mut table, now);

@@ -78,7 +78,7 @@ pub(crate) struct HandshakeSlot {
     evicted: oneshot::Receiver<()>,
 }
 
-/// Who has to leave so that a newcomer can enter.
+/// The handshake that has to leave so that a newcomer can enter.
 enum Eviction {
     There,
     InPlaceOf(IpAddr, u64),

@@ -58,7 +58,7 @@ impl std::fmt::Display for Protocols {
     }
 }
 
-/// What a client opens a session for: the name of a service, and a first request that only the service can
+/// The purpose of a client's session: the name of a service, and a first request that only the service can
 /// read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionOpening {
@@ -69,7 +69,7 @@ pub struct SessionOpening {
     /// The request, in the service's own encoding.
     #[serde(with = "base64_bytes")]
     pub request: Vec<u8>,
-    /// Whether further requests may follow the first one; otherwise the session ends with it.
+    /// True if further requests may follow the first one; otherwise the session ends with it.
     #[serde(default)]
     pub many: bool,
     /// How the session uses the network.
@@ -148,7 +148,7 @@ pub struct Hello {
     /// The ids on which the client wants to receive: one for each flow, then as many rounds of one for each
     /// replacement as the client likes. Over a stream there is one more, for the stream itself.
     pub flow_ids: Vec<u16>,
-    /// Whether data may go over UDP. If not, flow 0 is the channel that carried this hello.
+    /// True if data may go over UDP. If not, flow 0 is the channel that carried this hello.
     pub udp: bool,
     /// Over ssh only: the local ports of the client's sockets, one for each flow.
     #[serde(default)]
@@ -302,7 +302,7 @@ impl Refusal {
         Refusal { hint: Some(hint.into()), ..self }
     }
 
-    /// Whether the refusal has this code.
+    /// Returns whether the refusal has this code.
     pub fn is(&self, code: Code) -> bool {
         self.code == code.name()
     }
@@ -461,8 +461,8 @@ pub fn frame_len(prefix: [u8; 4]) -> Result<usize, HelloError> {
     }
 }
 
-/// Whether text can begin with this byte, while a frame cannot: ASCII, including control characters, or
-/// UTF-8. The first byte of each frame is 0.
+/// Returns whether text can begin with this byte, while a frame cannot: ASCII, including control characters,
+/// or UTF-8. The first byte of each frame is 0.
 pub(crate) fn is_text(first: u8) -> bool {
     matches!(first, 0x01..=0x7f | 0xc2..=0xf4)
 }

@@ -155,7 +155,7 @@ impl PublicKey {
         })
     }
 
-    /// Whether this key has signed the message.
+    /// Returns whether this key has signed the message.
     pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0[SPKI_HEAD.len()..]).verify(message, signature).is_ok()
     }

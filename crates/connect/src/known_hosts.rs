@@ -25,7 +25,7 @@ pub struct KnownHosts {
     lines: Vec<(String, String, usize)>,
 }
 
-/// What the file says of a server's key.
+/// The standing of a server's key in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyStanding {
     Known,

@@ -83,22 +83,22 @@ pub use trust::is_same_fingerprint;
 /// The port of a daemon, and the first of the ports that far ends over ssh use.
 pub const DEFAULT_PORT: u16 = 33001;
 
-/// What a client wants to start.
+/// The parameters of a session that a client wants to start.
 #[derive(Debug, Clone)]
 pub struct HelloParams {
     pub opening: SessionOpening,
     /// This end's features of the service.
     pub features: Features,
-    /// Whether data may go over UDP; if not, everything travels on the stream that carried the hello.
+    /// True if data may go over UDP; if not, everything travels on the stream that carried the hello.
     pub udp: bool,
-    /// Whether the session may begin before a daemon has agreed; if the daemon refuses, it begins anew.
+    /// True if the session may begin before a daemon has agreed; if the daemon refuses, it begins anew.
     pub early: bool,
 }
 
 /// A session that both ends have agreed on, with what they have told each other.
 pub struct EstablishedSession {
     pub session: Setup,
-    /// What the client has asked for; the session runs with its options.
+    /// The client's opening; the session runs with its options.
     pub opening: SessionOpening,
     /// The features that both ends have, of the session and of the service.
     pub features: Features,

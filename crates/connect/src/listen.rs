@@ -42,7 +42,7 @@ const RIGHTS_INTERVAL: Duration = Duration::from_millis(300);
 /// The pause after the system has refused a connection (no descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a daemon needs to listen.
+/// The settings of a daemon's listening side.
 pub struct ListenConfig {
     /// The addresses; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,

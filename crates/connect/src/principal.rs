@@ -20,7 +20,7 @@ use super::identity::{PublicKey, fingerprint};
 use super::rights::{AllowedRequest, Rights, RightsRequest};
 use super::serve::{CapAssigner, ClientEnd};
 
-/// What a handshake has proved. Certificates and tokens may be added.
+/// The proof of a handshake. Certificates and tokens may be added.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum HandshakeProof<'a> {
@@ -55,7 +55,7 @@ impl PrincipalId {
 /// An authenticated principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// What tells it apart from others.
+    /// The id that tells it apart from others.
     pub id: PrincipalId,
     /// The name in the entry that lets it in, such as the comment of a key's line. It proves nothing.
     pub comment: String,
@@ -115,7 +115,7 @@ impl Guest {
     }
 }
 
-/// What a principal's account provides for one more session.
+/// The share of a principal's account for one more session.
 pub struct GuestAllowance {
     guest: Guest,
     account: Budget,
@@ -142,7 +142,7 @@ impl GuestAllowance {
     }
 }
 
-/// What is needed to look up a running session's rights again.
+/// The means to look up a running session's rights again.
 #[derive(Clone)]
 pub(crate) struct RightsCheck {
     pub(crate) callers: Callers,

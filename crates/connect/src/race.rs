@@ -91,7 +91,7 @@ impl From<HelloError> for RaceFailure {
     }
 }
 
-/// Whether this TLS alert means that the server refuses the client's key.
+/// Returns whether this TLS alert means that the server refuses the client's key.
 fn is_about_the_key(alert: u8) -> bool {
     [AlertDescription::AccessDenied, AlertDescription::BadCertificate, AlertDescription::CertificateUnknown]
         .into_iter()
@@ -99,7 +99,7 @@ fn is_about_the_key(alert: u8) -> bool {
 }
 
 impl RaceFailure {
-    /// What an alert means to the user, if anything.
+    /// The failure that an alert means to the user, if anything.
     fn of_alert(alert: u8) -> Option<RaceFailure> {
         if alert == u8::from(AlertDescription::NoApplicationProtocol) {
             return Some(RaceFailure::Engine(HelloError::OtherProtocol.into()));
@@ -171,7 +171,7 @@ impl RaceFailure {
         if matches!(self, RaceFailure::Silent) { RaceFailure::Cut } else { self }
     }
 
-    /// Whether it may pass.
+    /// Returns whether it may pass.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, RaceFailure::Busy(_) | RaceFailure::Cut)
     }
@@ -224,14 +224,14 @@ impl RaceFailure {
     }
 }
 
-/// What takes part in the race.
+/// The roads that take part in the race.
 pub(crate) struct Race<'a> {
     pub(crate) addresses: &'a [SocketAddr],
     pub(crate) identity: &'a Identity,
     pub(crate) pin: &'a KeyPin,
     pub(crate) udp: bool,
     pub(crate) tcp: bool,
-    /// Whether TCP will do if UDP was only turned away for now.
+    /// True if TCP is good enough when UDP was only turned away for now.
     pub(crate) takes_tcp: bool,
     /// How long an established TCP connection waits for UDP: [`UDP_PATIENCE`](super::dial::UDP_PATIENCE), or
     /// not at all.

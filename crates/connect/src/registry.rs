@@ -1,4 +1,4 @@
-//! What a daemon knows of its running sessions: flow ids, by which first datagrams find their session, and
+//! The tables of a daemon's running sessions: flow ids, by which first datagrams find their session, and
 //! tickets, by which further connections do.
 //!
 //! Always true: an id belongs to one session at a time, and is free again when that session's
@@ -83,7 +83,7 @@ struct SessionEntry {
     indices: Range<u16>,
     taken: HashSet<u16>,
     stop: StopFlag,
-    /// Whether the client lacked some of its rights at the last look.
+    /// True if the client lacked some of its rights at the last look.
     is_missed: bool,
     attached: Sender<FlowSetup>,
 }
@@ -291,7 +291,7 @@ impl Registry {
         self.tickets().values().for_each(|session| session.stop.stop());
     }
 
-    /// Whether the owner of this key has opened a session that is running.
+    /// Returns whether the owner of this key has opened a session that is running.
     pub(crate) fn has_session_by(&self, key: &PrincipalId) -> bool {
         self.tickets().values().any(|session| session.key == *key)
     }

@@ -17,7 +17,7 @@ use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::sync::watch;
 
-/// Whether anything has come over UDP. If so, UDP is not blocked, however much is lost.
+/// True once something has come over UDP: then UDP is not blocked, however much is lost.
 pub(crate) type HeardFlag = Arc<AtomicBool>;
 
 /// Counts the datagrams that were sent.

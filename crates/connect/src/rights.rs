@@ -1,4 +1,4 @@
-//! What a principal may do at a daemon. Rights are made once, compared with earlier ones, and judged against
+//! The rights of a principal at a daemon. They are made once, compared with earlier ones, and judged against
 //! a request in one place, before anything is opened for it.
 //!
 //! Always true: nothing in here looks at a file, a clock or a peer.
@@ -11,7 +11,7 @@ use farhaul_session::options::Cipher;
 
 use super::hello::Refusal;
 
-/// Whether files may be read, written, or both.
+/// The ways in which files may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
     /// Reading and writing.
@@ -32,7 +32,7 @@ impl Access {
         }
     }
 
-    /// What both allow; `None` if nothing is left.
+    /// The access that both allow; `None` if nothing is left.
     pub fn and(self, other: Access) -> Option<Access> {
         match (self, other) {
             (Access::ReadWrite, one) | (one, Access::ReadWrite) => Some(one),
@@ -41,14 +41,14 @@ impl Access {
     }
 }
 
-/// What a principal may do. The default allows everything.
+/// The rights of a principal. The default allows everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     /// Its `/`: a directory below the daemon's root, by names alone; empty for the whole root.
     pub root: PathBuf,
-    /// What it may do with files, or with the blocks of a stream.
+    /// The access to files, or with the blocks of a stream.
     pub access: Access,
-    /// Whether its contents may travel in the clear.
+    /// True if its contents may travel in the clear.
     pub cipher_none: bool,
     /// Bits a second of all its sessions together, both ways. Default: no limit.
     pub rate_max_bps: Option<u64>,
@@ -59,16 +59,16 @@ pub struct Rights {
     pub errand: Option<Arc<Errand>>,
 }
 
-/// What a grant is for: one copy of one path, in one direction.
+/// The errand of a grant: one copy of one path, in one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errand {
     /// The direction of the content, seen from the client that comes with the grant.
     pub way: ContentDirection,
     /// The path that the request must name, byte for byte.
     pub path: Vec<u8>,
-    /// Whether extra entries may be deleted (`sync --delete`).
+    /// True if extra entries may be deleted (`sync --delete`).
     pub deletes: bool,
-    /// Whether links in the path may be followed (`--follow`, `--keep-dirlinks`).
+    /// True if links in the path may be followed (`--follow`, `--keep-dirlinks`).
     pub follows: bool,
 }
 
@@ -94,7 +94,7 @@ pub enum ContentDirection {
     Write,
 }
 
-/// What a request would do here, as far as rights are concerned. Paths are looked up below the allowed root,
+/// The effects of a request here, as far as rights are concerned. Paths are looked up below the allowed root,
 /// whatever they are; only a grant is for a certain path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RightsRequest<'a> {
@@ -102,18 +102,18 @@ pub struct RightsRequest<'a> {
     pub way: ContentDirection,
     /// The cipher for it.
     pub cipher: Cipher,
-    /// What a copy reaches; `None` for other requests, for which no grant is valid.
+    /// The reach of a copy; `None` for other requests, for which no grant is valid.
     pub copy: Option<CopyReach<'a>>,
 }
 
-/// What a copy reaches.
+/// The reach of a copy: its paths, and its effects beyond them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyReach<'a> {
     /// The paths as the request names them.
     pub paths: &'a [Vec<u8>],
-    /// Whether further paths are named once the session is established.
+    /// True if further paths are named once the session is established.
     pub has_more: bool,
-    /// Whether some paths stand for the same path in further directories.
+    /// True if some paths stand for the same path in further directories.
     pub is_spread: bool,
     /// As [`Errand::deletes`].
     pub deletes: bool,
@@ -141,7 +141,7 @@ impl Errand {
     }
 }
 
-/// What a judged request may do. Only [`Rights::judge`] and [`Rights::visit`] make one.
+/// The limits of a judged request. Only [`Rights::judge`] and [`Rights::visit`] make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedRequest {
     root: PathBuf,
@@ -187,7 +187,8 @@ impl Rights {
         }
     }
 
-    /// What of `before` these rights lack, in words; `None` if nothing. Additional rights do not matter.
+    /// Returns in words what of `before` these rights lack; `None` if nothing. Additional rights do not
+    /// matter.
     pub fn lack(&self, before: &Rights) -> Option<&'static str> {
         let has_shrunk =
             |now: Option<u64>, before: Option<u64>| now.unwrap_or(u64::MAX) < before.unwrap_or(u64::MAX);

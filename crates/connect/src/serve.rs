@@ -61,7 +61,7 @@ pub(crate) type SessionHandler = dyn Fn(EstablishedSession) + Send + Sync;
 /// How long a client may take to close the handshake's connection after the reply.
 const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 
-/// What all handshakes of a daemon share.
+/// The state that all handshakes of a daemon share.
 pub(crate) struct ServeShared {
     pub(crate) callers: Callers,
     pub(crate) accounts: Arc<Accounts>,
@@ -88,7 +88,7 @@ pub(crate) struct StrangerCount {
 }
 
 impl StrangerCount {
-    /// Whether this stranger gets a line (`None` if not), and how many before it got none.
+    /// Returns whether this stranger gets a line (`None` if not), and how many before it got none.
     fn count(&mut self, now: Instant) -> Option<u32> {
         let is_over = self.since.is_none_or(|since| now.duration_since(since) >= STRANGERS_TIME);
         let untold = if is_over { self.count.saturating_sub(STRANGERS_MAX) } else { 0 };

@@ -30,7 +30,7 @@ pub(crate) fn first_pin(known: &[String], target: &DaemonTarget) -> KeyPin {
     }
 }
 
-/// Whether two texts name the same key.
+/// Returns whether two texts name the same key.
 pub fn is_same_fingerprint(one: &str, other: &str) -> bool {
     normalized(one) == normalized(other)
 }
@@ -128,7 +128,7 @@ mod tests {
         DaemonTarget { fingerprint: fingerprint.map(str::to_string), accept_new, ..DaemonTarget::default() }
     }
 
-    /// Whether `SHA256:b` is accepted if the user answers `answer`.
+    /// Returns whether `SHA256:b` is accepted if the user answers `answer`.
     fn is_trusted(lines: &str, target: &DaemonTarget, answer: Option<bool>) -> Result<bool, String> {
         let (_folder, known) = known(lines);
         let key = "SHA256:b".to_string();

@@ -50,11 +50,11 @@ pub struct ServeConfig {
     pub authorized_keys: PathBuf,
     /// The daemon's own key; it is made on the first start.
     pub identity: PathBuf,
-    /// Whether to refuse whatever would write.
+    /// If true, everything that would write is refused.
     pub read_only: bool,
     /// Mode bits of group and others that no file gets; the process's own mask should be the same.
     pub mask: u32,
-    /// Whether clients may ask for `--cipher none`.
+    /// True if clients may ask for `--cipher none`.
     pub allow_cipher_none: bool,
     /// Faults at this end, for tests.
     pub testing: TestHooks,

@@ -46,7 +46,7 @@ pub struct RequestEnd<'a> {
     pub paths: Vec<String>,
     /// The location at the other daemon, if there is one.
     pub far: Option<String>,
-    /// Whether content went out from here.
+    /// True if content went out from here.
     pub sends: bool,
     /// The session's report.
     pub session: &'a SessionReport,

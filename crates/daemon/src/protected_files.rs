@@ -21,8 +21,8 @@ pub(crate) struct ProtectedFile {
     pub(crate) path: PathBuf,
     /// How the user can put it elsewhere.
     pub(crate) elsewhere: &'static str,
-    /// Whether it is the running program. That holds no secret, and nobody can write into it (except on Linux
-    /// 6.11 and 6.12). What matters is who can replace it, and that takes its name; further hard links do not
+    /// True if it is the running program. That holds no secret, and nobody can write into it (except on Linux
+    /// 6.11 and 6.12). It matters only who can replace it, and that takes its name; further hard links do not
     /// matter, and build folders, Nix and OSTree make some.
     pub(crate) is_running: bool,
 }

@@ -25,7 +25,7 @@ pub(crate) struct SessionLog {
 struct RunningRequest {
     handle: Handle,
     visitor: Arc<ClientInfo>,
-    /// What the observer keeps as long as the request runs.
+    /// The observer's state, which is kept as long as the request runs.
     _seen: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -132,7 +132,7 @@ macro_rules! line_of_copy {
     };
 }
 
-/// What this daemon does with other daemons for a client, whose key is in each line.
+/// Observes what this daemon does with other daemons for a client, whose key is in each line.
 impl farhaul_control::ControlObserver for LoggedSession<'_> {
     fn granted(&self, bearer: &str, errand: &Errand, seconds: u64) {
         let way = match errand.way {

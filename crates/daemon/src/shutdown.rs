@@ -17,7 +17,7 @@ pub trait ShutdownHook: Send + Sync {
     /// Nothing new begins from now on. Returns how long running work may take to end by itself.
     fn begin(&self) -> Duration;
 
-    /// Whether something still runs besides the daemon's `sessions`. Called several times a second.
+    /// Returns whether something still runs besides the daemon's `sessions`. Called several times a second.
     fn is_busy(&self, sessions: usize) -> bool;
 
     /// The time is over: stops what still runs, so that it can go on later.

@@ -36,7 +36,7 @@ pub struct FileIdentity {
     pub device: u64,
 }
 
-/// What a path is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathKind {
     /// A plain file.

@@ -24,7 +24,7 @@ pub(crate) struct AnswerPiece {
     /// The offset at which it begins in the range.
     pub(crate) at: u64,
     pub(crate) len: u64,
-    /// Whether the range ends with it.
+    /// True if the range ends with it.
     pub(crate) is_last: bool,
 }
 
@@ -55,7 +55,7 @@ impl AnswerBlock {
         AnswerBlock::room_of(self.block.len()).saturating_sub(self.len + self.labels.len())
     }
 
-    /// Whether this many bytes fit, in this many pieces.
+    /// Returns whether this many bytes fit, in this many pieces.
     pub(crate) fn fits(&self, bytes: usize, pieces: usize) -> bool {
         let fixed = NUMBER_LEN + LENGTH_LEN;
         let used = self.len + self.labels.len() + fixed;

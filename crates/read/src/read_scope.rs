@@ -51,7 +51,7 @@ impl ReadScope {
         }
     }
 
-    /// What a path names, and the target of a symbolic link unless the link is followed.
+    /// The attributes of a path, and the target of a symbolic link unless the link is followed.
     pub(crate) fn stat(&self, path: &[u8], follow: bool) -> Result<ListEntry, Failure> {
         let cannot = |error: io::Error| Failure::cannot("look it up", &error);
         let (meta, target) = match self {
@@ -131,7 +131,7 @@ fn below(path: &[u8]) -> Result<RelPath, Failure> {
     RelPath::from_written(&path[start..]).map_err(|error| Failure::new(Code::BadPath, error.to_string()))
 }
 
-/// Whether an open file has not changed since it was opened.
+/// Returns whether an open file has not changed since it was opened.
 pub(crate) fn is_as_it_was(file: &impl std::os::fd::AsFd, was: &Metadata) -> io::Result<bool> {
     let now = Metadata::from(&fs::fstat(file)?);
     Ok((now.size, now.mtime, now.ctime) == (was.size, was.mtime, was.ctime))

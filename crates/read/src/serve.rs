@@ -315,7 +315,8 @@ impl Server {
         self.request.send_encoded(|out| message.encode(out));
     }
 
-    /// Whether nobody wants anything any more; the client may leave while an answer waits for its turn.
+    /// Returns whether nobody wants anything any more; the client may leave while an answer waits for its
+    /// turn.
     fn is_over(&self) -> bool {
         self.work.is_over() || self.request.is_stopped()
     }
@@ -375,7 +376,7 @@ impl<'a> Worker<'a> {
 
     fn act(&mut self, task: Task) {
         let server = self.server;
-        // What was already read does not wait for a task that may take long.
+        // Content that was already read does not wait for a task that may take long.
         if matches!(task, Task::Digest { .. } | Task::Advise { .. }) {
             self.put();
         }
@@ -464,7 +465,7 @@ impl<'a> Worker<'a> {
         self.put_if_due();
     }
 
-    /// Whether there is a block with this much room; false if the session is over.
+    /// Returns whether there is a block with this much room; false if the session is over.
     fn has_room(&mut self, bytes: usize, pieces: usize) -> bool {
         if self.pack.as_ref().is_some_and(|pack| !pack.fits(bytes, pieces)) {
             self.put();

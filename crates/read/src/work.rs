@@ -335,7 +335,7 @@ impl WorkQueues {
         self.bulk.notify_all();
     }
 
-    /// Whether all work has ended.
+    /// Returns whether all work has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire) || self.shared.is_stopped()
     }

@@ -29,7 +29,7 @@ pub(crate) fn grants_of(index: u16, flows: u16) -> u16 {
     GRANTS_MAX / flows + u16::from(index < GRANTS_MAX % flows)
 }
 
-/// What is known of the address that an acceptor's flow sends to.
+/// The proof, or the lack of it, that somebody is at the address that an acceptor's flow sends to.
 #[derive(Debug, Default)]
 pub(crate) enum AddressStanding {
     /// The address has answered a challenge, now or in the handshake.

@@ -60,12 +60,12 @@ impl AddressTrial {
         self.tries += 1;
     }
 
-    /// Whether the trial is lost, as no challenge was answered in time.
+    /// Returns whether the trial is lost, as no challenge was answered in time.
     pub(crate) fn is_lost(&self, now: Timestamp) -> bool {
         (self.tries >= TRIES_MAX && now >= self.due) || now - self.began >= AGE_MAX
     }
 
-    /// Whether another address may take the place of this one.
+    /// Returns whether another address may take the place of this one.
     pub(crate) fn is_old(&self, now: Timestamp) -> bool {
         now - self.began >= TURN
     }

@@ -26,7 +26,7 @@ const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
 /// The sender's stages also have `park`; a receiver parks blocks within `open`, which counts it already.
 const SENDERS_FLOW: [&str; 5] = ["seal", "send", "receive", "open", "park"];
 
-/// What limits a transfer.
+/// The limit of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BottleneckVerdict {
     /// "network", "rate", "none", or an end and its stage, such as "sender read".

@@ -1,6 +1,6 @@
-//! What sessions take from their process and give back: memory, overflow, threads, descriptors, and the rate.
-//! Budgets are levels: a session's limit lies within its principal's, which lies within the daemon's and the
-//! process's. Each level has a limit for each resource.
+//! The resources that sessions take from their process and give back: memory, overflow, threads, descriptors,
+//! and the rate. Budgets are levels: a session's limit lies within its principal's, which lies within the
+//! daemon's and the process's. Each level has a limit for each resource.
 //!
 //! Whatever takes something holds a [`Charge`], and dropping the charge gives it back. A part of the rate is
 //! a [`RateShares`]. At a limit, whoever wants more waits, goes without, or is refused.
@@ -260,8 +260,8 @@ impl Budget {
         &self.0.rate
     }
 
-    /// Whether this level may be forgotten: nobody else has a handle of it, and its rate has saved up all
-    /// that it may.
+    /// Returns whether this level may be forgotten: nobody else has a handle of it, and its rate has saved up
+    /// all that it may.
     pub fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && self.0.rate.is_idle(Instant::now())
     }

@@ -28,7 +28,7 @@ impl SessionSuite {
         SessionSuite { cipher, is_ring: cipher != Cipher::ChaCha20Poly1305 && has_wide_aes_only() }
     }
 
-    /// Whether opening into another buffer takes no longer than opening in place.
+    /// Returns whether opening into another buffer takes no longer than opening in place.
     pub(crate) fn opens_apart(self) -> bool {
         !self.is_ring
     }
@@ -51,7 +51,7 @@ impl SessionSuite {
     }
 }
 
-/// Whether this processor has wide AES (two blocks at a time), but not AVX-512 (four at a time).
+/// Returns whether this processor has wide AES (two blocks at a time), but not AVX-512 (four at a time).
 fn has_wide_aes_only() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -96,7 +96,7 @@ pub(crate) struct Key {
 enum Library {
     AwsLc {
         key: aws_lc::LessSafeKey,
-        /// Whether the key seals a payload from where it lies.
+        /// True if the key seals a payload from where it lies.
         is_scattered: bool,
     },
     Ring(Box<ring::LessSafeKey>),

@@ -48,12 +48,12 @@ impl PreparedSocket {
     }
 }
 
-/// Whether this congestion control holds its rate in spite of random loss.
+/// Returns whether this congestion control holds its rate in spite of random loss.
 pub(crate) fn is_good(name: &str) -> bool {
     name.starts_with(WANTED)
 }
 
-/// What the user of the sending host can set if its TCP uses a congestion control that slows down with loss.
+/// Advice for the user of the sending host, if its TCP uses a congestion control that slows down with loss.
 pub(crate) fn advice(in_use: &str) -> Option<String> {
     let read = |name: &str| std::fs::read_to_string(format!("{SETTINGS}{name}")).unwrap_or_default();
     (!is_good(in_use)).then(|| {

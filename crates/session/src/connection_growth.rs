@@ -145,7 +145,7 @@ impl ConnectionGrowth {
         self.wanted
     }
 
-    /// Whether the rate is so near the last one that the difference may be chance.
+    /// Returns whether the rate is so near the last one that the difference may be chance.
     fn is_doubtful(&self, rate: f64) -> bool {
         self.paid.is_some_and(|paid| rate > DOUBT * paid && rate < PAYS * paid)
     }

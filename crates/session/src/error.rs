@@ -1,4 +1,5 @@
-//! What can end a transfer: an error with a code from a closed list, and a text of its own.
+//! The errors that can end a transfer: each is an error with a code from a closed list, and a text of its
+//! own.
 //!
 //! How to read it: `error/code.rs` has the codes and what follows from each; `error/misbehaviour.rs` has the
 //! ways in which a peer can break the protocol; `error/detail.rs` has what reports say of errors;
@@ -159,7 +160,7 @@ impl Error {
         self.0.blame.unwrap_or(self.0.code.blame())
     }
 
-    /// Whether the same command may work later although nobody has changed anything.
+    /// Returns whether the same command may work later although nobody has changed anything.
     pub fn is_retryable(&self) -> bool {
         self.0.code.retry() == RetryAdvice::Helps
     }
@@ -169,7 +170,7 @@ impl Error {
         self.0.code.exit_code()
     }
 
-    /// What went wrong, and where, without the system's reason.
+    /// The line that says what went wrong and where, without the system's reason.
     pub fn what(&self) -> &str {
         &self.0.what
     }
@@ -184,7 +185,7 @@ impl Error {
         self.0.hint.as_deref()
     }
 
-    /// What the other end is told of this error.
+    /// The complaint that tells the other end of this error.
     pub(crate) fn complaint(&self) -> Complaint {
         // Both ends know how to resume, so that hint need not be sent.
         let hint = if self.exit_code() == ExitCode::Lost { self.own_hint() } else { self.hint() };

@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct TimedEvent {
     /// Since the transfer's handle was made.
     pub seconds: f64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -65,7 +65,7 @@ impl EventReader {
         std::iter::from_fn(|| self.next(Duration::ZERO)).collect()
     }
 
-    /// Whether the transfer is over and all events were taken.
+    /// Returns whether the transfer is over and all events were taken.
     pub fn is_over(&self) -> bool {
         let waiting = self.queue.waiting();
         waiting.is_over && waiting.events.is_empty() && waiting.left_out == 0
@@ -228,7 +228,7 @@ impl EventFeed {
         self.has_readers.store(!readers.is_empty(), Ordering::Release);
     }
 
-    /// Whether any reader wants details.
+    /// Returns whether any reader wants details.
     pub(crate) fn wants_details(&self) -> bool {
         self.detailed.load(Ordering::Acquire) > 0
     }

@@ -75,7 +75,7 @@ pub enum Event {
     },
     /// No new content is sent until the transfer is resumed.
     Paused {
-        /// Whether the far end has asked for the pause.
+        /// True if the far end has asked for the pause.
         by_peer: bool,
     },
     /// The transfer goes on.
@@ -84,10 +84,10 @@ pub enum Event {
     EntryDone {
         /// The path of the entry.
         path: String,
-        /// What was done.
+        /// The action.
         #[serde(flatten)]
         done: EntryAction,
-        /// Whether nothing was done, and this says what would be done.
+        /// True if nothing was done, and the event says what would be done.
         dry_run: bool,
     },
     /// An entry could not be made as it should be. The others go on.
@@ -134,7 +134,7 @@ pub enum Event {
     EntryAgain {
         /// The path of the entry.
         path: String,
-        /// What has happened to the file.
+        /// The change of the file.
         reason: String,
     },
     /// Something that the user should know although nothing has failed.
@@ -149,7 +149,7 @@ pub enum Event {
     },
     /// The transfer is over; this is the last event.
     Ended {
-        /// Whether everything is as it should be.
+        /// True if everything is as it should be.
         ok: bool,
         /// Why the transfer ended early, if it did.
         error: Option<String>,
@@ -171,7 +171,7 @@ pub struct PathEnds {
     pub remote: IpAddr,
 }
 
-/// What was done with an entry.
+/// The action that was done with an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "done", rename_all = "snake_case")]
 pub enum EntryAction {
@@ -194,9 +194,9 @@ pub enum EntryAction {
     Deleted,
     /// It was of another kind than the source's entry, which has taken its place.
     Replaced {
-        /// What was there.
+        /// The kind of the old entry.
         was: String,
-        /// What is there now.
+        /// The kind of the new entry.
         by: String,
     },
     /// It is at the destination but not in the source, and stays there.
@@ -217,7 +217,7 @@ pub enum EventLevel {
     Trace,
 }
 
-/// What happens to an event that nobody has read when further ones come.
+/// The fate of an event that nobody has read when further ones come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retention {
     /// It stays; if the queue is full, the transfer waits, but not for ever.

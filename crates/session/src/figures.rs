@@ -52,7 +52,7 @@ pub struct PathFigures {
     pub local: IpAddr,
     /// The address of the other end.
     pub remote: IpAddr,
-    /// Whether something has come back on it.
+    /// True if something has come back on it.
     pub answered: bool,
 }
 

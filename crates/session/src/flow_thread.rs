@@ -103,13 +103,13 @@ struct FlowLoop {
     /// An empty control stream, for a flow that may carry none yet.
     nothing: ControlStream,
     blocked: bool,
-    /// Whether what is due must not go to the peer's address yet.
+    /// True if what is due must not go to the peer's address yet.
     is_held: bool,
     /// When the first probe was sent.
     began: Option<Timestamp>,
-    /// Whether datagrams are sent as ECN-capable.
+    /// True if datagrams are sent as ECN-capable.
     is_marking: bool,
-    /// Whether nothing was heard while they were, so that the network may drop such datagrams.
+    /// True if nothing was heard while they were, so that the network probably drops such datagrams.
     marks_are_thrown_away: bool,
     last_sent: Timestamp,
     last_probe: Option<Timestamp>,
@@ -258,14 +258,14 @@ impl FlowLoop {
         }
     }
 
-    /// Whether data and control may travel on this flow.
+    /// Returns whether data and control may travel on this flow.
     fn is_open(&self) -> bool {
         self.thread.own.state() == FlowState::Up && self.thread.own.active.load(Ordering::Acquire)
     }
 
-    /// Whether control may travel on this flow. The only flow carries it even before the peer is known to
-    /// hear this end, which saves a round trip. One of several flows does not: if it leads nowhere, it would
-    /// keep what it took until it is given up.
+    /// Returns whether control may travel on this flow. The only flow carries it even before the peer is
+    /// known to hear this end, which saves a round trip. One of several flows does not: if it leads nowhere,
+    /// it would keep what it took until it is given up.
     fn carries_control(&self) -> bool {
         let own = &self.thread.own;
         let is_only = || self.thread.shared.flow_list().iter().filter(|flow| !flow.is_stream).count() == 1;

@@ -52,7 +52,7 @@ pub fn tapped<T>(tap: Tap, session: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether a session of this thread is fed; true also while the feeding function itself runs.
+/// Returns whether a session of this thread is fed; true also while the feeding function itself runs.
 pub fn is_fed() -> bool {
     TAP.with(|slot| slot.try_borrow().map_or(true, |tap| matches!(&*tap, Some(Tap::Feed(_)))))
 }

@@ -51,7 +51,7 @@ pub struct TransferCounts {
     pub bytes_total: AtomicU64,
     /// The number of files known so far.
     pub files_total: AtomicU64,
-    /// Whether the totals are final: the scan has ended.
+    /// True if the totals are final: the scan has ended.
     pub scan_done: AtomicBool,
     /// Content bytes that are safe at the receiver (skipped and resumed ones included).
     pub bytes_done: AtomicU64,
@@ -233,8 +233,8 @@ impl Handle {
     }
 
     /// Takes a path, by its index in [`crate::NetworkOptions::paths`], out of the running transfer or back
-    /// in, whichever end sends. What is on its way there still arrives. The last used path cannot be taken
-    /// out.
+    /// in, whichever end sends. Content that is on its way there still arrives. The last used path cannot be
+    /// taken out.
     pub fn use_path(&self, path: usize, is_used: bool) {
         self.0.path_wishes.lock().in_any_case().push((path, is_used));
     }
@@ -261,7 +261,7 @@ impl Handle {
         }
     }
 
-    /// Whether this end has paused the transfer.
+    /// Returns whether this end has paused the transfer.
     pub fn is_paused(&self) -> bool {
         self.0.is_paused.load(Relaxed)
     }
@@ -274,7 +274,7 @@ impl Handle {
         }
     }
 
-    /// Whether somebody has asked for the end.
+    /// Returns whether somebody has asked for the end.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Relaxed)
     }
@@ -306,7 +306,7 @@ impl Handle {
         }
     }
 
-    /// Whether any reader wants details.
+    /// Returns whether any reader wants details.
     #[doc(hidden)]
     pub fn wants_details(&self) -> bool {
         self.0.feed.wants_details()
@@ -367,7 +367,7 @@ impl Handle {
         self.0.feed.end();
     }
 
-    /// Whether nothing failed, but some source files had vanished.
+    /// Returns whether nothing failed, but some source files had vanished.
     fn has_only_vanished(&self) -> bool {
         let counts = &self.0.counts;
         counts.failed.load(Relaxed) == 0 && counts.vanished.load(Relaxed) > 0

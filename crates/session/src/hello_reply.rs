@@ -25,7 +25,7 @@ pub struct SessionRefusal {
     pub then: ReplyAction,
 }
 
-/// What the session does then.
+/// The session's reaction to a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyAction {
     End,

@@ -277,7 +277,7 @@ pub struct MessageInbox {
     words: Range<usize>,
 }
 
-/// What has come next.
+/// The next item of the control stream.
 #[derive(Debug, PartialEq)]
 pub enum InboxItem {
     Own(SessionMessage),
@@ -343,7 +343,7 @@ impl RequestFrames {
         &mut self.buffer
     }
 
-    /// Whether a whole message is there; [`RequestFrames::last`] then returns it.
+    /// Returns whether a whole message is there; [`RequestFrames::last`] then returns it.
     pub fn take(&mut self) -> Result<bool, Malformed> {
         let Some(body) = message_at(&self.buffer, self.used)? else { return Ok(false) };
         if body.is_empty() {

@@ -10,8 +10,7 @@ use farhaul_handover::Held as _;
 use super::figures::StageFigures;
 use super::supervisor::ContentRole;
 
-/// What a sender waited for while it had something to send. These are no stages, but are booked in the same
-/// way.
+/// The waits of a sender while it had something to send. These are no stages, but are booked in the same way.
 pub(crate) const WAIT_CONTENT: &str = "wait-content";
 pub(crate) const WAIT_RECEIVER: &str = "wait-receiver";
 pub(crate) const WAIT_NETWORK: &str = "wait-network";
@@ -50,7 +49,7 @@ pub struct Meters {
     all: Mutex<Vec<Arc<Meter>>>,
 }
 
-/// What the meters measure now.
+/// The present subject of the meters.
 #[derive(Debug, Clone, Copy)]
 struct Since {
     /// "sender" or "receiver".

@@ -1,5 +1,5 @@
-//! What the user may choose for a session, whatever it is for. The same struct travels in the hello, so that
-//! both ends use one set of options. `Default` works; only [`NetworkOptions::checked`] judges the values.
+//! The options of a session, whatever it is for. The same struct travels in the hello, so that both ends use
+//! one set of options. `Default` works; only [`NetworkOptions::checked`] judges the values.
 #![deny(missing_docs)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -175,7 +175,7 @@ pub struct NetworkOptions {
     pub flows: u16,
     /// Paths to use at once, each at its own rate. Default: the one that the system chooses.
     pub paths: Vec<PathAddresses>,
-    /// Whether both ends find the paths themselves: the one that the system chooses, and those of further
+    /// True if both ends find the paths themselves: the one that the system chooses, and those of further
     /// interfaces.
     pub auto_paths: bool,
     /// The number of paths that can be added while a stream runs. Memory is divided as if they were in use.
@@ -185,7 +185,7 @@ pub struct NetworkOptions {
     pub mtu: Option<u16>,
     /// Bytes of blocks that this transfer may hold at either end. Default: 256 MiB.
     pub memory_bytes: u64,
-    /// Whether never to fall back to TCP or the SSH channel.
+    /// If true, the session never falls back to TCP or the SSH channel.
     pub udp_only: bool,
     /// The first and the last UDP port that the far end may bind (over SSH).
     pub udp_ports: (u16, u16),

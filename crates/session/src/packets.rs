@@ -59,7 +59,7 @@ pub struct OpenedDatagram<'a> {
     pub number: u64,
     pub control: &'a [u8],
     pub segment: Option<(Segment, &'a [u8])>,
-    /// Whether the payload was written to the place of [`ExpectedSegment`]; then it is not repeated here.
+    /// True if the payload was written to the place of [`ExpectedSegment`]; then it is not repeated here.
     pub is_in_place: bool,
 }
 
@@ -308,7 +308,7 @@ impl ExpectedSegment<'_> {
     }
 }
 
-/// Whether a datagram carries content in the clear, and nothing else but its place.
+/// Returns whether a datagram carries content in the clear, and nothing else but its place.
 fn is_bare(frames_len: usize, clear_len: usize) -> bool {
     frames_len == SEGMENT_FRAME_LEN && clear_len > 0
 }
@@ -318,7 +318,7 @@ fn clear_header(checksum: u64, len: usize) -> ([u8; 8], [u8; 2]) {
     (checksum.to_be_bytes(), (len as u16).to_be_bytes())
 }
 
-/// What stands in front of a bare datagram's tag, as the numbers from which the tag is computed.
+/// The bytes in front of a bare datagram's tag, as the numbers from which the tag is computed.
 struct BareHead {
     /// The header; the checksum; the length and the first part of the segment's header.
     words: [u64; 3],

@@ -36,7 +36,7 @@ struct Note {
 
 type Notes = BTreeMap<IpAddr, Note>;
 
-/// What a sender knows and learns of one of its paths.
+/// The knowledge that a sender has, and gathers, of one of its paths.
 pub(crate) struct PathKnowledge {
     file: PathBuf,
     peer_addresses: Vec<IpAddr>,
@@ -63,7 +63,7 @@ impl PathKnowledge {
     }
 }
 
-/// Whether a sender learns what a path carries; one that is held back does not.
+/// Returns whether a sender learns what a path carries; one that is held back does not.
 pub(crate) fn says_what_a_path_carries(rate: RateOptions) -> bool {
     rate.rate_bps.is_none() && matches!(rate.policy, Policy::Fair | Policy::High)
 }
@@ -95,7 +95,7 @@ fn default_path() -> PathBuf {
     state_folder().join("paths.json")
 }
 
-/// What is known of the path to one of `peers`: the newest note, if there are several.
+/// Returns what is known of the path to one of `peers`: the newest note, if there are several.
 pub fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<PathMemory> {
     let notes = load(file);
     let now = unix_now();
@@ -176,7 +176,7 @@ impl ControllerWatch {
         self.held = lasted.max(faded).map(|rate_bps| PathMemory { rate_bps, ..seen });
     }
 
-    /// What is worth a note after sending for `time`.
+    /// Returns what is worth a note after sending for `time`.
     pub(crate) fn result(&self, time: Duration) -> Option<PathMemory> {
         self.held.filter(|held| time >= held.rtt * ROUNDS_MIN)
     }

@@ -52,7 +52,7 @@ pub(crate) struct AcceptorAddress {
     follower: PeerFollower,
 }
 
-/// What of an authentic packet matters for the address.
+/// The part of an authentic packet that matters for the address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AuthenticPacket<'a> {
     /// `None` for the connected peer. A reference, as copying an address that was just written in parts is
@@ -205,9 +205,9 @@ impl PeerAddress {
         standing.challenge(now, || new_token().ok())
     }
 
-    /// Whether control data may go out before the peer is known to hear this end. There must be one address,
-    /// and at a daemon that of the handshake: anybody can forge the source address of a datagram, and the
-    /// answer would go there.
+    /// Returns whether control data may go out before the peer is known to hear this end. There must be one
+    /// address, and at a daemon that of the handshake: anybody can forge the source address of a datagram,
+    /// and the answer would go there.
     pub(crate) fn may_be_told_early(&self) -> bool {
         match self {
             PeerAddress::Accepting(AcceptorAddress { clients, follower, .. }) => {
@@ -234,8 +234,8 @@ impl PeerAddress {
         }
     }
 
-    /// Whether datagrams still come through the listening socket. Its hand-over has no descriptor to wait
-    /// for, so the thread looks often.
+    /// Returns whether datagrams still come through the listening socket. Its hand-over has no descriptor to
+    /// wait for, so the thread looks often.
     pub(crate) fn is_accepting(&self) -> bool {
         matches!(self, PeerAddress::Accepting(accepting) if accepting.local.is_none())
     }

@@ -7,11 +7,11 @@
 //! part by pacing. One that receives asks the far end to keep to it, and grants no more credit than the part
 //! allows, so that a sender who ignores the request gains nothing.
 //!
-//! The members of a cap get parts in proportion to their weights. What a member does not want, or has not
-//! used lately, goes to the others. A cap within another is one member of that, however many sessions it has,
-//! and divides the part that it gets there. A session may be in several caps, also of different trees. Its
-//! part is then what the tightest of them leaves it, and what it does not use in one goes to the others there
-//! (`rate_cap/fill.rs`). The owner of named caps may move a session to others while it runs
+//! The members of a cap get parts in proportion to their weights. Rate that a member does not want, or has
+//! not used lately, goes to the others. A cap within another is one member of that, however many sessions it
+//! has, and divides the part that it gets there. A session may be in several caps, also of different trees.
+//! Its part is then what the tightest of them leaves it, and what it does not use in one goes to the others
+//! there (`rate_cap/fill.rs`). The owner of named caps may move a session to others while it runs
 //! (`rate_cap/memberships.rs`).
 //!
 //! When parts change, the members whose parts fall are told first, and the others get what these have
@@ -150,7 +150,7 @@ impl RateCap {
         RateCap(Arc::new(CapInner { balance: balance.clone(), id, _above: above }))
     }
 
-    /// Whether a rate is set, here or in a cap above.
+    /// Returns whether a rate is set, here or in a cap above.
     pub fn is_set(&self) -> bool {
         with(&self.0.balance, |balance| balance.is_set(self.0.id))
     }
@@ -182,17 +182,18 @@ impl RateCap {
         with(&self.0.balance, |balance| balance.usage(self.0.id))
     }
 
-    /// Whether the cap may be forgotten: no session has a part of it, and it has saved up all that it may.
+    /// Returns whether the cap may be forgotten: no session has a part of it, and it has saved up all that it
+    /// may.
     pub fn is_idle(&self, now: Instant) -> bool {
         with(&self.0.balance, |balance| balance.is_idle(self.0.id, now))
     }
 
-    /// Whether both are the same cap.
+    /// Returns whether both are the same cap.
     pub fn is(&self, other: &RateCap) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether a session can be in both caps.
+    /// Returns whether a session can be in both caps.
     pub fn is_beside(&self, other: &RateCap) -> bool {
         Arc::ptr_eq(&self.0.balance, &other.0.balance)
     }
@@ -235,7 +236,7 @@ struct Share {
     caps: Mutex<Vec<RateCap>>,
     /// The handle by which its named caps are changed.
     _named: CapMemberships,
-    /// Whether its part has changed since this was last read.
+    /// True if its part has changed since this was last read.
     news: Arc<AtomicBool>,
 }
 
@@ -297,7 +298,7 @@ impl RateShares {
         named.join(own, now)
     }
 
-    /// Whether the session is in no cap.
+    /// Returns whether the session is in no cap.
     pub fn is_none(&self) -> bool {
         self.0.is_none()
     }
@@ -356,7 +357,7 @@ impl RateShares {
         }
     }
 
-    /// Whether the part has changed since the last call.
+    /// Returns whether the part has changed since the last call.
     pub(crate) fn take_news(&self) -> bool {
         self.0.as_ref().is_some_and(|share| {
             share.news.load(Ordering::Relaxed) && share.news.swap(false, Ordering::AcqRel)

@@ -1,7 +1,7 @@
 //! A request of a session: what the threads of its service share at this end.
 //!
 //! Always true: once a request has ended, its blocks, queued or sent, are given up, and what comes for it is
-//! dropped. What a request holds is freed when its service drops it.
+//! dropped. The resources of a request are freed when its service drops it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -45,7 +45,7 @@ pub struct Request {
     /// Blocks whose deadline passed before the peer was known to have them.
     pub blocks_late: AtomicU64,
     is_over: AtomicBool,
-    /// Whether the peer has asked for a pause.
+    /// True if the peer has asked for a pause.
     is_paused_there: AtomicBool,
     /// The state of pausing that the peer was last told, and that the user was last told.
     is_paused_said: AtomicBool,
@@ -82,7 +82,7 @@ impl Request {
         });
     }
 
-    /// Whether its threads have to end.
+    /// Returns whether its threads have to end.
     pub fn is_stopped(&self) -> bool {
         self.is_over.load(Ordering::Acquire) || self.session.is_stopped()
     }
@@ -137,7 +137,7 @@ impl Request {
         }
     }
 
-    /// Whether either end has paused the request.
+    /// Returns whether either end has paused the request.
     pub fn is_paused(&self) -> bool {
         self.handle.is_paused() || self.is_paused_there.load(Ordering::Acquire)
     }
@@ -165,7 +165,7 @@ impl Request {
         self.session.control.notify();
     }
 
-    /// What all requests of the session share.
+    /// The state that all requests of the session share.
     pub fn session(&self) -> &Arc<SessionShared> {
         &self.session
     }
@@ -190,7 +190,7 @@ pub(crate) struct RequestTable {
     entries: BTreeMap<u64, Entry>,
     /// Requests of the peer that nobody has taken yet.
     opened: VecDeque<(Arc<Request>, Vec<u8>)>,
-    /// Whether a thread leads the session.
+    /// True if a thread leads the session.
     is_led: bool,
     /// The error with which the session has ended.
     ended: Option<Error>,
@@ -199,17 +199,17 @@ pub(crate) struct RequestTable {
     last_theirs: u64,
 }
 
-/// What has come for a request.
+/// The input of a request that has come and was not taken yet.
 #[derive(Default)]
 struct Entry {
     words: Vec<u8>,
-    /// Whether the service is working on words that it has taken.
+    /// True if the service is working on words that it has taken.
     is_read: bool,
     finished: Option<EndFigures>,
     failed: Option<Error>,
 }
 
-/// What a service gets for a request.
+/// The next input of a request, for its service.
 pub(crate) enum RequestInput {
     /// Words were appended.
     Words,
@@ -353,7 +353,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Whether something has come for this request that its service has not seen, or the session has ended.
+    /// Returns whether something has come for this request that its service has not seen, or the session has
+    /// ended.
     pub(crate) fn has_news(&self, number: u64) -> bool {
         let table = self.table();
         let of_entry =
@@ -366,12 +367,12 @@ impl Requests {
         self.table().entries.len()
     }
 
-    /// Whether a service does not keep up with its words; then nothing more is read until it does.
+    /// Returns whether a service does not keep up with its words; then nothing more is read until it does.
     pub(crate) fn is_full(&self) -> bool {
         self.table().entries.values().any(|entry| entry.words.len() >= WORDS_MAX)
     }
 
-    /// Whether a service has not looked at all of its words.
+    /// Returns whether a service has not looked at all of its words.
     pub(crate) fn is_behind(&self) -> bool {
         self.table().entries.values().any(|entry| entry.is_read || !entry.words.is_empty())
     }

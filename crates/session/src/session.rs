@@ -29,7 +29,7 @@ pub struct Session {
     flows: u16,
 }
 
-/// What has come for a service's request.
+/// The next input of a service's request.
 pub enum DialogueStep<'a> {
     /// Code and body of a message for the service.
     Message(&'a [u8]),
@@ -324,12 +324,12 @@ impl Dialogue {
 
     // ---- figures and reports --------------------------------------------------------------------
 
-    /// Whether the user is at this end.
+    /// Returns whether the user is at this end.
     pub fn is_client(&self) -> bool {
         self.session.shared.is_initiator
     }
 
-    /// Whether the peer seems to have ended or cannot be heard, before it is given up.
+    /// Returns whether the peer seems to have ended or cannot be heard, before it is given up.
     pub fn peer_seems_gone(&self) -> bool {
         self.session.supervisor().as_ref().is_none_or(Supervisor::peer_seems_gone)
     }

@@ -1,4 +1,4 @@
-//! What a session begins with: a secret that both ends have, flows with their links, and the ways to get more
+//! The beginning of a session: a secret that both ends have, flows with their links, and the ways to get more
 //! of them while it runs.
 //!
 //! Always true: nothing in here knows how the far end was found, or what the session is for.
@@ -48,7 +48,7 @@ impl Transport {
 /// A session that both ends have agreed on.
 pub struct Setup {
     pub master: Secret,
-    /// Whether this end is the client.
+    /// True if this end is the client.
     pub is_initiator: bool,
     /// At least one, in the order of their indices.
     pub flows: Vec<FlowSetup>,
@@ -229,8 +229,8 @@ impl AcceptSocket {
         AcceptSocket(())
     }
 
-    /// To be called with the addresses of the first authentic datagram. What is still in the queue of first
-    /// datagrams can be read from there afterwards.
+    /// To be called with the addresses of the first authentic datagram. Datagrams that are still in the queue
+    /// of first datagrams can be read from there afterwards.
     pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Box<dyn Link>> {
         Ok(Box::new(UdpLink::reuseport_connected(local, remote)?))
     }

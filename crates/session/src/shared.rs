@@ -1,4 +1,4 @@
-//! What the threads of one session share, and how they wake each other.
+//! The state that the threads of one session share, and how they wake each other.
 //!
 //! | field | written by | read by |
 //! | --- | --- | --- |
@@ -90,13 +90,13 @@ pub(crate) enum FlowState {
 /// Stands for no id; ids have 16 bits.
 const NO_ID: u32 = u32::MAX;
 
-/// What other threads know of a flow.
+/// The state of a flow that other threads see.
 pub struct FlowShared {
     pub(crate) index: u16,
     /// The path that it is on; the flows of a path share its rate.
     pub path: usize,
     pub is_stream: bool,
-    /// Whether it is a spare, which waits for a dead path to come back.
+    /// True if it is a spare, which waits for a dead path to come back.
     pub(crate) is_spare: bool,
     state: AtomicU8,
     /// The id under which the peer wants to receive, if it is another one than was assumed; otherwise
@@ -124,14 +124,14 @@ pub struct FlowShared {
     pub(crate) ceiling_ppm: AtomicU32,
     /// The congestion control of the TCP connection below a stream.
     pub(crate) congestion: Option<String>,
-    /// Whether it slows down because of loss although it has no queue, so that further connections beside it
+    /// True if it slows down because of loss although it has no queue, so that further connections beside it
     /// would carry more.
     pub(crate) is_slowed_by_loss: AtomicBool,
     /// When the flow was opened, by the session's clock.
     pub(crate) begun_ms: u64,
     /// The source address of the first authentic packet.
     pub(crate) peer_ip: OnceLock<IpAddr>,
-    /// Whether data and control may use this flow; a stand-by carrier only keeps itself alive.
+    /// True if data and control may use this flow; a stand-by carrier only keeps itself alive.
     pub active: AtomicBool,
     pub figures: Mutex<FlowFigures>,
 }
@@ -209,7 +209,7 @@ impl FlowShared {
         self.delay_us.load(Ordering::Relaxed) as f64 / 1e6 + bytes as f64 / rate
     }
 
-    /// Whether it is a spare whose path is still dead, so that nobody relies on it.
+    /// Returns whether it is a spare whose path is still dead, so that nobody relies on it.
     pub(crate) fn is_dormant(&self) -> bool {
         self.is_spare && self.state() == FlowState::Connecting
     }
@@ -347,10 +347,10 @@ pub struct SessionShared {
     pub(crate) returned: SegQueue<FilledBlock>,
     pub(crate) requests: Requests,
     pub(crate) is_initiator: bool,
-    /// Whether some request sends blocks, and whether some request receives blocks.
+    /// True if some request sends blocks, and if some request receives blocks.
     pub(crate) sends: AtomicBool,
     pub(crate) receives: AtomicBool,
-    /// Whether the session goes on when its first request has ended.
+    /// True if the session goes on when its first request has ended.
     pub(crate) stays: AtomicBool,
     /// The number of requests that have ended while blocks of theirs may be on their way.
     pub(crate) cancellations: AtomicU64,
@@ -365,11 +365,11 @@ pub struct SessionShared {
     pub(crate) cpu: CpuTime,
     /// The handle of the request that the session was opened for.
     first: Handle,
-    /// Whether all requests are paused.
+    /// True if all requests are paused.
     is_held: AtomicBool,
-    /// What is known of the session as a whole, for [`SessionFacts::of`].
+    /// The facts about the session as a whole, for [`SessionFacts::of`].
     facts: Mutex<SessionFacts>,
-    /// Whether datagrams are sent as ECN-capable. A sender that holds its rate whatever happens must not send
+    /// True if datagrams are sent as ECN-capable. A sender that holds its rate whatever happens must not send
     /// them so.
     pub(crate) is_markable: AtomicBool,
     /// Counts what may still bring blocks ([`ProducerToken`](super::producer_token::ProducerToken)).
@@ -378,7 +378,7 @@ pub struct SessionShared {
     pub(crate) content_sent: AtomicU64,
     pub(crate) content_resent: AtomicU64,
     stop: AtomicBool,
-    /// Whether the peer is closing, and its complaint if it has one.
+    /// The complaint of a peer that is closing; empty if it has none.
     peer_closed: Mutex<Option<Complaint>>,
     goodbye: Mutex<Complaint>,
     failure: Mutex<Option<Error>>,
@@ -466,7 +466,7 @@ impl SessionShared {
         self.requests.all().iter().for_each(|request| request.handle.tell(event.clone()));
     }
 
-    /// Whether the user wants the session to end: it exists for the first request alone, and that was
+    /// Returns whether the user wants the session to end: it exists for the first request alone, and that was
     /// cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.first.is_cancelled() && !self.stays.load(Ordering::Acquire)
@@ -478,7 +478,7 @@ impl SessionShared {
         &self.first
     }
 
-    /// Whether no new content goes out.
+    /// Returns whether no new content goes out.
     pub(crate) fn is_held(&self) -> bool {
         self.is_held.load(Ordering::Acquire)
     }
@@ -488,7 +488,7 @@ impl SessionShared {
         self.is_held.swap(is_held, Ordering::AcqRel) != is_held
     }
 
-    /// What was last known of the session as a whole.
+    /// The last facts about the session as a whole.
     pub(crate) fn facts(&self) -> SessionFacts {
         self.facts.lock().in_any_case().clone()
     }
@@ -528,7 +528,7 @@ impl SessionShared {
         }
     }
 
-    /// Whether half of the room for filled blocks is free.
+    /// Returns whether half of the room for filled blocks is free.
     pub fn has_room(&self) -> bool {
         2 * self.filled.len() <= self.filled.capacity()
     }
@@ -540,7 +540,7 @@ impl SessionShared {
         Some(filled)
     }
 
-    /// Whether no block waits for a flow and none will come.
+    /// Returns whether no block waits for a flow and none will come.
     pub(crate) fn is_all_queued(&self) -> bool {
         self.unread.load(Ordering::Acquire) == 0
             && self.filled.is_empty()
@@ -701,13 +701,13 @@ impl SessionShared {
         self.control.outbox.lock().whole()
     }
 
-    /// Whether the peer has acknowledged everything before `end`.
+    /// Returns whether the peer has acknowledged everything before `end`.
     pub(crate) fn is_acked(&self, end: u64) -> bool {
         let outbox = self.outbox();
         outbox.taken_ever >= end && outbox.taken_ever - self.control.lock().unacked() >= end
     }
 
-    /// Whether the peer has acknowledged everything that was sent.
+    /// Returns whether the peer has acknowledged everything that was sent.
     pub(crate) fn is_all_acked(&self) -> bool {
         let outbox = self.outbox();
         outbox.bytes.is_empty() && self.control.lock().is_all_acked()

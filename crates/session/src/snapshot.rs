@@ -51,7 +51,7 @@ pub struct Snapshot {
     pub bytes_total: u64,
     /// Files that will be there in the end, as far as they are known.
     pub files_total: u64,
-    /// Whether the totals are final.
+    /// True if the totals are final.
     pub totals_known: bool,
     /// Content bytes that are safe at the receiver, including those that were there before.
     pub bytes_done: u64,
@@ -72,7 +72,7 @@ pub struct Snapshot {
     pub goodput_bps: f64,
     /// Content bits per second since content began to flow.
     pub goodput_mean_bps: f64,
-    /// What the session knows; its fields stand beside the others in JSON.
+    /// The session's knowledge; its fields stand beside the others in JSON.
     #[serde(flatten)]
     pub facts: SessionFacts,
 }
@@ -92,7 +92,7 @@ impl Snapshot {
 /// The facts that a session knows of itself while it runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionFacts {
-    /// Whether something has come from the peer.
+    /// True if something has come from the peer.
     #[serde(skip)]
     pub is_connected: bool,
     /// The far end, by the name that people know.
@@ -123,7 +123,7 @@ pub struct SessionFacts {
     /// Segments that this end has sent again because they were lost.
     #[serde(default)]
     pub segments_retransmitted: u64,
-    /// Whether content goes out from this end.
+    /// True if content goes out from this end.
     #[serde(skip)]
     pub sends: bool,
     /// The paths that were named or found, if any.

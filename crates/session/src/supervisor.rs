@@ -71,7 +71,7 @@ pub struct Supervisor {
     is_sender: bool,
     master: Secret,
     inbox: MessageInbox,
-    /// Whether there may be messages that the caller has not seen.
+    /// True if there may be messages that the caller has not seen.
     is_behind: bool,
     next_check: Instant,
     was_up: bool,
@@ -142,7 +142,7 @@ pub enum ContentRole {
     Receiver,
 }
 
-/// Whether blocks wait for those before them.
+/// The order in which a receiver hands blocks on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryOrder {
     Any,

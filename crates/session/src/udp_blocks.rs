@@ -51,7 +51,7 @@ impl UdpBlockNotes {
         UdpBlockNotes { file, places, was_noted }
     }
 
-    /// Whether UDP did not get through when it was last tried.
+    /// Returns whether UDP did not get through when it was last tried.
     pub fn was_noted(&self) -> bool {
         self.was_noted
     }

@@ -29,7 +29,7 @@ const TEXT_MAX: usize = 120;
 /// The most time that one step counts, as this process may have been stopped for a while.
 const STEP_MAX: Duration = Duration::from_secs(1);
 
-/// Who asks, which host, and how long to wait.
+/// The caller of a question, the host that is asked, and the time to wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Wait<'a> {
     pub(crate) caller: &'a dyn Caller,
@@ -197,8 +197,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether ssh asks its user for something, or a program that it has started does (such as the ssh to a jump
-/// host): the process has the terminal open for that time only.
+/// Returns whether ssh asks its user for something, or a program that it has started does (such as the ssh to
+/// a jump host): the process has the terminal open for that time only.
 fn is_asking(process: u32) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     let mut targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());

@@ -32,7 +32,7 @@ const STREAMS_MAX: usize = 32;
 /// How often a waiting thread looks whether the session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What all callers share.
+/// The state that all callers share.
 pub(super) struct ClientSession {
     request: Arc<Request>,
     handle: Handle,

@@ -37,7 +37,7 @@ impl RemoteFile {
         RemoteFile { open: Arc::new(RemoteHandle { link, number, identity }) }
     }
 
-    /// What the file was when it was opened, and still must be.
+    /// The identity of the file when it was opened, and still must be.
     pub fn identity(&self) -> &FileIdentity {
         &self.open.identity
     }

@@ -19,7 +19,7 @@ const ROOM: u64 = 32 << 20;
 pub enum Depth {
     /// Only what is in the directory itself.
     One,
-    /// What is in the directory and in those below it, this many levels in all.
+    /// The entries of the directory and of those below it, this many levels in all.
     Levels(u64),
     /// Everything.
     All,

@@ -51,7 +51,7 @@ impl Blame {
     }
 }
 
-/// Whether the same command can work at another time although nobody has changed anything.
+/// Says if the same command can work at another time although nobody has changed anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// It fails in the same way.
@@ -63,7 +63,7 @@ pub enum RetryAdvice {
 macro_rules! codes {
     ($($variant:ident = $number:literal, $name:literal, $blame:ident, $exit:ident, $retry:ident,
         $meaning:literal, $hint:expr;)*) => {
-        /// What went wrong, of the closed list.
+        /// The kind of an error, from the closed list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(u16)]
@@ -91,7 +91,7 @@ macro_rules! codes {
     };
 }
 
-/// What the table says of a code.
+/// A row of the table.
 struct Row {
     name: &'static str,
     blame: Blame,
@@ -123,7 +123,7 @@ codes! {
     BadRequest = 1032, "FH-BAD-REQUEST", User, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
     OneRequestOnly = 2002, "FH-ONE-REQUEST-ONLY", Peer, Usage, Futile, "The daemon takes one request a session.", None;
 
-    // What the service is asked.
+    // Requests to the service.
     NoSuchThing = 1040, "FH-NO-SUCH-THING", User, Usage, Futile, "The service has no job, cap, token, watch or page of this name that the caller may see.", None;
     NotNow = 1041, "FH-NOT-NOW", User, Usage, Futile, "What is asked of a job does not fit the state that it is in.", None;
     KeyReused = 1042, "FH-KEY-REUSED", User, Usage, Futile, "An idempotency key came again with another request.", Some("take a new key for a new request");
@@ -244,7 +244,7 @@ impl Code {
         self.row().exit
     }
 
-    /// Whether the same command can work later although nobody has changed anything.
+    /// Returns whether the same command can work later although nobody has changed anything.
     pub fn retry(self) -> RetryAdvice {
         self.row().retry
     }
@@ -254,7 +254,7 @@ impl Code {
         self.row().meaning
     }
 
-    /// What to do, if the error itself does not say.
+    /// The hint for users, if the error itself does not say.
     pub fn hint(self) -> Option<&'static str> {
         self.row().hint
     }

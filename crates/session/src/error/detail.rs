@@ -13,9 +13,9 @@ pub struct ErrorDetail {
     pub blame: String,
     /// The exit code of the command.
     pub exit_code: u8,
-    /// Whether the same command can work later although nobody has changed anything.
+    /// True if the same command can work later although nobody has changed anything.
     pub retryable: bool,
-    /// What to do.
+    /// The hint that says what to do.
     pub hint: Option<String>,
     /// How the far end has broken the protocol, or how this end has, if the far end says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -40,7 +40,7 @@ impl Failure {
         Failure::new(Code::MetadataNotSet, format!("cannot set {what}: {}", plain(error)))
     }
 
-    /// Whether all content is there in spite of the failure.
+    /// Returns whether all content is there in spite of the failure.
     pub fn is_about_metadata(&self) -> bool {
         self.code == Code::MetadataNotSet
     }

@@ -67,7 +67,7 @@ impl ArrivingBlocks {
         self.blocks.is_empty()
     }
 
-    /// Whether complete blocks wait for memory.
+    /// Returns whether complete blocks wait for memory.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -102,7 +102,7 @@ impl ArrivingBlocks {
         self.released = released;
     }
 
-    /// Whether `blocks` blocks can be kept, with the overflow if memory is too small.
+    /// Returns whether `blocks` blocks can be kept, with the overflow if memory is too small.
     pub(super) fn reserve(&mut self, room: impl FnOnce() -> Option<OverflowRoom>, blocks: u64) -> bool {
         if self.beside.is_none() {
             self.beside = room();

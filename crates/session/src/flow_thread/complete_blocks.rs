@@ -51,7 +51,7 @@ impl<T> CompleteBlocks<T> {
         self.blocks.len() >= self.together
     }
 
-    /// Whether the blocks have been kept for long enough.
+    /// Returns whether the blocks have been kept for long enough.
     fn is_due(&self, now: Timestamp) -> bool {
         !self.blocks.is_empty() && now - self.since >= HELD_MAX
     }

@@ -66,8 +66,8 @@ impl FlowLoop {
         }
     }
 
-    /// Whether a block of `bytes` behind those that wait here would arrive sooner by another flow; false if
-    /// further content follows.
+    /// Returns whether a block of `bytes` behind those that wait here would arrive sooner by another flow;
+    /// false if further content follows.
     fn is_sooner_elsewhere(&self, bytes: u64) -> bool {
         let (shared, own) = (&self.thread.shared, &self.thread.own);
         if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.is_empty() {

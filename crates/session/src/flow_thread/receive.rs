@@ -1,4 +1,4 @@
-//! What a flow receives: opens the datagrams that have come, and tells the transport of them.
+//! Receives for a flow: opens the datagrams that have come, and tells the transport of them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;

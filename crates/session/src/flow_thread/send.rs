@@ -1,4 +1,4 @@
-//! What a flow sends: plans of packets become sealed datagrams, which the link takes in batches.
+//! Sends for a flow: plans of packets become sealed datagrams, which the link takes in batches.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What a flow reports of itself a few times a second: its figures, its rate, and what holds it back.
+//! The reports of a flow on itself, a few times a second: its figures, its rate, and what holds it back.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

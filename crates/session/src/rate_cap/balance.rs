@@ -35,14 +35,14 @@ pub(super) struct Balance {
     pub(super) caps: BTreeMap<u64, CapState>,
     pub(super) sessions: BTreeMap<u64, Member>,
     next_id: u64,
-    /// Whether sessions need more or less than when the parts were made, and when that was.
+    /// True if sessions need more or less than when the parts were made; and when the parts were made.
     is_stale: bool,
     made: Option<Instant>,
     /// The latest time that a caller has named: time does not go back.
     latest: Option<Instant>,
     /// The observers to call once the lock is free.
     to_ring: Vec<PartObserver>,
-    /// Whether somebody may still use more than it was given.
+    /// True if somebody may still use more than it was given.
     is_any_falling: bool,
     /// The number of batches of changes under way, and whether anything has changed meanwhile.
     changes: u32,
@@ -116,7 +116,7 @@ pub(super) struct Member {
     caps: Vec<u64>,
     /// The most that its users want, if they have said so.
     wish_bps: Option<u64>,
-    /// What it seems to need, and what it would get if all wanted everything.
+    /// The need that it seems to have, and the part that it would get if all wanted everything.
     demand: RateDemand,
     even: u64,
     sends: bool,
@@ -209,7 +209,7 @@ impl Balance {
         self.chain(cap).iter().any(|cap| self.caps[cap].most_bps.is_some())
     }
 
-    /// Whether no session is in the cap and it has saved up all that it may.
+    /// Returns whether no session is in the cap and it has saved up all that it may.
     pub(super) fn is_idle(&mut self, id: u64, now: Instant) -> bool {
         let has_sessions = self.sessions.values().any(|session| session.caps.contains(&id));
         let Some(cap) = self.caps.get_mut(&id) else { return true };
@@ -272,9 +272,9 @@ impl Balance {
         Ok(id)
     }
 
-    /// Moves a session into these caps, and into those that they lie within. What it may still be using
-    /// counts there at once: it is given less if it is to have less, and the others rise as it confirms that
-    /// it uses less.
+    /// Moves a session into these caps, and into those that they lie within. The rate that it may still be
+    /// using counts there at once: it is given less if it is to have less, and the others rise as it confirms
+    /// that it uses less.
     pub(super) fn place(&mut self, id: u64, places: &[(u64, f64)], now: Instant) {
         let (places, caps) = self.seat(places);
         if let Some(session) = self.sessions.get_mut(&id) {

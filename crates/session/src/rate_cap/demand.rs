@@ -1,4 +1,5 @@
-//! What a session would use of a rate that it shares, judged by how much of its part it has used.
+//! The need of a session: how much it would use of a rate that it shares, judged by how much of its part it
+//! has used.
 //!
 //! Always true: a session that its part holds back counts as wanting more within two looks. One that uses
 //! little, or is new, keeps enough to show that it wants more.
@@ -15,7 +16,7 @@ const LITTLE: f64 = 0.5;
 /// session keeps that, too, as it has yet to find its rate.
 pub(super) const KEPT: u64 = 4;
 
-/// What a session uses, and what it needs.
+/// The use and the need of a session.
 #[derive(Debug)]
 pub(super) struct RateDemand {
     is_new: bool,
@@ -36,7 +37,7 @@ impl RateDemand {
         self.looked
     }
 
-    /// Whether the session has just come.
+    /// Returns whether the session has just come.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }

@@ -37,7 +37,7 @@ pub(super) struct FillLeaf {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct FillResult {
     pub bps: Vec<u64>,
-    /// What each would have if all wanted everything, so that only their weights differ.
+    /// The part that each would have if all wanted everything, so that only their weights differ.
     pub even: Vec<u64>,
 }
 
@@ -89,7 +89,7 @@ struct WaterFilling<'a> {
     leaves: &'a [FillLeaf],
     bounding: &'a [Vec<usize>],
     rates: Vec<f64>,
-    /// What is left of each cap.
+    /// The rest of each cap.
     left: Vec<f64>,
 }
 
@@ -167,7 +167,7 @@ impl WaterFilling<'_> {
     }
 }
 
-/// The rates in whole bits. What rounding leaves goes to the last sessions that may have it.
+/// The rates in whole bits. The remainder goes to the last sessions that may have it.
 fn whole(nodes: &[FillNode], leaves: &[FillLeaf], bounding: &[Vec<usize>], rates: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = rates.iter().map(|rate| (rate + ROUNDING) as u64).collect();
     let mut left: Vec<u64> = nodes.iter().map(|node| node.most.unwrap_or(FREE)).collect();

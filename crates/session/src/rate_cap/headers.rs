@@ -47,7 +47,7 @@ const BEHIND_MAX: f64 = 1.10;
 const UDP_HEADERS: [u64; 2] = [20 + 8, 40 + 8];
 const TCP_HEADERS: [u64; 2] = [20 + 32, 40 + 32];
 
-/// What flows have moved so far, both ways together.
+/// The traffic of flows so far, both ways together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TrafficCounts {
     /// All IP bytes.
@@ -90,7 +90,7 @@ pub(crate) fn of_stream(bytes: u64) -> u64 {
 /// How much of a session's part headers and unpaced packets take.
 #[derive(Debug)]
 pub(crate) struct HeaderShare {
-    /// Whether nothing goes over a network.
+    /// True if nothing goes over a network.
     is_local: bool,
     /// The IP bytes for each paced byte.
     each: f64,

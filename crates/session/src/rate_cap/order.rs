@@ -16,11 +16,11 @@ const STEP_MIN: f64 = 0.1;
 /// The bits a second of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct MemberRate {
-    /// What it is to have in the end.
+    /// The rate that it is to have in the end.
     pub target: u64,
-    /// What it may use now.
+    /// The rate that it may use now.
     pub given: u64,
-    /// What it may still be using, until it has confirmed a smaller part.
+    /// The rate that it may still be using, until it has confirmed a smaller part.
     pub held: u64,
 }
 

@@ -22,7 +22,7 @@ struct Sender {
     shares: RateShares,
     /// The steps of half a round trip; 0 for a sender here.
     delay: u64,
-    /// Whether it ignores what it is told.
+    /// True if it ignores what it is told.
     is_deaf: bool,
     /// Parts on their way to it, with the step at which they arrive.
     told: VecDeque<(u64, RatePart)>,
@@ -46,7 +46,7 @@ struct World {
     /// The bits moved in each step, and those that were allowed.
     moved: Vec<f64>,
     allowed: Vec<f64>,
-    /// Whether somebody could have used more than there was.
+    /// True if somebody could have used more than there was.
     is_wanted: Vec<bool>,
 }
 
@@ -214,7 +214,7 @@ fn ten_sessions_that_come_and_go_never_exceed_a_cap_that_changes_and_use_it() {
 #[test]
 fn sessions_on_long_paths_and_slow_ones_never_exceed_a_cap_either() {
     for seed in 1..=20 {
-        // What is on a path of 200 ms when the cap falls arrives all the same.
+        // Traffic that is on a path of 200 ms when the cap falls arrives all the same.
         let [second, five, least] = ten_that_come_and_go(seed, [0, 1, 5, 10], Some(3e6));
         assert!(second <= 1.10 && five <= 1.02 && least >= 0.75, "seed {seed}: {second} {five} {least}");
     }

@@ -242,7 +242,7 @@ fn nobody_starves_beside_others_that_are_ahead_and_beginning_again_brings_nothin
         taken += again.take_blocks(1, begin) + again.take_when_dry(begin);
     }
     assert_eq!(taken, 0, "what was lent comes first");
-    // What was not used is there again.
+    // Blocks that were not used are there again.
     let other = RateCap::new("this key", Some(MOST), begin);
     let share = other.join(begin).unwrap();
     share.allow(ContentRole::Receiver);

@@ -1,4 +1,4 @@
-//! What a session can report of itself: its figures, its paths, its carrier.
+//! The reports of a session on itself: its figures, its paths, its carrier.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use super::super::supervisor::Supervisor;
 use crate::figures;
 use crate::options;
 
-/// What a report says of the session besides its figures.
+/// The facts that a report has besides the session's figures.
 #[derive(Debug, Default)]
 pub(crate) struct SessionAccount {
     pub(crate) transport: &'static str,

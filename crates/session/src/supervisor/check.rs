@@ -134,12 +134,12 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Whether the caller has not yet seen everything that the peer has said.
+    /// Returns whether the caller has not yet seen everything that the peer has said.
     pub(super) fn has_unseen(&self) -> bool {
         self.is_behind || self.shared.requests.is_behind()
     }
 
-    /// Whether the peer has said something that the caller has not seen; waits a moment for it.
+    /// Returns whether the peer has said something that the caller has not seen; waits a moment for it.
     pub(super) fn has_last_words(&mut self) -> bool {
         self.is_behind = self.has_unseen() || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
         self.is_behind

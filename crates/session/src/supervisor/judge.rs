@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub(super) struct UdpFlow {
     pub(super) index: u16,
     pub(super) is_up: bool,
-    /// Whether it has replaced a flow that was given up.
+    /// True if it has replaced a flow that was given up.
     pub(super) is_spare: bool,
     pub(super) is_path_used: bool,
     /// How long the peer has not proved that it hears this end.
@@ -39,12 +39,12 @@ pub(super) struct StreamFlow {
     pub(super) index: u16,
     pub(super) is_channel: bool,
     pub(super) is_down: bool,
-    /// Whether it was up before this check tended the streams: one that was just released can still take
+    /// True if it was up before this check tended the streams: one that was just released can still take
     /// over.
     pub(super) was_up: bool,
-    /// Whether it gets new blocks, if it is up.
+    /// True if it gets new blocks as long as it is up.
     pub(super) is_active: bool,
-    /// Whether it is up and gets new blocks.
+    /// True if it is up and gets new blocks.
     pub(super) is_carrying: bool,
     /// How long nothing has come on it.
     pub(super) silent: Duration,
@@ -61,19 +61,19 @@ pub(super) struct CheckFacts {
     pub(super) silent: Duration,
     /// How long all flows have found the peer's port closed.
     pub(super) refused: Duration,
-    /// Whether the peer has ever answered on a flow.
+    /// True if the peer has ever answered on a flow.
     pub(super) was_up: bool,
     pub(super) is_initiator: bool,
     pub(super) is_udp_only: bool,
-    /// Whether there is a note that UDP did not get through when it was last tried.
+    /// True if there is a note that UDP did not get through when it was last tried.
     pub(super) is_noted: bool,
-    /// Whether a better stream than the ssh channel may come.
+    /// True if a better stream than the ssh channel may come.
     pub(super) may_get_direct: bool,
-    /// Whether a trial has shown that streams bring more than UDP.
+    /// True if a trial has shown that streams bring more than UDP.
     pub(super) has_better_streams: bool,
     /// The newest spare that is known to have brought UDP back.
     pub(super) taken_up: Option<u16>,
-    /// Whether the caller has not seen everything that the peer has said.
+    /// True if the caller has not seen everything that the peer has said.
     pub(super) has_unseen: bool,
 }
 
@@ -202,8 +202,8 @@ impl CheckFacts {
         self.streams.iter().all(|flow| flow.is_down)
     }
 
-    /// Whether the far process has ended: the ssh channel closes with it, and without the process nobody is
-    /// left to talk to.
+    /// Returns whether the far process has ended: the ssh channel closes with it, and without the process
+    /// nobody is left to talk to.
     fn is_far_process_gone(&self) -> bool {
         let is_ssh_gone = self.streams.iter().any(|flow| flow.is_channel && flow.is_down);
         is_ssh_gone || self.are_streams_down() && !self.streams.is_empty() && self.udp.is_empty()
@@ -218,8 +218,8 @@ impl CheckFacts {
         self.direct_alive().or_else(|| self.streams.iter().find(|flow| flow.is_alive()))
     }
 
-    /// Whether streams are stopped when UDP gets through again. Only the initiator decides that, and it keeps
-    /// streams that have been seen to bring more.
+    /// Returns whether streams are stopped when UDP gets through again. Only the initiator decides that, and
+    /// it keeps streams that have been seen to bring more.
     fn lets_streams_go(&self) -> bool {
         let have_carried = self.streams.iter().any(|flow| flow.is_active);
         have_carried && self.is_initiator && !self.has_better_streams

@@ -29,7 +29,7 @@ pub fn overflow_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes.saturating_mul(OVERFLOW)
 }
 
-/// What a session needs from its beginning to its end.
+/// The resources that a session needs from its beginning to its end.
 #[derive(Debug, Default)]
 pub struct MemoryMinimum {
     _memory: Charge,

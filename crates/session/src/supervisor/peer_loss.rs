@@ -14,7 +14,7 @@ use crate::messages::Complaint;
 const REFUSED_HINT: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// Whether the peer seems to have ended or cannot be heard, before it is given up.
+    /// Returns whether the peer seems to have ended or cannot be heard, before it is given up.
     pub fn peer_seems_gone(&self) -> bool {
         self.was_up && (self.silence() >= SILENCE || self.refused_for() >= REFUSED_HINT)
     }

@@ -237,7 +237,8 @@ impl Supervisor {
     }
 }
 
-/// Whether the users are told of a rate. A rate that follows the measured headers changes again and again.
+/// Returns whether the users are told of a rate. A rate that follows the measured headers changes again and
+/// again.
 fn is_news(told: Option<RateOptions>, rate: RateOptions) -> bool {
     let Some(told) = told else { return true };
     let differs = |one: Option<u64>, other: Option<u64>| match (one, other) {

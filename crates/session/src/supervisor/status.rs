@@ -21,7 +21,7 @@ const JUDGED: Duration = Duration::from_secs(5);
 /// The most characters of a stage's name.
 const STAGE_NAME_MAX: usize = 24;
 
-/// What has limited the session lately.
+/// The recent limit of the session, and the figures by which it is judged.
 pub(super) struct LimitHistory {
     since: Instant,
     /// How busy the stages were until `since`, and what had been moved.

@@ -91,7 +91,7 @@ pub(super) struct StreamCarrier {
     hint: Option<Duration>,
     /// Since when no stream gets anything new.
     idle_since: Duration,
-    /// Whether UDP gets nothing new.
+    /// True if UDP gets nothing new.
     pub(super) is_udp_idle: bool,
 }
 
@@ -168,12 +168,12 @@ impl Supervisor {
         most.clamp(1, STREAMS_MAX) as usize
     }
 
-    /// Whether the initiator can open connections.
+    /// Returns whether the initiator can open connections.
     pub(super) fn can_dial(&self) -> bool {
         matches!(self.fallback, CarrierFallback::Dial(_)) && !self.options.udp_only
     }
 
-    /// Whether a better stream than the ssh channel may come.
+    /// Returns whether a better stream than the ssh channel may come.
     pub(super) fn may_get_direct(&self) -> bool {
         matches!(self.fallback, CarrierFallback::Dial(_) | CarrierFallback::Listen(_))
             && self.channel.is_some()
@@ -382,7 +382,7 @@ impl Supervisor {
         flow.wake();
     }
 
-    /// Whether a trial has shown that streams bring more than UDP.
+    /// Returns whether a trial has shown that streams bring more than UDP.
     pub(super) fn has_better_streams(&self) -> bool {
         matches!(self.streams.carrying, CarrierState::Streams)
     }
@@ -468,7 +468,7 @@ impl Supervisor {
         self.streams.hint = Some(self.shared.elapsed());
     }
 
-    /// Whether most of the streams that carry are held back by loss alone.
+    /// Returns whether most of the streams that carry are held back by loss alone.
     fn is_slowed_by_loss(&self, streams: &[Arc<FlowShared>]) -> bool {
         let carrying = || streams.iter().filter(|flow| is_up(flow) && flow.active.load(Ordering::Acquire));
         let slowed = carrying().filter(|flow| flow.is_slowed_by_loss.load(Ordering::Relaxed)).count();

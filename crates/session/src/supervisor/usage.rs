@@ -14,7 +14,8 @@ impl Supervisor {
         (self.unused_paths | self.absent_paths()) & 1 << path == 0
     }
 
-    /// Whether a path's flows get new blocks: not while streams bring so much more that UDP is not used.
+    /// Returns whether a path's flows get new blocks: not while streams bring so much more that UDP is not
+    /// used.
     pub(super) fn is_carrying(&self, path: usize) -> bool {
         self.is_used(path) && !self.streams.is_udp_idle
     }
@@ -46,7 +47,7 @@ impl Supervisor {
         (1 << self.shared.path_count()) - 1
     }
 
-    /// Gives these paths nothing new from now on. What is under way there stays with the flows that carry it.
+    /// Gives these paths nothing new from now on. Blocks under way there stays with the flows that carry it.
     pub(super) fn apply_paths(&mut self, unused: u64) -> Result<(), Error> {
         let all = self.all_paths();
         if (unused | self.absent_paths()) & all == all || unused > all {

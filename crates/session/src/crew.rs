@@ -72,7 +72,7 @@ mod tests {
         shared.requests.add(&shared, 1, Handle::new())
     }
 
-    /// Threads work until they are told to end. Returns how that goes if `end` is what happens in the
+    /// Runs threads that work until they are told to end; returns the result if `end` is what happens in the
     /// session.
     fn ended_by(end: impl Fn(&Crew<'_, '_>) -> Result<(), Error>) -> Result<(), Error> {
         let (request, over) = (request(), AtomicBool::new(false));

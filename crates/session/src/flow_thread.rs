@@ -265,7 +265,7 @@ impl FlowLoop {
 
     /// Returns whether control may travel on this flow. The only flow carries it even before the peer is
     /// known to hear this end, which saves a round trip. One of several flows does not: if it leads nowhere,
-    /// it would keep what it took until it is given up.
+    /// it would keep the control bytes that it took until it is given up.
     fn carries_control(&self) -> bool {
         let own = &self.thread.own;
         let is_only = || self.thread.shared.flow_list().iter().filter(|flow| !flow.is_stream).count() == 1;

@@ -22,7 +22,7 @@ use super::options::Cipher;
 
 /// The additional header bytes of `cipher none`: the XXH3 of the bytes in the clear, and their number.
 pub(crate) const CLEAR_EXTRA: usize = 8 + 2;
-/// The length of what stands in front of a bare datagram's tag.
+/// The number of bytes in front of a bare datagram's tag.
 const BARE_LEN: usize = HEADER_LEN + CLEAR_EXTRA + SEGMENT_FRAME_LEN;
 
 /// The keys and ids of one flow, in both directions.
@@ -109,7 +109,7 @@ impl Packets {
 
     /// Writes the datagram of `packet` into `out`, which has exactly `datagram_len` bytes.
     ///
-    /// The payload is read once, by the cipher: a copy before it would take a tenth of the sender's core.
+    /// The payload is read once, by the cipher: a copy before it would cost much of the sender's core.
     pub fn seal(
         &mut self,
         packet: &PlannedPacket,

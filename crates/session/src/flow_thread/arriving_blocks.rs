@@ -38,8 +38,8 @@ pub(super) struct ArrivingBlocks {
     front: Option<Front>,
 }
 
-/// The end of what has arrived of the block that is being filled, and the length of the segments that fill
-/// it.
+/// The end of the bytes that have arrived of the block that is being filled, and the length of the segments
+/// that fill it.
 #[derive(Clone, Copy)]
 struct Front {
     block: u64,

@@ -70,7 +70,7 @@ pub(super) struct TokenBucket {
     at: Instant,
     /// The rate in bits a second at which it fills.
     bps: f64,
-    /// The number of sessions that receive: each may be one block ahead of what there is.
+    /// The number of sessions that receive: each may take one block more than there is.
     receivers: u64,
 }
 

@@ -15,9 +15,8 @@
 //! | headers and unpaced packets of the second to come | an estimate: those of the last one or two |
 //! | content that was lost before it came here | counted by the pace of its sender, not where it never arrives |
 //!
-//! A pacer that is woken late loses what it could have sent, and what the path loses does not arrive. So a
-//! session that stays a little behind its pace gets a higher one, by at most [`BEHIND_MAX`], until it is no
-//! longer behind.
+//! A pacer that is woken late cannot make up for that, and the path loses some packets. So a session that
+//! stays a little behind its pace gets a higher one, by at most [`BEHIND_MAX`], until it is no longer behind.
 //!
 //! Always true: the pace is at most the part with this addition, and at least the smallest rate.
 

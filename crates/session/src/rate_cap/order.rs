@@ -1,8 +1,8 @@
 //! The order in which parts change: those that fall are told at once, and a part rises only by what is
 //! confirmed to be free.
 //!
-//! Always true: no raise makes what the sessions of a cap may be using exceed the cap; each session counts as
-//! using at least what it was given.
+//! Always true: after a raise, the rates that the sessions of a cap may be using still fit into the cap; each
+//! session counts as using at least the rate that it was given.
 
 use std::time::Duration;
 

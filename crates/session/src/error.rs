@@ -1,5 +1,4 @@
-//! The errors that can end a transfer: each is an error with a code from a closed list, and a text of its
-//! own.
+//! The errors that can end a transfer: each has a code from a closed list, and a text of its own.
 //!
 //! How to read it: `error/code.rs` has the codes and what follows from each; `error/misbehaviour.rs` has the
 //! ways in which a peer can break the protocol; `error/detail.rs` has what reports say of errors;

@@ -1,10 +1,10 @@
 //! How far a cap is behind the bytes that it allows, which its sessions make up for.
 //!
 //! A session that has just come does not use all of its part yet, and one that is about to end no longer
-//! does. A part and what one is to have more of belongs to nobody until others have confirmed that they have
-//! less. On long paths that is several per cent of a cap that everybody wants. So a cap that is behind is
-//! divided as if it were a little larger, until it has caught up; one that is ahead, as if it were a little
-//! smaller.
+//! does. A part that rises can be used only once other sessions have confirmed that theirs have fallen. On
+//! long paths these effects leave several per cent of a cap unused although everybody wants more. So a cap
+//! that is behind is divided as if it were a little larger, until it has caught up; one that is ahead, as if
+//! it were a little smaller.
 //!
 //! Always true: over any time, at most [`DEPTH_SECONDS`] of the cap are made up for, and at no moment more
 //! than a twentieth of it. A cap of which much was left unused is not behind, as nobody wanted it.

@@ -1,4 +1,4 @@
-//! The code that waits while a far end is being reached: it can cancel that at any time, and is told if it
+//! The caller that waits while a far end is being reached: it can cancel that at any time, and is told if it
 //! takes long.
 //!
 //! Always true: a wait ends within [`LOOK_EVERY`] after its caller has cancelled it.

@@ -333,8 +333,8 @@ fn jittered(pause: Duration) -> Result<Duration, Error> {
     Ok(pause.mul_f64(0.5 + f64::from(random.0[0]) / 255.0))
 }
 
-/// Returns whether the server's key is not known yet. If it is, nothing says which of several keys would be
-/// the server's.
+/// Returns whether no key of the server is known yet, so that nothing says which of several shown keys is the
+/// right one.
 fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
     target.fingerprint.is_none() && known.keys_of(name).is_empty()
 }

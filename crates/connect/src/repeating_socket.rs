@@ -1,8 +1,8 @@
 //! The client's socket while it connects. It sends everything twice, knows whether anything has come, and
 //! counts what it has sent.
 //!
-//! A handshake is a handful of datagrams, and QUIC repairs a lost one only after a second or two, and later
-//! ones after twice as long. With some loss on a long path, many transfers would give up UDP for that and
+//! A handshake is a handful of datagrams. QUIC repairs a lost one only after a second or two, and waits twice
+//! as long each further time. With some loss on a long path, many transfers would give up UDP for that and
 //! crawl over TCP. Sent twice, a datagram is rarely lost. Only the client repeats: a server may send only a
 //! limited amount to an address that is not validated (RFC 9000, section 8).
 

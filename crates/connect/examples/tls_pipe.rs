@@ -1,7 +1,7 @@
-//! A daemon's TLS over TCP, for a peer that has none of its own: the session's secret (32 bytes) on standard output,
-//! then the connection's plaintext; standard input goes the other way.
+//! The TLS over TCP of a daemon, for a peer that has no TLS of its own: writes the session's secret (32
+//! bytes) to standard output, then the connection's plaintext; standard input goes the other way.
 //!
-//! For tests: it trusts whoever is at the other end. `tls_pipe connect|listen ADDRESS:PORT KEY-FILE [ALPN]`.
+//! For tests: it trusts any peer. `tls_pipe connect|listen ADDRESS:PORT KEY-FILE [ALPN]`.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -79,13 +79,13 @@ fn relay(socket: &mut TcpStream, connection: &mut Connection) -> Result<(), Fail
         if readable[0] {
             connection.read_tls(socket)?;
             if let Err(error) = connection.process_new_packets() {
-                // The alert that says why.
+                // The alert says why.
                 let _ = connection.write_tls(socket);
                 return Err(error.into());
             }
         }
         if readable.get(1) == Some(&true) {
-            // Not through the standard library's buffer, which `poll` would not see.
+            // Not through the standard library's buffer, as `poll` would not see what is in it.
             let count = rustix::io::read(&stdin, &mut buffer[..16 << 10])?;
             match count {
                 0 => {

@@ -1,7 +1,8 @@
-//! What a daemon counts for each principal, whatever session it is for: all that a [`Budget`] has.
+//! The account of each principal at a daemon, whatever its sessions are for: everything that a [`Budget`]
+//! counts.
 //!
-//! Always true: all sessions of a principal have the same account, and one that begins right behind another
-//! finds what that has used.
+//! Always true: all sessions of a principal have the same account. A session that begins right after another
+//! one finds what that one has used.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -17,7 +18,7 @@ use super::rights::Rights;
 #[derive(Debug)]
 pub(crate) struct Accounts {
     daemon: Budget,
-    /// Bytes of memory of each principal.
+    /// The bytes of memory that each principal may have.
     memory_each: u64,
     of: Mutex<HashMap<PrincipalId, Budget>>,
 }
@@ -37,9 +38,9 @@ impl Accounts {
         }
     }
 
-    /// That of a principal who has these rights, from which its sessions take.
+    /// The account of a principal who has these rights; its sessions take from it.
     pub(crate) fn of(&self, id: &PrincipalId, rights: &Rights) -> Budget {
-        // The system may give this process more, or less, than it did.
+        // The system may give this process more or less than before.
         let _ = Budget::of_process();
         let limits = self.limits(rights);
         let mut accounts = self.of.lock().in_any_case();
@@ -49,7 +50,7 @@ impl Accounts {
         account.clone()
     }
 
-    /// A principal has these rights now: its running sessions may have become faster.
+    /// A principal has these rights now; its running sessions adjust to the limits.
     pub(crate) fn adjust(&self, id: &PrincipalId, rights: &Rights) {
         if let Some(account) = self.of.lock().in_any_case().get(id) {
             account.set_limits(self.limits(rights));
@@ -91,7 +92,7 @@ mod tests {
         );
         accounts.adjust(&one, &free);
         assert_eq!([&first, &second, &alone].map(RateShares::bps), [None, None, Some(1_000_000)]);
-        // Who comes after a change finds it.
+        // A session that comes after a change gets the new limits.
         let third = share(&one);
         assert_eq!(
             [&first, &second, &third].map(RateShares::bps),
@@ -126,7 +127,7 @@ mod tests {
         let charge = one.charge(40).unwrap();
         assert!(again.charge(21).is_err() && of(b"b", None).charge(61).is_err());
         assert!(of(b"b", None).charge(60).is_ok());
-        // A limit of its own, which may change while it has sessions, lies within that of every key.
+        // A principal's own limit, which may change while it has sessions, lies within that of every key.
         let small = of(b"d", Some(10));
         assert!(small.charge(11).unwrap_err().to_string().contains("this key"));
         accounts.adjust(&id(b"d"), &Rights { memory_max: Some(1000), ..Rights::default() });

@@ -1,7 +1,7 @@
-//! Clients that a daemon serves: lines as in a `.pub` file, with options before them, read again whenever
-//! somebody is judged.
+//! The clients that a daemon serves: a file with lines as in a `.pub` file, with options before them. It is
+//! read again whenever somebody is judged.
 //!
-//! Always true: what counts is the content of the file now. Neither its times nor its size can hide a change.
+//! Always true: the present content of the file counts. Neither its times nor its size can hide a change.
 
 mod line;
 
@@ -17,7 +17,7 @@ use line::LineError;
 
 pub use line::KeyBounds;
 
-/// The authorized-keys file.
+/// The file of authorized keys.
 #[derive(Debug)]
 pub struct AuthorizedKeys {
     path: PathBuf,
@@ -27,12 +27,12 @@ pub struct AuthorizedKeys {
 
 #[derive(Debug)]
 struct State {
-    /// What was read last, if it could be.
+    /// The content that was last read, if it could be read.
     content: Option<Vec<u8>>,
     keys: Arc<Keys>,
 }
 
-/// Whom the lines let in, and where each stands.
+/// The keys that the lines let in, with their line numbers.
 #[derive(Debug, Default)]
 struct Keys(Vec<(usize, AuthenticatedPeer)>);
 
@@ -43,8 +43,8 @@ impl Keys {
 }
 
 impl AuthorizedKeys {
-    /// Reads the file; no line gives more than `bounds`. One that is no key, or has an option that is not
-    /// understood, lets nobody in; the log says which and why.
+    /// Reads the file; no line gives more than `bounds`. A line that has no valid key, or an option that is
+    /// not understood, lets nobody in; the log says which line and why.
     pub fn load(path: &Path, bounds: KeyBounds) -> Result<AuthorizedKeys, Error> {
         let failed = Error::io(format!("cannot read the authorized keys {}", path.display()));
         let content = std::fs::read(path).map_err(failed)?;
@@ -60,7 +60,7 @@ impl AuthorizedKeys {
         Arc::clone(&state.keys)
     }
 
-    /// A file that has gone or cannot be read authorises nobody: taking the file away must close the door.
+    /// A file that is gone or cannot be read authorizes nobody, so that taking it away closes the door.
     fn refresh(&self, state: &mut State) {
         let content = match std::fs::read(&self.path) {
             Ok(content) => Some(content),
@@ -85,12 +85,12 @@ impl AuthorizedKeys {
         state.content = content;
     }
 
-    /// How many keys are let in.
+    /// The number of keys that are let in.
     pub fn len(&self) -> usize {
         self.state.lock().in_any_case().keys.0.len()
     }
 
-    /// Whether nobody is.
+    /// Returns whether no key is let in.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -113,7 +113,7 @@ fn parse(content: &[u8], path: &Path, bounds: &KeyBounds) -> Keys {
     for (line, number) in content.split(|&byte| byte == b'\n').zip(1..) {
         let refused = match line::parse(line, bounds) {
             Ok(None) => continue,
-            // Which of two lines is meant is not guessed: it is the first, as with ssh.
+            // If two lines have the same key, the first one counts, as with ssh.
             Ok(Some(who)) => match keys.0.iter().find(|(_, other)| other.principal.id == who.principal.id) {
                 None => {
                     warn_of_missing_root(&who.rights, bounds, (path, number));
@@ -129,7 +129,8 @@ fn parse(content: &[u8], path: &Path, bounds: &KeyBounds) -> Keys {
     keys
 }
 
-/// The line is good all the same: what is missing may come, and each session looks for itself.
+/// Warns of a root that does not exist. The line counts all the same: the directory may be made later, and
+/// each session looks for itself.
 fn warn_of_missing_root(rights: &Rights, bounds: &KeyBounds, (path, number): (&Path, usize)) {
     let Some(whole) = bounds.root.first().filter(|_| !rights.root.as_os_str().is_empty()) else { return };
     let root = whole.join(&rights.root);

@@ -1,6 +1,7 @@
-//! Whoever waits while a far end is being reached: it can call that off at any time, and hears when it takes long.
+//! The caller that waits while a far end is being reached: it can cancel that at any time, and is told if it
+//! takes long.
 //!
-//! Always true: no wait in here outlasts its caller's interest by more than [`LOOK_EVERY`].
+//! Always true: a wait ends within [`LOOK_EVERY`] after its caller has cancelled it.
 #![deny(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -10,15 +11,15 @@ use farhaul_session::error::Error;
 use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 
-/// How often a wait looks whether it was called off.
+/// How often a wait looks whether it was cancelled.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whoever has asked for a far end.
 pub trait Caller {
-    /// Nobody wants the far end any more.
+    /// Returns whether nobody wants the far end any more.
     fn is_cancelled(&self) -> bool;
 
-    /// Something that the user should know now.
+    /// Reports something that the user should know at once.
     fn tell(&self, event: Event);
 }
 
@@ -32,12 +33,12 @@ impl Caller for Handle {
     }
 }
 
-/// An error once the caller wants no more.
+/// Fails once the caller has cancelled.
 pub(crate) fn is_wanted(caller: &dyn Caller) -> Result<(), Error> {
     if caller.is_cancelled() { Err(Error::interrupted()) } else { Ok(()) }
 }
 
-/// Waits for so long.
+/// Waits for `time`, unless the caller cancels.
 pub(crate) fn pause(caller: &dyn Caller, time: Duration) -> Result<(), Error> {
     let end = Instant::now() + time;
     loop {
@@ -50,7 +51,7 @@ pub(crate) fn pause(caller: &dyn Caller, time: Duration) -> Result<(), Error> {
     }
 }
 
-/// The same for what runs on a runtime: ends when the caller wants no more.
+/// Returns the error when the caller cancels, for code on a runtime.
 pub(crate) async fn called_off(caller: &dyn Caller) -> Error {
     while !caller.is_cancelled() {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -58,20 +59,20 @@ pub(crate) async fn called_off(caller: &dyn Caller) -> Error {
     Error::interrupted()
 }
 
-/// The result of work that cannot be broken off, such as a look-up of a name.
+/// Work that cannot be interrupted, such as looking up a name, and its result.
 pub(crate) struct Apart<T>(Receiver<T>);
 
 impl<T: Send + 'static> Apart<T> {
-    /// Begins the work in a thread of its own.
+    /// Begins the work on a thread of its own.
     pub(crate) fn begin(work: impl FnOnce() -> T + Send + 'static) -> Result<Apart<T>, Error> {
         let (put, result) = bounded(1);
-        // Whoever has asked may have gone.
+        // The caller may have gone by then.
         let run = move || drop(put.send(work()));
         std::thread::Builder::new().name("look-up".into()).spawn(run).map_err(Error::no_thread)?;
         Ok(Apart(result))
     }
 
-    /// Waits for the result. A caller that wants no more leaves the thread behind, which ends by itself.
+    /// Waits for the result. If the caller cancels, the thread goes on and ends by itself.
     pub(crate) fn wait(self, caller: &dyn Caller) -> Result<T, Error> {
         loop {
             is_wanted(caller)?;

@@ -1,7 +1,7 @@
-//! Who is let through a daemon's handshake: whom the authenticator knows, and whose key a grant is for.
+//! Decides who passes a daemon's handshake: keys that the authenticator knows, and keys that have a grant.
 //!
-//! Always true: a key that only a grant is for gets as far as its first frame and gives no place back before
-//! that was found good; whom it comes for is looked up in that moment.
+//! Always true: a key that has only a grant comes as far as its first frame, and keeps its place among the
+//! half-open handshakes until the grant was found valid. The giver of the grant is looked up at that moment.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, Princip
 use super::registry::Registry;
 use super::rights::{Access, ContentDirection, Rights};
 
-/// What handshakes ask.
+/// The tables that handshakes need to judge a key.
 #[derive(Debug, Clone)]
 pub(crate) struct Callers {
     pub(crate) authenticator: Arc<dyn Authenticator>,
@@ -23,23 +23,23 @@ pub(crate) struct Callers {
     pub(crate) registry: Registry,
 }
 
-/// A key that has been proved, and is let in as far as its first frame.
+/// A key that was proved, and may send its first frame.
 #[derive(Debug, Clone)]
 pub(crate) struct ProvenCaller {
     pub(crate) key: PrincipalId,
-    /// Who that is by itself; nobody, if it can only come for another.
+    /// The principal with this key; `None` if the key can come only with a grant.
     pub(crate) own: Option<AuthenticatedPeer>,
 }
 
 impl ProvenCaller {
-    /// Of its key.
+    /// The name of its key.
     pub(crate) fn name(&self) -> String {
         self.key.name()
     }
 }
 
 impl Callers {
-    /// Who has proved to have this key, if that one is heard; else the key's fingerprint.
+    /// The caller with this proved key, if it may send its first frame; otherwise the key's fingerprint.
     pub(crate) fn caller(&self, spki: &[u8]) -> Result<ProvenCaller, String> {
         let key = PrincipalId::Ed25519(spki.to_vec());
         let own = self.authenticator.authenticate(HandshakeProof::Ed25519(spki));
@@ -49,8 +49,8 @@ impl Callers {
         if is_heard { Ok(ProvenCaller { key, own }) } else { Err(name) }
     }
 
-    /// For whom a caller comes, and with which rights: by a grant, if one is shown, with what is left of
-    /// those of who gave it.
+    /// The principal for whom a caller comes, and the rights. With a grant it is the giver, with those rights
+    /// that he still has and the grant leaves.
     pub(crate) fn principal(
         &self,
         caller: &ProvenCaller,
@@ -67,16 +67,16 @@ impl Callers {
         let now = self.authenticator.rights_now(std::slice::from_ref(&taken.by.id)).pop().flatten();
         let refuse = |text: String| Refusal::new(Code::GrantRefused, text);
         let Some(now) = now else {
-            return Err(refuse("who gave this grant is no longer let in here".into()));
+            return Err(refuse("the key that gave this grant is no longer let in here".into()));
         };
         if let Some(lost) = now.lack(&taken.rights) {
-            return Err(refuse(format!("who gave this grant may do less here now: {lost}")));
+            return Err(refuse(format!("the key that gave this grant may do less here now: {lost}")));
         }
         let access = match taken.errand.way {
             ContentDirection::Read => Access::ReadOnly,
             ContentDirection::Write => Access::WriteOnly,
         };
-        // What who gave it may not do is refused where requests are judged.
+        // Rights that the giver lacks are refused where requests are judged.
         let access = now.access.and(access).unwrap_or(now.access);
         let rights = Rights { access, errand: Some(taken.errand.clone()), ..now };
         Ok((AuthenticatedPeer { principal: taken.by.clone(), rights }, Some(taken)))

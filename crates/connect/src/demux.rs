@@ -1,12 +1,14 @@
-//! The daemon's one UDP port: QUIC handshakes and the first datagrams of sessions, told apart by the first byte
+//! The daemon's one UDP port: tells QUIC handshakes and the first datagrams of sessions apart by the first
+//! byte
 //! (RFC 9443).
 //!
-//! A client sends the data of a flow from a socket of its own to the daemon's port. Its first datagrams therefore
-//! arrive here, and are handed to the session by flow id, unproven. When one has passed its tag, the session makes a
-//! socket of its own on the same port (`AcceptSocket`), connected to where that datagram came from; the kernel then
-//! gives it all that follows.
+//! A client sends the data of a flow from a socket of its own to the daemon's port. The first datagrams
+//! therefore arrive here, and are handed to the session by flow id, not authenticated. Once one has passed
+//! its tag, the session makes a socket of its own on the same port (`AcceptSocket`), connected to the source
+//! of that datagram; from then on the kernel delivers the flow's datagrams there.
 //!
-//! Always true: nothing here answers; a datagram costs one look-up, and memory only in a bounded queue.
+//! Always true: nothing here sends an answer; a datagram costs one look-up, and memory only in a bounded
+//! queue.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -21,7 +23,7 @@ use quinn::{AsyncUdpSocket, UdpPoller};
 
 use super::registry::Registry;
 
-/// The listening socket as quinn sees it.
+/// The listening socket, as quinn sees it.
 #[derive(Debug)]
 pub(crate) struct Demux {
     inner: Arc<dyn AsyncUdpSocket>,
@@ -55,7 +57,7 @@ impl AsyncUdpSocket for Demux {
         for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(received) {
             let len = meta.len.min(buffer.len());
             let ours = |datagram: &[u8]| hand_over(&self.registry, datagram, meta, self.local);
-            // quinn skips what has no length.
+            // quinn skips a batch of length 0.
             let left = sort_out(&mut buffer[..len], meta.stride, ours);
             meta.len = left;
         }
@@ -79,8 +81,8 @@ impl AsyncUdpSocket for Demux {
     }
 }
 
-/// Splits what the kernel coalesced, which may be of both kinds, and judges each datagram by itself: ours go to `ours`, the others
-/// move to the front. Returns how many bytes of those are left.
+/// Splits a batch that the kernel has coalesced, which may have datagrams of both kinds. Ours go to `ours`,
+/// the others move to the front. Returns how many bytes the others have.
 fn sort_out(bytes: &mut [u8], stride: usize, ours: impl Fn(&[u8])) -> usize {
     let (len, stride) = (bytes.len(), stride.max(1));
     let mut left = 0;
@@ -89,7 +91,7 @@ fn sort_out(bytes: &mut [u8], stride: usize, ours: impl Fn(&[u8])) -> usize {
         if farhaul_proto::is_ours(bytes[start]) {
             ours(&bytes[start..end]);
         } else {
-            // Only the last may be shorter, and it stays the last.
+            // Only the last datagram may be shorter, and it stays the last.
             if left != start {
                 bytes.copy_within(start..end, left);
             }
@@ -101,7 +103,7 @@ fn sort_out(bytes: &mut [u8], stride: usize, ours: impl Fn(&[u8])) -> usize {
 
 fn hand_over(registry: &Registry, datagram: &[u8], meta: &RecvMeta, listening: SocketAddr) {
     let from = canonical(meta.addr);
-    // An address of one link only is one of the link that the datagram came by.
+    // An address that is valid on one link only belongs to the link by which the datagram came.
     let scope = if let SocketAddr::V6(from) = from { from.scope_id() } else { 0 };
     let local = meta.dst_ip.map_or(listening, |ip| with_port(with_scope(ip, scope), listening.port()));
     let local = canonical(local);
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn each_datagram_of_a_batch_is_judged_by_itself() {
-        // Ours begin with 5; what QUIC sends has other first bytes.
+        // Datagrams of ours begin with 5; those of QUIC begin with other bytes.
         for (batch, ours, others) in [
             ("5aaCbb5ccDdd5e", vec!["5aa", "5cc", "5e"], "CbbDdd"),
             ("Caa5bbDc", vec!["5bb"], "CaaDc"),

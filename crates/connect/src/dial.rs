@@ -1,9 +1,9 @@
-//! A client's way to a daemon: UDP and TCP, all addresses, raced; then the hello.
+//! A client's way to a daemon: a race over UDP and TCP and all addresses, then the hello.
 //!
-//! Always true: UDP wins when it answers within [`UDP_PATIENCE`] (first, where it is noted that it is
-//! blocked), or when anything of it has come until then and the rest comes in [`CONNECT_TIME`]; a server
-//! whose key is not trusted gets no hello; a changed key always fails; the key that is kept is that of the
-//! connection which carried the hello, and further carriers of the session must show the very same.
+//! Always true: UDP wins if it answers within [`UDP_PATIENCE`] (or answers first, if there is a note that it
+//! is blocked), or if something comes over it within that time and the rest within [`CONNECT_TIME`]. A server
+//! whose key is not trusted gets no hello; a changed key always fails. The key that is remembered is that of
+//! the connection that carried the hello, and further carriers of the session must show the same.
 #![deny(missing_docs)]
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -39,36 +39,37 @@ use super::{
     with_session,
 };
 
-/// UDP that has not answered by then is taken for blocked.
+/// UDP that has not answered by then counts as blocked.
 pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
-/// What the whole way to a daemon may take.
+/// How long the whole way to a daemon may take.
 pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// So long a daemon that is busy is asked again.
+/// How long a busy daemon is asked again by default.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
-/// The first pause between two tries, and the longest; each is a half longer than the one before.
+/// The first pause between two tries, and the longest one; each is one and a half times as long as the one
+/// before.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// What hello and reply may take on a connection that works: over UDP a handshake's last packets may still be under repair, and a
-/// daemon may have much to do.
+/// How long hello and reply may take on a connection that works: over UDP the last packets of a handshake may
+/// still be under repair, and the daemon may be busy.
 pub(crate) const HELLO_TIME: Duration = Duration::from_secs(10);
 
-/// A daemon and how to trust it. `Default` has everything but the host.
+/// A daemon, and how to trust it. `Default` has everything but the host.
 #[derive(Debug, Clone)]
 pub struct DaemonTarget {
-    /// Name or address, IPv6 without brackets.
+    /// A name or an address; IPv6 without brackets.
     pub host: String,
-    /// Of UDP and TCP.
+    /// The port for UDP and TCP.
     pub port: u16,
-    /// This user's key; by default `~/.config/farhaul/id_ed25519`.
+    /// The file of this user's key; by default `~/.config/farhaul/id_ed25519`.
     pub identity_file: Option<PathBuf>,
-    /// By default `~/.config/farhaul/known_hosts`.
+    /// The file of known servers; by default `~/.config/farhaul/known_hosts`.
     pub known_hosts_file: Option<PathBuf>,
-    /// The server's key, known from elsewhere.
+    /// The fingerprint of the server's key, if it is known from elsewhere.
     pub fingerprint: Option<String>,
-    /// Trust a server that was never seen before.
+    /// If true, a server that was never seen before is trusted.
     pub accept_new: bool,
-    /// So long a server that has no place now is asked again. By default 30 s.
+    /// How long a server that has no place now is asked again. By default 30 s.
     pub busy_wait: Duration,
-    /// Nobody is asked about a server that was never seen before, even if there is a terminal.
+    /// If true, nobody is asked about a server that was never seen before, even if there is a terminal.
     pub batch: bool,
 }
 
@@ -87,18 +88,18 @@ impl Default for DaemonTarget {
     }
 }
 
-/// A daemon that this one, a daemon as well, was told to speak with.
+/// The target of a daemon that was told to connect to another daemon.
 #[derive(Debug, Clone)]
 pub struct PinnedTarget {
-    /// Name or address, IPv6 without brackets.
+    /// A name or an address; IPv6 without brackets.
     pub host: String,
     /// Further addresses that it may have.
     pub addresses: Vec<IpAddr>,
-    /// Of UDP and TCP.
+    /// The port for UDP and TCP.
     pub port: u16,
-    /// Fingerprint of its key; no other is let in.
+    /// The fingerprint of its key; no other key is accepted.
     pub key: String,
-    /// What is shown there.
+    /// The grant's token, which is shown there.
     pub grant: HelloSecret,
 }
 
@@ -121,13 +122,13 @@ enum CarrierRoute {
 struct DaemonRoute {
     remote: SocketAddr,
     identity: Identity,
-    /// Fingerprint of the session's server.
+    /// The fingerprint of the session's server.
     key: String,
     ticket: HelloSecret,
     host: String,
 }
 
-/// Flow indices that have not been used in this session, and with them keys.
+/// Flow indices, and so keys, that were not used in this session.
 struct FreshIndices {
     next: AtomicU16,
     end: u16,
@@ -139,15 +140,15 @@ impl FreshIndices {
         FreshIndices { next: AtomicU16::new(indices.start), end: indices.end }
     }
 
-    /// Gives each of them out once.
+    /// Returns each index once.
     fn take(&self) -> Option<u16> {
         let next = |index: u16| (index < self.end).then_some(index + 1);
         self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 }
 
-/// Connects to a daemon and starts a session, unless `caller` wants no more. An unknown server is shown to the user if
-/// there is a terminal.
+/// Connects to a daemon and starts a session, unless `caller` cancels. The key of an unknown server is shown
+/// to the user if there is a terminal.
 pub fn daemon_connect(
     target: &DaemonTarget,
     params: HelloParams,
@@ -157,7 +158,7 @@ pub fn daemon_connect(
     connect_asking(target, params, &ask, caller)
 }
 
-/// `ask` shows a question to the user; `None`: there is nobody to ask.
+/// `ask` shows a question to the user; it returns `None` if there is nobody to ask.
 pub(crate) fn connect_asking(
     target: &DaemonTarget,
     params: HelloParams,
@@ -178,7 +179,8 @@ pub(crate) fn connect_asking(
     let mut pin = trust::first_pin(&known.keys_of(&name), target);
     let begin = Instant::now();
     let (mut pause, mut tries) = (PAUSES.0, 0);
-    // Again with a key that the user has agreed to, once, and as long as the daemon is busy.
+    // Tries once more with a key that the user has agreed to, and again and again as long as the daemon is
+    // busy.
     loop {
         let takes_tcp = begin.elapsed() >= CONNECT_TIME;
         tries += 1;
@@ -211,14 +213,15 @@ pub(crate) fn connect_asking(
             }
             Err(RaceFailure::ServerKey(key) | RaceFailure::TwoKeys(key, _)) => {
                 let verdict = trust::judge(&known, &name, target, &key, ask);
-                // Without an answer it is refused, which is not why this ends.
+                // Without an answer the key is refused, but that is not why this ends.
                 is_wanted(caller)?;
                 match verdict {
                     TrustVerdict::Trust => pin = pin_to(key, &pin)?,
                     TrustVerdict::Refuse(error) => return Err(error),
                 }
             }
-            // Where a crowd begins to send, a path may lose all that is said over UDP and TCP in ten seconds, but hardly twice.
+            // While a crowd begins to send, a path may lose everything over UDP and TCP for ten seconds, but
+            // hardly twice.
             Err(failure)
                 if (failure.is_passing()
                     || matches!(failure, RaceFailure::Silent)
@@ -235,8 +238,8 @@ pub(crate) fn connect_asking(
     }
 }
 
-/// Connects with a daemon by a grant, with this key of our own. Whoever has another key than the one that was
-/// named is told nothing.
+/// Connects to a daemon with a grant and with this key of our own. A server with another key than the named
+/// one gets no hello.
 pub fn pinned_connect(
     identity: &Identity,
     target: &PinnedTarget,
@@ -258,7 +261,7 @@ pub fn pinned_connect(
         .enable_all()
         .build()
         .map_err(Error::io("cannot start the runtime of the handshake"))?;
-    // A daemon that knows of no grants would take us for ourselves.
+    // A daemon that does not know grants would treat this end as the owner of its own key.
     params.opening.needs = params.opening.needs.and(&[GRANTS]);
     params.early = false;
     let pin = KeyPin::OneOf(vec![target.key.clone()]);
@@ -310,26 +313,28 @@ pub fn pinned_connect(
     }
 }
 
-/// Addresses that are tried of a host which a peer has named.
+/// The most addresses that are tried of a host which a peer has named.
 const ADDRESSES_MAX: usize = 16;
 
 fn shown(host: &str) -> String {
     printable(host.as_bytes(), 255)
 }
 
-/// The key that is trusted from now on; the one that was let in before is shown again, or the server has several.
+/// The pin for this key. Fails if the same key was the pin before: then the server has several keys.
 fn pin_to(key: String, before: &KeyPin) -> Result<KeyPin, Error> {
     let pin = KeyPin::OneOf(vec![key]);
     if pin == *before { Err(Error::from(Misbehaviour::KeyChanged)) } else { Ok(pin) }
 }
 
-/// Between half of a pause and one and a half, so that a crowd does not come again all at once.
+/// A random time between half the pause and one and a half times the pause, so that a crowd does not return
+/// all at once.
 fn jittered(pause: Duration) -> Result<Duration, Error> {
     let random = HelloSecret::random()?;
     Ok(pause.mul_f64(0.5 + f64::from(random.0[0]) / 255.0))
 }
 
-/// Nothing says which of several keys is the server's.
+/// Returns whether no key of the server is known yet, so that nothing says which of several shown keys is the
+/// right one.
 fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
     target.fingerprint.is_none() && known.keys_of(name).is_empty()
 }
@@ -349,7 +354,7 @@ fn resolve(host: &str, port: u16, caller: &dyn Caller) -> Result<Vec<SocketAddr>
     if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }
 
-/// What a try yields.
+/// The result of a try.
 struct DialedConnection {
     established: EstablishedSession,
     /// The server's fingerprint.
@@ -366,7 +371,7 @@ struct Attempt<'a> {
     params: &'a HelloParams,
     grant: Option<&'a HelloSecret>,
     takes_tcp: bool,
-    /// UDP did not get through when it was last tried.
+    /// True if UDP did not get through when it was last tried.
     is_blocked: bool,
 }
 
@@ -394,11 +399,11 @@ impl Attempt<'_> {
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
         let is_early = self.params.early && !self.params.opening.network.auto_paths;
         match self.over_road(road, &key, is_early).await {
-            // The handshake passed and then nothing did: the same as if UDP had not answered.
+            // The handshake passed, and then nothing came: treated as if UDP had not answered.
             Err(RaceFailure::Silent) if is_udp && tcp => {}
             result => return result.map_err(RaceFailure::of_one_who_is_there),
         }
-        // Who has shown a key once is held to it.
+        // A server that has shown a key once must show it again.
         let same = if *pin == KeyPin::Any { &KeyPin::OneOf(vec![key.clone()]) } else { pin };
         let race = Race { addresses, identity, pin: same, udp: false, tcp, takes_tcp, patience };
         let road = race.run().await.map_err(|failure| match failure {
@@ -429,7 +434,7 @@ impl Attempt<'_> {
         let options = &self.params.opening.network;
         let looks = options.auto_paths && udp.is_some();
         let interfaces = if looks { discovery::own() } else { Vec::new() };
-        // Over TCP one more, the stream's own; UDP may get through later.
+        // Over TCP there is one more, for the stream itself; UDP may get through later.
         let datagrams = options.flow_count() * discovery::most(options, &interfaces) * GENERATIONS
             + reserved_ids(options);
         let flows = match udp {
@@ -446,7 +451,7 @@ impl Attempt<'_> {
         Ok(hello)
     }
 
-    /// `is_early`: does not wait for the reply.
+    /// With `is_early` it does not wait for the reply.
     async fn over_udp(
         &self,
         quic: quic::ClientConnection,
@@ -509,7 +514,7 @@ impl Attempt<'_> {
         Ok(EstablishedSession { opening, session, ..established })
     }
 
-    /// What a hello over a connection to `remote` offers, if it has so many flow ids.
+    /// The offer of a hello over a connection to `remote`, with `ids` flow ids.
     fn offer(&self, remote: SocketAddr, key: &str, ids: usize) -> HelloOffer {
         HelloOffer {
             host: self.host.to_string(),
@@ -577,7 +582,8 @@ impl Attempt<'_> {
                 ..session
             },
             opening: self.params.opening.clone(),
-            // Those of a far end of this version; one that has fewer says so, and the session begins anew.
+            // The features of a far end of this version. One that has fewer says so, and the session begins
+            // anew.
             features: with_session(&self.params.features),
             terms: Vec::new(),
             peer_key: None,
@@ -589,7 +595,7 @@ impl Attempt<'_> {
 }
 
 impl EstablishedSession {
-    /// The same with what the reply says of the far end.
+    /// The same session, with what the reply says of the far end.
     fn answered(self, reply: HelloReply) -> EstablishedSession {
         let peer_version = printable(reply.version.as_bytes(), 40);
         let features = self.features.common(&reply.features);
@@ -597,14 +603,14 @@ impl EstablishedSession {
     }
 }
 
-/// Of a hello: what makes further carriers of what the reply says, and errors of what it does not.
+/// The part of a hello that makes further carriers once the reply has come, and errors if it does not come.
 pub(crate) struct HelloOffer {
     host: String,
     remote: SocketAddr,
     identity: Identity,
     key: String,
     udp_only: bool,
-    /// Flow ids in it.
+    /// The number of flow ids in it.
     ids: usize,
 }
 
@@ -625,7 +631,7 @@ impl HelloOffer {
     }
 }
 
-/// A reply to `hello` that agrees, names as many flows, and lacks nothing that is needed.
+/// Reads a reply to `hello` that agrees, names as many flows, and has all needed features.
 pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, RaceFailure> {
     let reply = agreed(body, hello.flow_ids.len())?;
     reply
@@ -635,7 +641,7 @@ pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, RaceFai
     Ok(reply)
 }
 
-/// A reply that agrees and names as many flows as were asked for.
+/// Reads a reply that agrees and names as many flows as were asked for.
 fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, RaceFailure> {
     let mut reply = hello::decode_reply(body)?;
     if let Some(refusal) = reply.refusal.take() {
@@ -655,16 +661,17 @@ impl Dialer {
         Dialer { way, indices: FreshIndices::new(flows) }
     }
 
-    /// To a far end that ssh has started and that the session's secret is shared with. The hello had so many
-    /// ids.
+    /// A dialer to a far end that ssh has started and that shares the session's secret. The hello had `ids`
+    /// flow ids.
     pub(super) fn direct(candidates: Vec<SocketAddr>, master: Secret, ids: usize) -> Dialer {
         Dialer::new(CarrierRoute::Direct { candidates, master }, ids)
     }
 }
 
 impl Dial for Dialer {
-    /// Opens a connection and joins it to the session. An error of [`ExitCode::Lost`](farhaul_session::ExitCode::Lost) says that the server knows of no such
-    /// session (any more).
+    /// Opens a connection and joins it to the session. An error of
+    /// [`ExitCode::Lost`](farhaul_session::ExitCode::Lost) says that the server does not know the session, or
+    /// no longer knows it.
     fn dial(&self) -> Result<FlowSetup, Error> {
         let exhausted = || Error::new(Code::NoCarrier, "too many carriers were opened");
         let take_index = || self.indices.take().ok_or_else(exhausted);
@@ -699,7 +706,7 @@ impl DaemonRoute {
             let io = |error: std::io::Error| failed(RaceFailure::of_io(&error));
             let hello = |error: HelloError| failed(RaceFailure::of_hello(error));
             let mut tls = tcp::connect(Arc::new(config), self.remote).await.map_err(io)?;
-            // An attempt that failed may have been heard, so that its index is not used again.
+            // The server may have got an attempt that failed, so its index is not used again.
             let index = take_index()?;
             let flow_id = random_flow_ids(1, |_| false)?[0];
             tls.write_frame(&Attach::new(self.ticket.clone(), flow_id, index)).await.map_err(hello)?;

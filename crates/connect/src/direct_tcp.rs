@@ -1,9 +1,9 @@
-//! TCP between the two ends of a session over ssh, beside ssh: a connection begins with a frame that only who
-//! has the session's secret can make, and carries sealed packets behind it. There is no TLS, as there is none
-//! around datagrams.
+//! TCP between the two ends of a session over ssh, beside ssh. A connection begins with a frame that only
+//! somebody with the session's secret can make, and then carries sealed packets. It has no TLS, as datagrams
+//! have none either.
 //!
-//! Always true: a flow index is taken once; who connects and says nothing, or something else, gets no answer
-//! and is dropped; what the far end holds for strangers is bounded.
+//! Always true: a flow index is taken once. A stranger who connects and sends nothing, or something else,
+//! gets no answer and is dropped; what the far end keeps for strangers is bounded.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write as _};
@@ -24,13 +24,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 const MAGIC: [u8; 8] = *b"farhaul/";
 const TAG_LEN: usize = 32;
 const FRAME_LEN: usize = MAGIC.len() + 2 + TAG_LEN;
-/// What a connection may take to come about: TCP asks a second time after one second.
+/// How long a connection may take to come about: TCP tries again after one second.
 const CONNECT_TIME: Duration = Duration::from_millis(2500);
-/// What a stranger may take to say who he is, and how many may be about it.
+/// How long a stranger may take to send his frame, and how many strangers may do so at a time.
 const WAIT: Duration = Duration::from_secs(5);
 const WAITING_MAX: usize = 32;
 
-/// Only who has the session's secret knows it.
+/// The tag that only an owner of the session's secret can compute.
 fn tag(master: &Secret, index: u16) -> Result<[u8; TAG_LEN], Error> {
     let mut tag = [0; TAG_LEN];
     hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &master[..])
@@ -41,8 +41,7 @@ fn tag(master: &Secret, index: u16) -> Result<[u8; TAG_LEN], Error> {
     Ok(tag)
 }
 
-/// The flow that an open connection carries. Its packets are told by keys: both ends have the index for an
-/// id.
+/// The flow that an open connection carries. Both ends use the index as its id.
 fn flow(stream: TcpStream, index: u16) -> io::Result<FlowSetup> {
     let prepared = congestion::prepare(&stream)?;
     let write = stream.try_clone()?;
@@ -50,7 +49,8 @@ fn flow(stream: TcpStream, index: u16) -> io::Result<FlowSetup> {
     Ok(FlowSetup { index, send_id: index, recv_id: index, link: FlowLink::Stream(prepared.carrier(link)) })
 }
 
-/// The client: to the first of the addresses that answers. `take_index` is asked once there is a connection.
+/// The client's side: connects to the first of the addresses that answers. `take_index` is called once there
+/// is a connection.
 pub(super) fn dial(
     candidates: &[SocketAddr],
     master: &Secret,
@@ -59,7 +59,7 @@ pub(super) fn dial(
     let failed = |error: io::Error| Error::new(Code::NoCarrier, format!("no direct TCP: {error}"));
     let mut stream = connect_any(candidates).map_err(failed)?;
     let index = take_index()?;
-    // It fits what every socket takes at once.
+    // The frame is so short that every socket takes it at once.
     let frame = [&MAGIC[..], &index.to_be_bytes(), &tag(master, index)?].concat();
     stream.write_all(&frame).map_err(failed)?;
     flow(stream, index).map_err(failed)
@@ -114,7 +114,7 @@ fn begin(address: SocketAddr) -> io::Result<Socket> {
     }
 }
 
-/// The far end's door, which its session looks at now and then.
+/// The far end's listening socket; its session looks at it now and then.
 pub struct DirectListener {
     listener: TcpListener,
     master: Secret,
@@ -123,14 +123,14 @@ pub struct DirectListener {
     waiting: Vec<UnprovenConnection>,
 }
 
-/// A connection that has not said all of who it is.
+/// A connection that has not sent its whole frame yet.
 struct UnprovenConnection {
     stream: TcpStream,
     frame: Vec<u8>,
     since: Instant,
 }
 
-/// A door on the first free port of the range, from `first` on.
+/// Listens on the first free port of the range, beginning at `first`.
 pub(super) fn bind(first: u16, (least, last): (u16, u16)) -> io::Result<TcpListener> {
     let start = if (least..=last).contains(&first) { first } else { least };
     let mut failure = io::Error::from(io::ErrorKind::AddrInUse);
@@ -147,7 +147,8 @@ pub(super) fn bind(first: u16, (least, last): (u16, u16)) -> io::Result<TcpListe
 
 fn bind_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // What lingers of an earlier session is in nobody's way; a port that is listened on is still refused.
+    // Connections of an earlier session that linger do not matter; a port that somebody listens on is still
+    // refused.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
@@ -200,7 +201,7 @@ impl CarrierDoor for DirectListener {
 }
 
 impl UnprovenConnection {
-    /// Whether the frame is whole. Not a byte more is read, as that would be the link's.
+    /// Returns whether the frame is complete. Not a byte more is read, as it would belong to the link.
     fn read(&mut self) -> io::Result<bool> {
         let mut rest = [0; FRAME_LEN];
         let rest = &mut rest[..FRAME_LEN - self.frame.len()];
@@ -218,7 +219,7 @@ impl UnprovenConnection {
     }
 }
 
-/// Where the far end's door may be reached.
+/// The addresses at which the far end's listening socket may be reached.
 pub(super) fn candidates(addresses: &[SocketAddr], port: u16) -> Vec<SocketAddr> {
     addresses.iter().map(|&address| with_port(address, port)).collect()
 }
@@ -248,7 +249,7 @@ mod tests {
     fn who_has_the_secret_is_let_in_once_under_an_index() {
         let master = Secret::zeros();
         let (mut door, at) = door(&master);
-        // Nothing listens on the first.
+        // Nothing listens on the first address.
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut dialled = Vec::new();
         for index in [5, 7] {

@@ -1,8 +1,8 @@
-//! The paths between two hosts, found from the addresses of both: interfaces that share a subnet.
+//! Finds the paths between two hosts from the addresses of both: interfaces that share a subnet.
 //!
-//! Always true: the first path is the one that the connection itself takes, so that nothing is lost by looking for more; an
-//! interface and a subnet are in one path at most; what is found only says where to try: a path carries nothing before
-//! its packets have been answered.
+//! Always true: the first path is the one that the connection itself takes, so that looking for more loses
+//! nothing. An interface or a subnet is in at most one path. The result only says where to try: a path
+//! carries nothing before its packets have been answered.
 #![deny(missing_docs)]
 
 use std::net::IpAddr;
@@ -16,15 +16,15 @@ use serde::{Deserialize, Serialize};
 use super::hello::{GENERATIONS, Hello};
 use super::reserved_ids;
 
-/// An interface of the client: its addresses, and how many of their bits name the subnet.
+/// An interface of the client: its addresses, each with the number of bits that name the subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientInterface(pub Vec<(IpAddr, u8)>);
 
-/// Interfaces that are looked at, and addresses of each.
+/// The most interfaces that are looked at, and the most addresses of each.
 const INTERFACES_MAX: usize = 64;
 const ADDRESSES_MAX: usize = 16;
 
-/// Those of this host; none if the system does not tell.
+/// The interfaces of this host; empty if the system does not tell.
 pub(super) fn own() -> Vec<ClientInterface> {
     let found = interfaces().unwrap_or_default();
     found.into_iter().take(INTERFACES_MAX).map(|interface| ClientInterface(interface.addresses)).collect()
@@ -36,8 +36,8 @@ pub(super) fn most(options: &NetworkOptions, interfaces: &[ClientInterface]) -> 
     most.saturating_sub(options.further_paths.into()).min(interfaces.len()).max(1)
 }
 
-/// At the far end: which paths to use, if there is more than one. `client` and `server` are the addresses between which the
-/// client has come.
+/// At the far end: the paths to use, if there is more than one. `client` and `server` are the addresses of
+/// the connection by which the client has come.
 pub(super) fn paths(hello: &Hello, client: IpAddr, server: IpAddr) -> Vec<PathAddresses> {
     let options = &hello.opening.network;
     let ids = hello.flow_ids.len().saturating_sub(reserved_ids(options));
@@ -55,7 +55,7 @@ fn pairs(
     let with = |list: &[ClientInterface], ip: IpAddr| {
         list.iter().position(|interface| interface.0.iter().any(|&(own, _)| own == ip))
     };
-    // Behind a translated address or a jump host it is not known which interfaces are in use.
+    // Behind address translation or a jump host it is not known which interfaces are in use.
     let (Some(near_first), Some(far_first)) = (with(near, first.local), with(far, first.remote)) else {
         return Vec::new();
     };
@@ -83,8 +83,8 @@ fn pairs(
     if found.len() > 1 { found } else { Vec::new() }
 }
 
-/// The interface of `far` with an address in the subnet of `local`. Two hosts may have the same private address (a bridge
-/// for virtual machines), which leads nowhere.
+/// The interface of `far` with an address in the subnet of `local`. If both hosts have the same private
+/// address (such as that of a bridge for virtual machines), it leads nowhere.
 fn opposite(far: &[ClientInterface], local: IpAddr, wanted: (IpAddr, u8)) -> Option<(usize, IpAddr)> {
     let all = far.iter().enumerate().flat_map(|(number, interface)| {
         interface.0.iter().take(ADDRESSES_MAX).map(move |&address| (number, address))
@@ -93,7 +93,7 @@ fn opposite(far: &[ClientInterface], local: IpAddr, wanted: (IpAddr, u8)) -> Opt
     there.find(|(_, (remote, _))| *remote != local).map(|(number, (remote, _))| (number, remote))
 }
 
-/// The subnet of an address, if others can be in it.
+/// The subnet of an address, if other hosts can be in it.
 fn subnet((ip, bits): (IpAddr, u8)) -> Option<(IpAddr, u8)> {
     let is_usable = match ip {
         IpAddr::V4(v4) => !v4.is_link_local(),
@@ -115,7 +115,7 @@ fn subnet((ip, bits): (IpAddr, u8)) -> Option<(IpAddr, u8)> {
     }
 }
 
-/// At the client: the options with the paths that the far end has found, unless these cannot be.
+/// At the client: takes the paths that the far end has found into the options, unless they are impossible.
 pub(super) fn adopt(
     options: &mut NetworkOptions,
     hello: &Hello,
@@ -145,7 +145,7 @@ pub(super) fn adopt(
         .map_err(|error| Error::misbehaved(Misbehaviour::ImpossiblePaths, error.to_string()))
 }
 
-/// From here on the paths that were looked for are as if they had been named.
+/// From here on, paths that were found count as if the user had named them.
 pub(super) fn found(options: &mut NetworkOptions, paths: &[PathAddresses]) {
     if std::mem::take(&mut options.auto_paths) {
         options.paths = paths.to_vec();
@@ -182,9 +182,9 @@ mod tests {
             (near, "192.0.2.9/24,10.1.0.9/24", ""),
             (near, "192.0.2.9/24 10.1.0.9/16", ""),
             (near, "192.0.2.9/24 10.1.0.9/24,10.2.0.9/24", "10.1.0.5=10.1.0.9"),
-            // A second interface in the subnet that is in use already leads the same way.
+            // A second interface in the subnet that is in use leads the same way.
             ("192.0.2.5/24 192.0.2.6/24", "192.0.2.9/24 192.0.2.10/24", ""),
-            // Not known which interfaces are in use.
+            // It is not known which interfaces are in use.
             ("10.1.0.5/24 10.2.0.5/24", "192.0.2.9/24 10.1.0.9/24", ""),
         ] {
             let first = path("192.0.2.5=192.0.2.9");

@@ -1,9 +1,9 @@
-//! A client's session that begins before the daemon has answered the hello, a round trip sooner. A daemon
-//! takes the client's flow ids for its own where they are free, so that the client can send to them at once;
-//! a thread reads the reply meanwhile.
+//! A client's session that begins before the daemon has answered the hello, and so a round trip sooner. A
+//! daemon takes the client's flow ids for its own if they are free, so that the client can send to them at
+//! once; a thread reads the reply meanwhile.
 //!
-//! Always true: a key that was not known before is kept once the daemon has agreed; what the reply says goes
-//! before what was assumed.
+//! Always true: a new key is remembered only once the daemon has agreed; the reply overrides what was
+//! assumed.
 
 use farhaul_session::error::{Code, Error};
 use farhaul_session::hello_reply::{
@@ -19,7 +19,7 @@ use super::known_hosts::KnownHosts;
 use super::quic;
 use super::race::RaceFailure;
 
-/// A hello that is on its way.
+/// A hello whose reply has not come yet.
 pub(crate) struct UnansweredHello {
     pub(crate) quic: quic::ClientConnection,
     pub(crate) receive: quinn::RecvStream,
@@ -28,7 +28,7 @@ pub(crate) struct UnansweredHello {
     pub(crate) first_use: Option<FirstUse>,
 }
 
-/// A server that was never seen before: where its key is kept, under which name.
+/// A server that was never seen before, its key, and the file that remembers it.
 pub(crate) struct FirstUse {
     pub(crate) known: KnownHosts,
     pub(crate) name: String,
@@ -36,7 +36,7 @@ pub(crate) struct FirstUse {
 }
 
 impl UnansweredHello {
-    /// Reads the reply in a thread of its own, which keeps the connection going.
+    /// Reads the reply on a thread of its own, which keeps the connection alive.
     pub(crate) fn listen(self, runtime: Runtime) -> Result<PendingReply, Error> {
         let (waits, mut gone) = oneshot::channel::<()>();
         let (tell, pending) = PendingReply::new(waits);

@@ -1,7 +1,7 @@
-//! The far end that ssh started: `farhaul endpoint` on standard input and output.
+//! The far end that ssh has started: `farhaul endpoint` on standard input and output.
 //!
-//! Always true: `farhaul endpoint` ends when its standard input does, whatever the session is waiting for, as nobody else
-//! would end it; what follows the hello on standard input belongs to the stream carrier.
+//! Always true: `farhaul endpoint` ends when its standard input does, whatever the session is waiting for, as
+//! nobody else would end it. Everything behind the hello on standard input belongs to the stream carrier.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -26,21 +26,22 @@ use super::{
     reachable_from, reserved_ids,
 };
 
-/// What a session may take to end after its client has gone, before the process ends without it.
+/// How long a session may take to end after its client has gone; then the process ends without it.
 const END_TIME: Duration = Duration::from_secs(30);
 
-/// What a far end says of what its client wants.
+/// Judges what the client wants, for the far end.
 pub type OpeningJudge = dyn Fn(&SessionOpening) -> Result<AdmissionReply, Refusal>;
 
-/// Answers the client's hello on standard input and output, which become the channel: what the process prints from
-/// here on goes to standard error, so that it cannot damage it. When standard input ends, its session is stopped,
-/// and the process ends half a minute later if it has not by then. An error has been told to the client already.
+/// Answers the client's hello on standard input and output. These become the channel: from here on, what the
+/// process prints goes to standard error, so that it cannot damage the channel. When standard input ends, the
+/// session is stopped; half a minute later the process ends in any case. The client has already been told of
+/// an error that this returns.
 pub fn endpoint_stdio(admit: &OpeningJudge) -> Result<EstablishedSession, Error> {
     let (stdin, stdout) = take_stdio()?;
     ssh_endpoint(stdin, stdout, admit)
 }
 
-/// As [`endpoint_stdio`], in a program that has something else to do and ends when it wants.
+/// As [`endpoint_stdio`], in a program that does other things, too, and ends by itself.
 pub fn endpoint_in_program(admit: &OpeningJudge) -> Result<EstablishedSession, Error> {
     let (stdin, stdout) = take_stdio()?;
     establish(stdin, stdout, ssh_connection(), None, admit)
@@ -82,7 +83,7 @@ pub(super) fn establish(
         Err(error) => return Err(refuse(&mut output, error)),
     };
     if hello.grant.is_some() {
-        // Whoever is let in by ssh may do what that user may, and a grant would be for less.
+        // Somebody whom ssh lets in may do what that user may; a grant would allow less.
         return Err(tell(&mut output, Refusal::new(Code::GrantRefused, "grants are for daemons")));
     }
     let admitted = match admit(&hello.opening).and_then(|admitted| admitted.meeting(&hello.opening.needs)) {
@@ -109,7 +110,7 @@ fn read_hello(input: &mut File) -> Result<Hello, Error> {
     Ok(hello::decode_hello(&body)?)
 }
 
-/// Tells the client why not, as far as it can still be told.
+/// Tells the client the reason, as far as it can still be told.
 fn refuse(output: &mut File, error: Error) -> Error {
     tell(output, Refusal::from_error(&error));
     error
@@ -120,7 +121,7 @@ fn tell(output: &mut File, refusal: Refusal) -> Error {
     refusal.into_error()
 }
 
-/// The answer, a socket a flow, and where direct connections are awaited.
+/// The reply, the sockets of the flows, and the listening socket for direct connections.
 type PreparedReply = (HelloReply, Vec<UdpLink>, Option<TcpListener>);
 
 fn prepare(
@@ -144,7 +145,7 @@ fn prepare(
         }
         reply.ssh_connection = ssh_connection;
         let flows = flows * reply.paths.len().max(1);
-        // Without a free port the channel carries everything; the client says so.
+        // Without a free port the channel carries everything; the client tells its user.
         sockets = bind_all(flows, hello.opening.network.udp_ports).unwrap_or_default();
         reply.udp_ports =
             sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
@@ -159,7 +160,8 @@ fn prepare(
     }
     let mut door = None;
     if hello.udp && !hello.opening.network.udp_only {
-        // Where UDP's port is open, TCP's may be. Without any the channel has to do.
+        // If a UDP port is open in the firewall, the same TCP port may be. Without one, the channel has to
+        // do.
         let ports = hello.opening.network.udp_ports;
         door = direct_tcp::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
         reply.tcp_port = door.as_ref().and_then(|door| door.local_addr().ok()).map(|local| local.port());
@@ -219,7 +221,7 @@ fn join(
                 let client = path.map(PathAddresses::seen_from_far_end).or(client);
                 let port = match reply.paths.is_empty() {
                     true => hello.client_udp_ports.get(flow),
-                    // Those of paths found here begin to speak, from ports that are not known yet.
+                    // On paths that were found here the client begins, from ports that are not known yet.
                     false if options.path_of(flow) > 0 => None,
                     false => hello.client_udp_ports.get(flow / options.path_count()),
                 };
@@ -256,7 +258,7 @@ fn join(
     })
 }
 
-/// Waits for the end of standard input without reading it: sshd gives a socket or a pipe.
+/// Waits for the end of standard input without reading it. sshd gives a socket or a pipe.
 fn watch(input: OwnedFd, stop: StopFlag, end_time: Option<Duration>) -> Result<(), Error> {
     let wait = move || {
         let mut fds = [PollFd::new(&input, PollFlags::RDHUP)];

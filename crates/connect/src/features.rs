@@ -1,12 +1,13 @@
-//! What an end can do beyond what every end of its protocol version can. Each end names its features in the hello;
-//! one that the other lacks is left out, or refused by its name where the user has asked for what it does.
+//! Features: the abilities of an end beyond those that every end of its protocol version has. Each end names
+//! its features in the hello. A feature that the other end lacks is not used; if the user has asked for it,
+//! the session is refused, and the message names it.
 
 use farhaul_session::error::Code;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::hello::Refusal;
 
-/// Most names that a peer may list, and bytes that one may have.
+/// The most names that a peer may list, and the most bytes of a name.
 const NAMES_MAX: usize = 256;
 const NAME_LEN_MAX: usize = 64;
 
@@ -19,7 +20,7 @@ impl Features {
         Features(names.iter().map(|name| name.to_string()).collect())
     }
 
-    /// These and more.
+    /// These features and more.
     pub fn and(mut self, names: &[&str]) -> Features {
         self.0.extend(names.iter().map(|name| name.to_string()));
         self
@@ -29,12 +30,12 @@ impl Features {
         self.0.iter().any(|own| own == name)
     }
 
-    /// What both ends can do.
+    /// The features that both ends have.
     pub fn common(&self, other: &Features) -> Features {
         Features(self.0.iter().filter(|name| other.has(name)).cloned().collect())
     }
 
-    /// Refuses who needs more than these.
+    /// Refuses a client that needs more than these.
     pub fn satisfy(&self, needs: &Features) -> Result<(), Refusal> {
         let missing: Vec<_> =
             needs.0.iter().filter(|name| !self.has(name)).map(|name| format!("'{name}'")).collect();

@@ -1,4 +1,4 @@
-//! What comes to a daemon's port, without a socket: what `fuzz/` drives.
+//! Feeds bytes to a daemon's port without a socket; `fuzz/` drives it.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::registry::Registry;
 const ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 4000);
 
-/// One batch, as a kernel that has coalesced datagrams of one length hands it over.
+/// One batch, as a kernel hands over datagrams of one length that it has coalesced.
 #[derive(Debug)]
 struct Batch {
     bytes: Vec<u8>,
@@ -48,7 +48,8 @@ impl AsyncUdpSocket for Batch {
     }
 }
 
-/// A batch of datagrams of `stride` bytes (the last may be shorter): what is left for QUIC holds none of ours.
+/// Sorts a batch of datagrams of `stride` bytes (the last one may be shorter), and checks that no datagram of
+/// ours is left for QUIC.
 pub fn first_datagrams(bytes: &[u8], stride: usize) {
     let inner = Arc::new(Batch { bytes: bytes.to_vec(), stride });
     let demux = Demux::new(inner, Registry::default()).expect("it has an address");
@@ -63,7 +64,7 @@ pub fn first_datagrams(bytes: &[u8], stride: usize) {
     }
 }
 
-/// The file of servers seen before: each of its lines counts.
+/// Loads a file of known servers, and looks a host up in it.
 pub fn known_hosts(file: &std::path::Path) -> bool {
     let Ok(hosts) = super::KnownHosts::load(file) else { return false };
     let _ = hosts.keys_of("host:4000");

@@ -1,7 +1,7 @@
-//! Grants: what a principal lets another key do here in its place, once.
+//! Grants: what a principal lets another key do here on its behalf, once.
 //!
-//! Always true: a grant works for the one key that it was given for, once, before it expires; of its token
-//! only a digest is kept; all grants together and those of each principal are bounded. Time is an argument.
+//! Always true: a grant works once, for the one key that it was given for, before it expires. Only a digest
+//! of its token is kept. The number of all grants, and of each principal's, is bounded. Time is an argument.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,25 +15,25 @@ use super::hello::{HelloSecret, Refusal};
 use super::principal::Principal;
 use super::rights::{Errand, Rights};
 
-/// Seconds that a grant is good for if nothing else is asked for.
+/// How many seconds a grant is valid by default.
 pub const GRANT_SECS: u64 = 600;
-/// And at most.
+/// How many seconds a grant is valid at most.
 pub const GRANT_SECS_MAX: u64 = 24 * 3600;
-/// Grants that are kept at a time, each with a path of 4 KiB at most, and those of one principal that are yet
-/// to be used.
+/// The most grants that are kept at a time, each with a path of at most 4 KiB, and the most unused grants of
+/// one principal.
 const GRANTS_MAX: usize = 1024;
 const UNUSED_MAX: usize = 64;
-/// One that was used or has expired is remembered for so long, so that who shows it hears what is wrong.
+/// How long a used or expired grant is remembered, so that whoever shows it is told what is wrong.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// What somebody wants a grant for.
+/// A request for a grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantWish {
-    /// Fingerprint of the key that may come with it.
+    /// The fingerprint of the key that may use it.
     pub key: String,
-    /// What it may do.
+    /// The errand that the key may do.
     pub errand: Errand,
-    /// For so long it may begin.
+    /// How long the grant may be used.
     pub lifetime: Duration,
 }
 
@@ -41,13 +41,13 @@ pub struct GrantWish {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Grants(Arc<Mutex<Table>>);
 
-/// By the digests of their tokens.
+/// Grants by the digests of their tokens.
 type Table = HashMap<[u8; 32], Grant>;
 
 #[derive(Debug)]
 struct Grant {
     by: Principal,
-    /// What that one could do when it gave the grant.
+    /// The giver's rights when it gave the grant.
     rights: Rights,
     key: String,
     errand: Arc<Errand>,
@@ -58,26 +58,26 @@ struct Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GrantState {
     Unused,
-    /// Somebody has come with it, whose session has not begun.
+    /// Somebody has shown it, but that session has not begun.
     Shown,
     Used,
 }
 
-/// A grant that somebody has come with. Dropped without having been [spent](TakenGrant::spend), it can be shown
-/// again.
+/// A grant that somebody has shown. If it is dropped without having been [spent](TakenGrant::spend), it can
+/// be shown again.
 #[derive(Debug)]
 pub(crate) struct TakenGrant {
     grants: Grants,
     digest: [u8; 32],
-    /// Who gave it.
+    /// The giver.
     pub(crate) by: Principal,
-    /// What that one could do then.
+    /// The giver's rights when it gave the grant.
     pub(crate) rights: Rights,
     pub(crate) errand: Arc<Errand>,
 }
 
 impl Grants {
-    /// Keeps a grant that `by` gives, and yields what has to be shown for it.
+    /// Keeps a grant that `by` gives, and returns the token to show for it.
     pub(crate) fn give(
         &self,
         by: &Principal,
@@ -108,14 +108,14 @@ impl Grants {
         Ok(token)
     }
 
-    /// Whether there is, or was lately, a grant for this key: its owner is heard.
+    /// Returns whether there is, or lately was, a grant for this key, so that its owner may send a frame.
     pub(crate) fn knows(&self, key: &str, now: Instant) -> bool {
         let mut table = self.table();
         forget_old(&mut table, now);
         table.values().any(|grant| grant.key == key)
     }
 
-    /// Takes the grant of this token for who has proved to have this key.
+    /// Takes the grant of this token for an owner of this proved key.
     pub(crate) fn take(&self, token: &HelloSecret, key: &str, now: Instant) -> Result<TakenGrant, Refusal> {
         let digest = digest_of(token);
         let mut table = self.table();
@@ -156,7 +156,7 @@ impl Grant {
 }
 
 impl TakenGrant {
-    /// Its session begins: nobody can show it again.
+    /// The session begins: nobody can show the grant again.
     pub(crate) fn spend(self, now: Instant) {
         if let Some(grant) = self.grants.table().get_mut(&self.digest) {
             grant.state = GrantState::Used;
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(
             at(604),
             (Err("FH-GRANT-EXPIRED".into()), false),
-            "what was used is remembered from its use on"
+            "a used grant is remembered from its use on"
         );
         assert_eq!(at(605), (Err("FH-GRANT-REFUSED".into()), false));
         assert_eq!(at(GRANT_SECS_MAX - 1), (Err("FH-GRANT-REFUSED".into()), false));
@@ -281,10 +281,10 @@ mod tests {
             }
             desk.give(&format!("user {}", number / 50), "B", 600).unwrap();
         }
-        assert!(desk.give("mallory", "B", 600).is_ok(), "what is used makes room");
+        assert!(desk.give("mallory", "B", 600).is_ok(), "a used grant makes room");
         assert_eq!(desk.refused(&of_alice[0], "B"), "FH-GRANT-REFUSED", "and is forgotten");
         assert_eq!(desk.give("mallory", "B", 600).unwrap_err(), Code::Busy);
-        assert!(desk.take(&of_alice[1], "B").is_ok(), "nothing that is good had to go");
+        assert!(desk.take(&of_alice[1], "B").is_ok(), "no valid grant had to go");
         desk.now += Duration::from_secs(600);
         assert!(desk.give("mallory", "B", 600).is_ok(), "they have expired");
         assert_eq!(desk.grants.table().len(), GRANTS_MAX);

@@ -1,9 +1,10 @@
-//! Handshakes that have begun and not ended: counted, bounded in all and for each address.
+//! Handshakes that have begun and not ended: counted, and bounded in all and for each address.
 //!
-//! Always true: an address whose owner has not shown that it receives there takes one of the first [`UNVALIDATED_MAX`]
-//! places or none, and ends nobody's handshake, so who forges addresses can neither fill the table nor use up another's
-//! share; a bound that is reached turns newcomers away, who hear that the daemon is busy and come again, unless somebody
-//! is slower than an honest client or holds more than the newcomer; who has shown an authorized key leaves the table.
+//! Always true: an address that has not been validated (RFC 9000, section 8) gets one of the first
+//! [`UNVALIDATED_MAX`] places or none, and evicts nobody. So forged addresses can neither fill the table nor
+//! use up another address's share. At a bound, a newcomer is told that the daemon is busy and comes again,
+//! unless some address has a handshake that is slower than an honest client's, or has more of them than the
+//! newcomer's. A client that has shown an authorized key leaves the table.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,36 +15,37 @@ use std::time::{Duration, Instant};
 use farhaul_handover::Held as _;
 use tokio::sync::oneshot;
 
-/// All half-open handshakes together.
+/// The most half-open handshakes in all.
 pub(crate) const HALF_OPEN_MAX: usize = 512;
-/// Those of one address (IPv6: one /64). A crowd behind one address comes in by turns: a handshake takes a round trip or two.
+/// The most for one address (IPv6: one /64). A crowd behind one address gets in by turns, as a handshake
+/// takes only a round trip or two.
 pub(crate) const PER_ADDRESS_MAX: usize = 128;
-/// With this many open, QUIC clients have to return a token first.
+/// With this many open, QUIC clients first have to return a token.
 pub(crate) const UNVALIDATED_MAX: usize = 8;
-/// Clients that have shown an authorized key and are about to say what they want.
+/// The most clients that have shown an authorized key and have not sent their hello yet.
 const SHOWN_MAX: usize = 1024;
-/// A handshake has so long before another of its address may take its place: an honest one is over after a round trip or
-/// two, and a silent one is not.
+/// How long a handshake is safe from another one of its address: an honest one ends after a round trip or
+/// two.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// What a handshake may take, hello included.
+/// How long a handshake may take, hello included.
 pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// What a handshake may hold in buffers.
+/// The most bytes that a handshake may have in buffers.
 pub(crate) const HANDSHAKE_BYTES: usize = 64 << 10;
 
-/// What happens to a handshake that wants to begin.
+/// The decision on a handshake that wants to begin.
 #[derive(Debug)]
 pub(crate) enum Admission {
     Enter(HandshakeSlot),
-    /// Let it show first that it receives at its address.
+    /// It must first show that it receives at its address.
     Validate,
-    /// There is no place now; let it come again.
+    /// There is no place now; it may come again.
     Busy,
 }
 
-// An unvalidated handshake meets its own bound first, so that it never comes as far as evicting.
+// An unvalidated handshake reaches its own bound first, so that it never comes to evict another.
 const _: () = assert!(UNVALIDATED_MAX <= PER_ADDRESS_MAX && PER_ADDRESS_MAX <= HALF_OPEN_MAX);
 
-/// The table.
+/// The table of half-open handshakes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HalfOpen(Arc<Mutex<Table>>);
 
@@ -52,21 +54,21 @@ struct Table {
     total: usize,
     shown: usize,
     next_id: u64,
-    /// No address is here without a handshake.
+    /// Every address in here has a handshake.
     of_address: HashMap<IpAddr, Handshakes>,
 }
 
-/// Those of one address, the oldest first.
+/// The handshakes of one address, the oldest first.
 type Handshakes = BTreeMap<u64, Handshake>;
 
 #[derive(Debug)]
 struct Handshake {
     since: Instant,
-    /// Dropped, it tells the handshake that it is evicted.
+    /// Dropping it tells the handshake that it is evicted.
     _evict: oneshot::Sender<()>,
 }
 
-/// One place in the table, given back when dropped unless another has got it by then.
+/// A place in the table. Dropping it gives it back, unless another handshake has already got it.
 #[derive(Debug)]
 pub(crate) struct HandshakeSlot {
     table: HalfOpen,
@@ -76,7 +78,7 @@ pub(crate) struct HandshakeSlot {
     evicted: oneshot::Receiver<()>,
 }
 
-/// Who has to go so that a newcomer can enter.
+/// The handshake that has to leave so that a newcomer can enter.
 enum Eviction {
     There,
     InPlaceOf(IpAddr, u64),
@@ -84,7 +86,7 @@ enum Eviction {
 }
 
 impl HalfOpen {
-    /// `validated`: the peer is known to receive at `address` (TCP; QUIC with a token).
+    /// With `validated` the peer is known to receive at `address` (TCP, or QUIC with a token).
     pub(crate) fn admit(&self, address: IpAddr, validated: bool, now: Instant) -> Admission {
         let address = group(address);
         let mut table = self.lock();
@@ -116,7 +118,8 @@ impl Table {
         let from = if own >= PER_ADDRESS_MAX {
             address
         } else if self.total >= HALF_OPEN_MAX {
-            // Among equals the newcomer's own address, so that none grows at another's cost; then who is there longest.
+            // Among equals the newcomer's own address, so that no address grows at another's cost; then the
+            // one with the oldest handshake.
             let rank = |(&other, held): (&IpAddr, &Handshakes)| {
                 (held.len(), other == address, Reverse(held.keys().next().copied()))
             };
@@ -138,7 +141,7 @@ impl Table {
         }
     }
 
-    /// Does nothing where the place was taken away before.
+    /// Does nothing if the place was already taken away.
     fn remove(&mut self, (address, id): (IpAddr, u64)) {
         let Some(held) = self.of_address.get_mut(&address) else { return };
         if held.remove(&id).is_some() {
@@ -151,13 +154,14 @@ impl Table {
 }
 
 impl HandshakeSlot {
-    /// Returns once another handshake has got this place; to be awaited to its end at most once.
+    /// Returns once another handshake has got this place; must not be awaited again after that.
     pub(crate) async fn evicted(&mut self) {
         // Nothing is ever sent: the error is the signal.
         let _ = (&mut self.evicted).await;
     }
 
-    /// The client has shown an authorized key: from now on it takes nobody's place. `false`: there are too many of them.
+    /// The client has shown an authorized key and leaves the table. Returns false if there are too many such
+    /// clients.
     pub(crate) fn show_key(&mut self) -> bool {
         let mut table = self.table.lock();
         if table.shown >= SHOWN_MAX {
@@ -180,7 +184,7 @@ impl Drop for HandshakeSlot {
     }
 }
 
-/// Whom addresses stand for: an IPv6 host has a whole /64 to choose from.
+/// The group that an address belongs to: an IPv6 host has a whole /64 to choose from.
 fn group(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
@@ -233,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The indices of those that have lost their place.
+    /// The indices of the handshakes that have lost their places.
     fn evicted(places: &mut [HandshakeSlot]) -> Vec<usize> {
         let lost =
             |place: &mut HandshakeSlot| place.evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
@@ -244,7 +248,7 @@ mod tests {
     fn the_table_is_bounded_and_places_come_back() {
         let mut door = Door::new();
         let mut places = door.fill(HALF_OPEN_MAX, v4);
-        assert!(door.admit(v4(999)).is_none(), "nobody is slow, nobody holds more");
+        assert!(door.admit(v4(999)).is_none(), "no handshake is slow, and no address holds more");
         door.now += GRACE;
         places.push(door.enter(v4(999)));
         assert_eq!(evicted(&mut places), [0], "all hold one: the oldest goes");
@@ -305,8 +309,8 @@ mod tests {
         let host = |n: usize| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n as u16]);
         let mut places = door.fill(PER_ADDRESS_MAX, host);
         places.push(door.enter("2001:db8:0:2::1".parse().unwrap()));
-        assert!(door.admit(host(500)).is_none(), "the whole /64 is one");
-        assert_eq!(evicted(&mut places), NONE, "nobody who has just come has to go");
+        assert!(door.admit(host(500)).is_none(), "the whole /64 counts as one address");
+        assert_eq!(evicted(&mut places), NONE, "a handshake that has just begun must not be evicted");
         drop(places.remove(7));
         let mut turn = vec![door.enter(host(500))];
         door.now += GRACE;
@@ -331,7 +335,7 @@ mod tests {
             known.push(next);
         }
         let mut next = door.enter(v4(1));
-        assert!(!next.show_key(), "they are bounded, too");
+        assert!(!next.show_key(), "clients that have shown a key are bounded, too");
         known.pop();
         assert!(next.show_key());
         door.now += GRACE;

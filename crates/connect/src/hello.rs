@@ -1,8 +1,10 @@
-//! The first words: one hello and one reply, JSON in length-prefixed frames, over the ssh channel or inside TLS.
+//! The first messages: one hello and one reply, JSON in length-prefixed frames, over the ssh channel or
+//! inside TLS.
 //!
-//! Always true: a frame is read by exactly its length, so that what follows on the same channel belongs to whoever
-//! reads next; a number read from the peer allocates nothing; who speaks another protocol is told apart from who
-//! speaks none. The fields `magic`, `kind`, `protocols` and `version` keep their meaning in every future version.
+//! Always true: a frame is read to exactly its length, so that what follows on the channel belongs to the
+//! next reader. A number read from the peer allocates nothing. A peer that speaks another version of the
+//! protocol is told apart from one that does not speak it at all. The fields `magic`, `kind`, `protocols` and
+//! `version` keep their meaning in every future version.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -21,24 +23,26 @@ pub use farhaul_text::printable;
 
 /// The versions of the session protocol that this program speaks.
 pub const PROTOCOLS: Protocols = Protocols(1, 1);
-/// Longest frame in bytes.
+/// The longest frame in bytes.
 pub const FRAME_MAX: usize = 512 << 10;
-/// Most flow ids of a session: each flow that may run at a time, and those that may take its place.
+/// The most flow ids of a session: one for each flow that may run at a time, and one for each flow that may
+/// replace it.
 pub const FLOW_IDS_MAX: usize = FLOWS_MAX * GENERATIONS;
-/// A flow whose path has died can be followed by another with ids and keys of its own, so often less one.
+/// How many flows may carry a path's share one after the other: if a path dies, another flow with ids and
+/// keys of its own replaces the first.
 pub const GENERATIONS: usize = 4;
-/// Longest name of a service.
+/// The longest name of a service in bytes.
 const SERVICE_LEN_MAX: usize = 64;
-/// Bytes of what a far end says in the place of a frame that its user is shown.
+/// The most bytes that a user is shown if a far end sends something that is no frame.
 const TEXT_MAX: usize = 120;
 const MAGIC: &str = "farhaul";
 
-/// The first and the last of the versions that an end speaks; it speaks those between them, too.
+/// The first and the last of the versions that an end speaks; it also speaks those between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protocols(pub u32, pub u32);
 
 impl Protocols {
-    /// The newest that both ends speak.
+    /// The newest version that both ends speak.
     pub fn common(self, other: Protocols) -> Option<u32> {
         let newest = self.1.min(other.1);
         (self.0.max(other.0) <= newest).then_some(newest)
@@ -54,29 +58,31 @@ impl std::fmt::Display for Protocols {
     }
 }
 
-/// What a client opens a session for: a service by its name, and a first request that only the service can read.
+/// The purpose of a client's session: the name of a service, and a first request that only the service can
+/// read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionOpening {
     pub service: String,
-    /// Features that the far end has to have, because the client's user has asked for what they do.
+    /// The features that the far end must have, because the client's user has asked for what they do.
     #[serde(default)]
     pub needs: Features,
-    /// The service's own words.
+    /// The request, in the service's own encoding.
     #[serde(with = "base64_bytes")]
     pub request: Vec<u8>,
-    /// Further requests may follow the first; else the session ends with it.
+    /// True if further requests may follow the first one; otherwise the session ends with it.
     #[serde(default)]
     pub many: bool,
-    /// How the session is to run.
+    /// How the session uses the network.
     pub network: NetworkOptions,
 }
 
-/// 32 secret bytes: half of a session secret, or a ticket. Wiped when dropped, never shown.
+/// 32 secret bytes: half of a session's secret, a ticket, or the token of a grant. They are wiped when
+/// dropped, and never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HelloSecret(pub [u8; 32]);
 
 impl HelloSecret {
-    /// A fresh one from the system's generator.
+    /// A new secret from the system's random generator.
     pub fn random() -> Result<HelloSecret, Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(Error::no_random_numbers)?;
@@ -92,7 +98,7 @@ impl Drop for HelloSecret {
 
 impl std::fmt::Debug for HelloSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(..)")
+        f.write_str("HelloSecret(..)")
     }
 }
 
@@ -105,7 +111,7 @@ impl Serialize for HelloSecret {
 impl<'de> Deserialize<'de> for HelloSecret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Zeroizing::new(String::deserialize(deserializer)?);
-        // A little more than fits, which the decoder wants.
+        // A little longer than the secret, as the decoder needs that.
         let mut bytes = Zeroizing::new([0; 48]);
         let wrong = || D::Error::custom("a token has 32 bytes");
         let len = STANDARD.decode_slice(text.as_bytes(), &mut bytes[..]).map_err(|_| wrong())?;
@@ -132,31 +138,31 @@ pub struct Hello {
     magic: String,
     kind: RefusalKind,
     pub protocols: Protocols,
-    /// Version of the program, for messages to people.
+    /// The version of the program, for messages to people.
     pub version: String,
-    /// What the client can do, in the session and in the service.
+    /// The client's features, of the session and of the service.
     #[serde(default)]
     pub features: Features,
     #[serde(flatten)]
     pub opening: SessionOpening,
-    /// Ids the client wants to receive on: one a flow, then one for each flow that may take its place, as often as the client
-    /// likes; over a stream one more, for that itself.
+    /// The ids on which the client wants to receive: one for each flow, then as many rounds of one for each
+    /// replacement as the client likes. Over a stream there is one more, for the stream itself.
     pub flow_ids: Vec<u16>,
-    /// Whether data may go over UDP. Without, flow 0 is the channel that carried this hello.
+    /// True if data may go over UDP. If not, flow 0 is the channel that carried this hello.
     pub udp: bool,
-    /// Ssh only: local ports of the client's sockets, one a flow.
+    /// Over ssh only: the local ports of the client's sockets, one for each flow.
     #[serde(default)]
     pub client_udp_ports: Vec<u16>,
-    /// Ssh only: the client's half of the session secret.
+    /// Over ssh only: the client's half of the session's secret.
     #[serde(default)]
     pub secret_half: Option<HelloSecret>,
-    /// The client's, if the far end is to find the paths.
+    /// The client's interfaces, if the far end is to find the paths.
     #[serde(default)]
     pub interfaces: Vec<ClientInterface>,
-    /// Daemon only, and for the same: the address that the client has called.
+    /// For a daemon that is to find the paths: the address that the client has connected to.
     #[serde(default)]
     pub dialled: Option<IpAddr>,
-    /// Daemon only: who comes does so for another, who has been given this there.
+    /// For a daemon: the token of a grant, if the client comes on behalf of its giver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<HelloSecret>,
 }
@@ -188,11 +194,12 @@ pub struct Attach {
     kind: RefusalKind,
     protocols: Protocols,
     version: String,
-    /// As the session's [`HelloReply`] gave it.
+    /// The ticket from the session's [`HelloReply`].
     pub ticket: HelloSecret,
-    /// Id the client wants to receive on.
+    /// The id on which the client wants to receive.
     pub flow_id: u16,
-    /// The index, and with it the keys, of the new flow: one behind those of the hello that this session has not had.
+    /// The index of the new flow, from which its keys derive: one above those of the hello that this session
+    /// has not used.
     pub flow_index: u16,
 }
 
@@ -217,33 +224,33 @@ pub struct HelloReply {
     kind: RefusalKind,
     pub protocols: Protocols,
     pub version: String,
-    /// What the far end can do, in the session and in the service.
+    /// The far end's features, of the session and of the service.
     #[serde(default)]
     pub features: Features,
-    /// Why not, if not; the rest is empty then.
+    /// The reason, if the far end refuses; all else is empty then.
     pub refusal: Option<Refusal>,
-    /// Ids the far end wants to receive on, in the order of the client's.
+    /// The ids on which the far end wants to receive, in the order of the client's.
     #[serde(default)]
     pub flow_ids: Vec<u16>,
-    /// Ssh only: UDP ports of the far end, one a flow. Empty when it could bind none.
+    /// Over ssh only: the far end's UDP ports, one for each flow. Empty if it could bind none.
     #[serde(default)]
     pub udp_ports: Vec<u16>,
-    /// Ssh only: where direct connections are awaited, if they are.
+    /// Over ssh only: the port for direct TCP connections, if there is one.
     #[serde(default)]
     pub tcp_port: Option<u16>,
-    /// Ssh only: `SSH_CONNECTION` as the far end sees it.
+    /// Over ssh only: `SSH_CONNECTION` as the far end sees it.
     #[serde(default)]
     pub ssh_connection: Option<String>,
-    /// Ssh only: the far end's half of the session secret.
+    /// Over ssh only: the far end's half of the session's secret.
     #[serde(default)]
     pub secret_half: Option<HelloSecret>,
-    /// The paths that the far end has found, if it was to and if there is more than one.
+    /// The paths that the far end has found, if it was asked to look and there is more than one.
     #[serde(default)]
     pub paths: Vec<PathAddresses>,
-    /// Daemon only: joins later connections to this session.
+    /// From a daemon only: joins later connections to this session.
     #[serde(default)]
     pub ticket: Option<HelloSecret>,
-    /// The service's own words.
+    /// The answer of the service, in its own encoding.
     #[serde(default, with = "base64_bytes")]
     pub terms: Vec<u8>,
 }
@@ -273,12 +280,12 @@ impl HelloReply {
     }
 }
 
-/// Why a far end does not do what was asked.
+/// Why a far end refuses a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The name of the error's code; that of a later version may not be known here.
+    /// The name of the error's code; a code of a later version may not be known here.
     pub code: String,
-    /// The exit code that the client ends with, which tells enough of a code that is not known.
+    /// The exit code for the client, which says enough if the error's code is not known.
     #[serde(default)]
     pub exit: u8,
     pub text: String,
@@ -295,28 +302,29 @@ impl Refusal {
         Refusal { hint: Some(hint.into()), ..self }
     }
 
-    /// Whether it is for this.
+    /// Returns whether the refusal has this code.
     pub fn is(&self, code: Code) -> bool {
         self.code == code.name()
     }
 
-    /// What the client's user reads. The text came from the network, so it is made safe for a terminal.
+    /// The error for the client's user. The text came from the network, so it is made safe for a terminal.
     pub fn into_error(self) -> Error {
         let what = printable(self.text.as_bytes(), 400);
         let hint = self.hint.map(|hint| printable(hint.as_bytes(), 400));
         Error::of_peer(self.exit, Code::of_name(&self.code), true, what).with_hint_if(hint)
     }
 
-    /// What a far end says when `error` keeps it from serving.
+    /// The refusal for an `error` that keeps the far end from serving.
     pub fn from_error(error: &Error) -> Refusal {
         Refusal { hint: error.hint().map(str::to_string), ..Refusal::new(error.code(), error.to_string()) }
     }
 }
 
-/// What a client ends with that is refused for `code`: whatever is wrong at the far end, to it that could not be reached.
+/// The exit code of a client that is refused with `code`: to the client, most faults of the far end mean that
+/// it could not be reached.
 fn client_exit(code: Code) -> u8 {
     let exit = match code.exit_code() {
-        // A session has ended that a further carrier is for.
+        // The session that a further connection is for has ended.
         ExitCode::Lost if code == Code::PeerEnded => ExitCode::Lost,
         exit @ (ExitCode::Usage | ExitCode::Auth | ExitCode::Incompatible | ExitCode::Files) => exit,
         _ => ExitCode::Connect,
@@ -334,14 +342,14 @@ enum RefusalKind {
     Unknown,
 }
 
-/// What a daemon may read as the first frame of a connection.
+/// The first frame of a connection, as a daemon may read it.
 #[derive(Debug)]
 pub enum FirstFrame {
     Hello(Box<Hello>),
     Attach(Attach),
 }
 
-/// What every version's frames have in common.
+/// The fields that the frames of every version have.
 #[derive(Deserialize)]
 struct Envelope {
     #[serde(default)]
@@ -365,8 +373,8 @@ pub enum HelloError {
     Foreign(String),
     #[error("the frame has {0} bytes, at most {FRAME_MAX} are allowed")]
     TooLong(usize),
-    /// One of our own, which was not sent.
-    #[error("what is asked for takes {0} bytes, and at most {FRAME_MAX} can be said when a session begins")]
+    /// A frame of this end, which was not sent.
+    #[error("the request takes {0} bytes, but at most {FRAME_MAX} can be sent when a session begins")]
     Unsendable(usize),
     #[error("the hello is malformed: {0}")]
     Malformed(String),
@@ -376,7 +384,7 @@ pub enum HelloError {
         env!("CARGO_PKG_VERSION")
     )]
     Version { theirs: String, protocols: Protocols },
-    /// TLS could not agree on a protocol, so the far end could not say which it speaks.
+    /// TLS could not agree on a protocol, so the far end could not say which versions it speaks.
     #[error(
         "the far end speaks none of this program's protocols, this is farhaul {} ({PROTOCOLS}): \
          install the newer version on both ends",
@@ -401,7 +409,7 @@ impl From<HelloError> for Error {
     }
 }
 
-/// A frame ready to be written: length, then JSON. It may hold half a secret or a ticket, and is wiped.
+/// Encodes a frame: its length, then JSON. It may hold half a secret or a ticket, and is wiped when dropped.
 pub fn encode<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, HelloError> {
     let mut frame = WipedBuffer::default();
     frame.extend(&[0; 4]);
@@ -416,7 +424,8 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, HelloError>
     Ok(frame)
 }
 
-/// Bytes of a frame that grow as they come, and are wiped: also where they lay before they grew.
+/// Bytes of a frame that grow as they come. They are wiped, also in the places where they lay before they
+/// grew.
 #[derive(Default)]
 pub(crate) struct WipedBuffer(pub(crate) Zeroizing<Vec<u8>>);
 
@@ -442,7 +451,7 @@ impl Write for WipedBuffer {
     }
 }
 
-/// Judges a length prefix. Text where a length is expected (a shell's greeting) reads as a huge number.
+/// Checks a length prefix. If text stands there (such as a shell's greeting), it reads as a huge number.
 pub fn frame_len(prefix: [u8; 4]) -> Result<usize, HelloError> {
     let len = u32::from_be_bytes(prefix) as usize;
     match prefix {
@@ -452,13 +461,13 @@ pub fn frame_len(prefix: [u8; 4]) -> Result<usize, HelloError> {
     }
 }
 
-/// Whether a frame cannot begin so, but text can: ASCII, also what steers a terminal, or UTF-8. The first byte of
-/// each frame is 0.
+/// Returns whether text can begin with this byte, while a frame cannot: ASCII, including control characters,
+/// or UTF-8. The first byte of each frame is 0.
 pub(crate) fn is_text(first: u8) -> bool {
     matches!(first, 0x01..=0x7f | 0xc2..=0xf4)
 }
 
-/// Reads one frame and not a byte more.
+/// Reads one frame, and not a byte more.
 pub fn read_frame(from: &mut impl Read) -> Result<Zeroizing<Vec<u8>>, HelloError> {
     let mut prefix = [0; 4];
     read_prefix(from, &mut prefix)?;
@@ -485,7 +494,7 @@ pub fn write_frame<T: Serialize>(to: &mut impl Write, value: &T) -> Result<(), H
     Ok(())
 }
 
-/// A daemon's reading of a connection's first frame.
+/// Reads a connection's first frame, at a daemon.
 pub fn decode_first(body: &[u8]) -> Result<FirstFrame, HelloError> {
     match envelope(body)? {
         RefusalKind::Hello => Ok(FirstFrame::Hello(Box::new(checked_hello(parse(body)?)?))),
@@ -496,7 +505,7 @@ pub fn decode_first(body: &[u8]) -> Result<FirstFrame, HelloError> {
     }
 }
 
-/// The far end's reading over ssh.
+/// Reads the first frame over ssh, at the far end.
 pub fn decode_hello(body: &[u8]) -> Result<Hello, HelloError> {
     match decode_first(body)? {
         FirstFrame::Hello(hello) => Ok(*hello),
@@ -504,7 +513,7 @@ pub fn decode_hello(body: &[u8]) -> Result<Hello, HelloError> {
     }
 }
 
-/// The client's reading of the answer.
+/// Reads the reply, at the client.
 pub fn decode_reply(body: &[u8]) -> Result<HelloReply, HelloError> {
     match envelope(body)? {
         RefusalKind::Reply => parse(body),
@@ -535,8 +544,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, HelloError> {
         .map_err(|error| HelloError::Malformed(printable(error.to_string().as_bytes(), 120)))
 }
 
-/// The one place that judges a hello's lists and the options of the session; what the service is told, it judges
-/// itself.
+/// Checks the lists of a hello and the session's options; nothing else does. The service checks its own
+/// request.
 fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     let bad = |what: &str| Err(HelloError::Malformed(what.into()));
     if hello.opening.service.is_empty() || hello.opening.service.len() > SERVICE_LEN_MAX {
@@ -553,7 +562,7 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     Ok(hello)
 }
 
-/// Text is known by its first byte: there may be less of it than a prefix has.
+/// Reads the length. Text is known by its first byte, as it may be shorter than a length.
 fn read_prefix(from: &mut impl Read, prefix: &mut [u8; 4]) -> Result<(), HelloError> {
     let mut have = 0;
     while have < prefix.len() {
@@ -570,8 +579,9 @@ fn read_prefix(from: &mut impl Read, prefix: &mut [u8; 4]) -> Result<(), HelloEr
     Ok(())
 }
 
-/// Some more of what a shell has printed, so that its user recognises it: its first line that is not empty. Behind
-/// text that has no line end a frame may come, which begins with a zero.
+/// Reads a little more of what a shell has printed, so that its user recognizes it: up to the end of the
+/// first line that is not empty. If the text has no line end, a frame may follow it, which begins with a
+/// zero.
 fn rest_of_text(start: &[u8], from: &mut impl Read) -> String {
     let mut text = start.to_vec();
     let mut byte = [0];

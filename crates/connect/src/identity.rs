@@ -1,7 +1,7 @@
-//! Key files: an Ed25519 key in PKCS#8 PEM, its public half beside it as one line.
+//! Key files: an Ed25519 key in PKCS#8 PEM, and its public half beside it as one line.
 //!
-//! Always true: a private key is written with mode 0600 before it has content, is never overwritten, and is refused
-//! when others may read it.
+//! Always true: the file of a private key has mode 0600 before it has content, is never overwritten, and is
+//! refused if others may read it.
 #![deny(missing_docs)]
 
 use std::fs::{File, OpenOptions};
@@ -22,12 +22,12 @@ use rustls::sign::CertifiedKey;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-/// First word of a public key's line.
+/// The first word of a public key's line.
 pub(crate) const KEY_TYPE: &str = "farhaul-ed25519";
-/// A key file of this length or more is none.
+/// A file of this length or more is no key file.
 const KEY_FILE_MAX: u64 = 16 << 10;
 
-/// A private key that this end proves to have.
+/// A private key with which this end proves who it is.
 #[derive(Clone)]
 pub struct Identity {
     certified: Arc<CertifiedKey>,
@@ -58,7 +58,7 @@ impl Identity {
             )
             .with_hint(format!("chmod 600 {}", path.display())));
         }
-        // Room for all, so that it never moves: where it lay before would not be wiped.
+        // The buffer has room for the whole file, so that it never moves: its old place would not be wiped.
         let mut pem = Zeroizing::new(Vec::with_capacity(KEY_FILE_MAX as usize + 1024));
         file.take(KEY_FILE_MAX)
             .read_to_end(&mut pem)
@@ -69,7 +69,7 @@ impl Identity {
         })
     }
 
-    /// Reads a key file, and makes it first if there is none: for a daemon's own key.
+    /// Reads a key file; if there is none, makes it first. For a daemon's own key.
     pub fn load_or_generate(path: &Path, comment: &str) -> Result<Identity, Error> {
         if !path.exists() {
             keygen(path, comment)?;
@@ -93,7 +93,7 @@ impl Identity {
         Arc::clone(&self.certified)
     }
 
-    /// `SHA256:...` of the public key.
+    /// The fingerprint of the public key, `SHA256:...`.
     pub fn fingerprint(&self) -> String {
         fingerprint(&self.spki)
     }
@@ -103,12 +103,12 @@ impl Identity {
         public_line(&self.spki, comment)
     }
 
-    /// Its public half.
+    /// The public half of the key.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.spki.clone())
     }
 
-    /// An Ed25519 signature (RFC 8032) of a message, which begins with what it is for.
+    /// An Ed25519 signature (RFC 8032) of a message, which begins with its purpose.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let broken = |reason: String| Error::of_host("cannot sign", std::io::Error::other(reason));
         let signer = self.certified.key.choose_scheme(&[SignatureScheme::ED25519]);
@@ -117,21 +117,21 @@ impl Identity {
     }
 }
 
-/// An Ed25519 key, as everybody may know it.
+/// The public half of an Ed25519 key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PublicKey(Vec<u8>);
 
-/// What stands in front of the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
+/// The bytes in front of the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
 const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 impl PublicKey {
-    /// From a SubjectPublicKeyInfo, if that is of an Ed25519 key.
+    /// Reads a SubjectPublicKeyInfo, if it is that of an Ed25519 key.
     pub fn from_spki(spki: &[u8]) -> Option<PublicKey> {
         let is_one = spki.len() == SPKI_HEAD.len() + 32 && spki.starts_with(&SPKI_HEAD);
         is_one.then(|| PublicKey(spki.to_vec()))
     }
 
-    /// From a line as [`keygen`] writes it; what stands behind the key is a comment.
+    /// Reads a line as [`keygen`] writes it; the rest behind the key is a comment.
     pub fn parse(line: &str) -> Option<PublicKey> {
         let mut words = line.split_ascii_whitespace();
         if words.next() != Some(KEY_TYPE) {
@@ -155,7 +155,7 @@ impl PublicKey {
         })
     }
 
-    /// Whether this key has signed the message.
+    /// Returns whether this key has signed the message.
     pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0[SPKI_HEAD.len()..]).verify(message, signature).is_ok()
     }
@@ -181,7 +181,7 @@ fn public_line(spki: &[u8], comment: &str) -> String {
     format!("{KEY_TYPE} {} {comment}", STANDARD.encode(spki)).trim_end().to_string()
 }
 
-/// Makes a key at `path` and its public line at `path.pub`; yields the fingerprint.
+/// Makes a key at `path` and its public line at `path.pub`; returns the fingerprint.
 pub fn keygen(path: &Path, comment: &str) -> Result<String, Error> {
     let broken =
         |_| Error::of_host("cannot make a key", std::io::Error::other("the cryptographic library failed"));
@@ -197,7 +197,7 @@ pub fn keygen(path: &Path, comment: &str) -> Result<String, Error> {
     let mut public_path = path.as_os_str().to_owned();
     public_path.push(".pub");
     let public_path = PathBuf::from(public_path);
-    // A public line of a key that is gone is of no use to anyone.
+    // A public line of a key that is gone is useless.
     let _ = std::fs::remove_file(&public_path);
     write_new(&public_path, 0o644, public.as_bytes())?;
     Ok(fingerprint(spki.as_ref()))
@@ -237,13 +237,13 @@ pub(crate) fn create_private_folder(folder: &Path) -> Result<(), Error> {
         .map_err(Error::io(format!("cannot make the folder {}", folder.display())))
 }
 
-/// `$XDG_CONFIG_HOME/farhaul`, by default `~/.config/farhaul`.
+/// The folder for configuration: `$XDG_CONFIG_HOME/farhaul`, by default `~/.config/farhaul`.
 pub(crate) fn config_folder() -> PathBuf {
     let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     xdg.unwrap_or_else(|| std::env::home_dir().unwrap_or_default().join(".config")).join("farhaul")
 }
 
-/// Where a user's key is by default.
+/// The default path of a user's key.
 pub fn default_identity_path() -> PathBuf {
     config_folder().join("id_ed25519")
 }

@@ -1,7 +1,7 @@
-//! Servers seen before: lines of "host:port fingerprint", trusted on first use as ssh does it.
+//! The servers seen before: lines of "host:port fingerprint", trusted on first use as ssh does it.
 //!
-//! Always true: a host with another key than the known one is refused, whatever options were given; lines
-//! are only ever appended.
+//! Always true: a host with another key than the known one is refused, whatever options are given; lines are
+//! only ever appended.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -12,20 +12,20 @@ use farhaul_session::error::Error;
 
 use super::identity::{config_folder, create_private_folder};
 
-/// Where they are by default.
+/// The default path of the file.
 pub fn default_known_hosts_path() -> PathBuf {
     config_folder().join("known_hosts")
 }
 
-/// The file, as it was when it was read.
+/// The file as it was when it was read.
 #[derive(Debug)]
 pub struct KnownHosts {
     path: PathBuf,
-    /// Host, fingerprint, line number.
+    /// The host, the fingerprint, and the number of each line.
     lines: Vec<(String, String, usize)>,
 }
 
-/// What the file says of a server's key.
+/// The standing of a server's key in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyStanding {
     Known,
@@ -37,7 +37,7 @@ pub(crate) enum KeyStanding {
 }
 
 impl KnownHosts {
-    /// A file that does not exist knows no host.
+    /// Reads the file; one that does not exist knows no host.
     pub fn load(path: &Path) -> Result<KnownHosts, Error> {
         let text = match std::fs::read(path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -88,7 +88,7 @@ impl KnownHosts {
             .mode(0o600)
             .open(&self.path)
             .map_err(failed())?;
-        // An editor may have left the last line without its end; ours must not run into it.
+        // An editor may have left the last line without its end; our line must not run into it.
         let mut content = Vec::new();
         file.read_to_end(&mut content).map_err(failed())?;
         let start = if content.last().is_some_and(|&byte| byte != b'\n') { "\n" } else { "" };

@@ -1,14 +1,16 @@
-//! Finding the far end: over ssh or by a daemon's port, both roads yield an [`EstablishedSession`] session.
+//! Finds the far end, over ssh or at a daemon's port; both ways yield an [`EstablishedSession`].
 //!
-//! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
-//! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
-//! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote_program.rs`) is the way over ssh to a far end that is no
-//! session. Whoever waits for one of these is a [`Caller`] (`caller.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`; who that is
-//! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`,
+//! How to read it: over ssh, [`ssh_connect`] meets [`ssh_endpoint`] at the other end (`ssh.rs`,
+//! `endpoint.rs`). To a daemon, [`daemon_connect`] (`dial.rs`, which lets `quic.rs` and `tcp.rs` race) meets
+//! [`Daemon`] (`listen.rs`, `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote_program.rs`) is the way
+//! over ssh to a program without a session. Whoever waits for one of these is a [`Caller`] (`caller.rs`).
+//! Keys and trust: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`. Principals and their
+//! rights: `principal.rs`, `rights.rs`, `accounts.rs`. Keys that come on behalf of a principal: `grants.rs`,
 //! `callers.rs`.
 //!
-//! Always true: a secret is in no argument, no environment and no file beyond the key files; a flow index, from which
-//! keys derive, is used once a session: the client chooses it, and neither end takes one for the second time.
+//! Always true: no secret is in an argument, in the environment, or in a file other than the key files. A
+//! flow index, from which keys derive, is used once in a session: the client chooses it, and neither end
+//! accepts it a second time.
 #![forbid(unsafe_code)]
 
 mod accounts;
@@ -81,32 +83,32 @@ pub use trust::is_same_fingerprint;
 /// The port of a daemon, and the first of the ports that far ends over ssh use.
 pub const DEFAULT_PORT: u16 = 33001;
 
-/// What a client wants to start.
+/// The parameters of a session that a client wants to start.
 #[derive(Debug, Clone)]
 pub struct HelloParams {
     pub opening: SessionOpening,
-    /// What this end can do in the service.
+    /// This end's features of the service.
     pub features: Features,
-    /// `false`: everything travels on the stream that carried the hello.
+    /// True if data may go over UDP; if not, everything travels on the stream that carried the hello.
     pub udp: bool,
-    /// The session may begin before a daemon has agreed, and be begun anew if it does not.
+    /// True if the session may begin before a daemon has agreed; if the daemon refuses, it begins anew.
     pub early: bool,
 }
 
-/// A session that both ends have agreed on, and what they have told each other on the way.
+/// A session that both ends have agreed on, with what they have told each other.
 pub struct EstablishedSession {
     pub session: Setup,
-    /// What the client has asked for; its options are those that the session runs by.
+    /// The client's opening; the session runs with its options.
     pub opening: SessionOpening,
-    /// What both ends can do, in the session and in the service.
+    /// The features that both ends have, of the session and of the service.
     pub features: Features,
-    /// What the far end's service has answered.
+    /// The answer of the far end's service.
     pub terms: Vec<u8>,
-    /// Fingerprint of the far end's key; none over ssh, which did that itself.
+    /// The fingerprint of the far end's key; `None` over ssh, which has checked the key itself.
     pub peer_key: Option<String>,
-    /// The keys that the two ends have proved to each other to have; none over ssh and within a host.
+    /// The keys that the two ends have proved; `None` over ssh and within a host.
     pub keys: Option<SessionKeys>,
-    /// At a daemon: who came, and what it may do.
+    /// At a daemon: the principal that has come, and its rights.
     pub guest: Option<Guest>,
     pub peer_version: String,
 }
@@ -119,49 +121,49 @@ pub struct SessionKeys {
 }
 
 impl EstablishedSession {
-    /// This end's session is within these limits from its beginning.
+    /// Puts this end's session within these limits from its beginning.
     pub fn within(self, within: &SessionLimits) -> Result<EstablishedSession, Error> {
         Ok(EstablishedSession { session: self.session.within(within)?, ..self })
     }
 }
 
-/// What a far end answers a client whose opening it accepts.
+/// The answer of a far end that accepts a client's opening.
 #[derive(Debug, Clone, Default)]
 pub struct AdmissionReply {
-    /// What it can do in the service.
+    /// Its features of the service.
     pub features: Features,
-    /// The service's own words.
+    /// The answer of the service, in its own encoding.
     pub terms: Vec<u8>,
 }
 
-/// What sessions can do beyond the protocol's version.
+/// The features that sessions have beyond the protocol's version.
 const SESSION_FEATURES: [&str; 3] = [CIPHER_NONE, AUTO_PATHS, FURTHER_PATHS];
-/// Blocks travel without encryption if both ends agree to it.
+/// Blocks travel unencrypted if both ends agree.
 const CIPHER_NONE: &str = "cipher-none";
 /// The far end finds the paths.
 const AUTO_PATHS: &str = "auto-paths";
-/// Paths are added to a running session.
+/// Paths can be added to a running session.
 const FURTHER_PATHS: &str = "further-paths";
-/// Of a daemon alone: who comes may do so by a grant of another's.
+/// Daemons only: a client may come with a grant from another key.
 pub(crate) const GRANTS: &str = "grants";
 
-/// What an end can do in the session and in the service.
+/// The features of an end, of the session and of the service.
 pub(crate) fn with_session(service: &Features) -> Features {
     service.clone().and(&SESSION_FEATURES)
 }
 
-/// What of the session a client's user has asked for by its options.
+/// The features of the session that a client's user has asked for by the options.
 pub fn session_needs(options: &NetworkOptions) -> Features {
     let asked = [
         (CIPHER_NONE, options.cipher == Cipher::None),
-        // Where it is the far end that finds none, the session has one path.
+        // If the far end finds no paths, the session has just one.
         (FURTHER_PATHS, options.further_paths > 0),
     ];
     Features::of(&asked.iter().filter(|feature| feature.1).map(|feature| feature.0).collect::<Vec<_>>())
 }
 
 impl AdmissionReply {
-    /// With what sessions can do, if that is what the client needs.
+    /// The same with the features of the session, if they are all that the client needs.
     pub(crate) fn meeting(self, needs: &Features) -> Result<AdmissionReply, Refusal> {
         let features = with_session(&self.features);
         features.satisfy(needs)?;
@@ -180,7 +182,7 @@ impl std::fmt::Debug for EstablishedSession {
     }
 }
 
-/// Both ends within this process.
+/// Both ends of a session within this process.
 pub fn local_pair(
     opening: &SessionOpening,
     features: &Features,
@@ -199,27 +201,27 @@ pub fn local_pair(
     Ok((with(near), with(far)))
 }
 
-/// So many of a session's ids are for paths that may be added: the last ones, but for the ssh channel's.
+/// How many of a session's ids are for paths that may be added: the last ones, except for the ssh channel's.
 pub(crate) fn reserved_ids(options: &NetworkOptions) -> usize {
     options.further_flows() * GENERATIONS
 }
 
-/// Further connections that a session may open in its life.
+/// The most further connections in the life of a session.
 const ATTACHED_MAX: u16 = 1024;
 
-/// The flow indices of further connections to a daemon: those behind the `flows` that the hello had ids for. Both ends know them, and
-/// the client chooses among them.
+/// The flow indices of further connections to a daemon: those above the `flows` for which the hello had ids.
+/// Both ends know them, and the client chooses among them.
 pub(crate) fn attached_indices(flows: usize) -> std::ops::Range<u16> {
     let first = u16::try_from(flows).unwrap_or(u16::MAX);
     first..first.saturating_add(ATTACHED_MAX)
 }
 
-/// The client's sockets, one a flow, each on its path.
+/// The client's sockets, one for each flow, each on its path.
 pub(crate) fn bind_flows(options: &NetworkOptions) -> Result<Vec<UdpLink>, Error> {
     bind_further_flows(options, Vec::new())
 }
 
-/// The same, when those of the first path are there already.
+/// The same, if those of the first path exist already.
 pub(crate) fn bind_further_flows(
     options: &NetworkOptions,
     first: Vec<UdpLink>,
@@ -249,8 +251,8 @@ pub(crate) fn bind_further_flows(
     Ok((0..options.flow_count()).filter_map(next).collect())
 }
 
-/// The client's flows and spares to a far end whose flow `n` has `remotes(n)` for its addresses. Ids come in the order of the
-/// hello; `sockets` has one a flow.
+/// The client's flows and spares. `remotes(n)` are the addresses of the far end's flow `n`; ids are in the
+/// order of the hello; `sockets` has one for each flow.
 pub(crate) fn dialled_flows(
     options: &NetworkOptions,
     sockets: Vec<UdpLink>,
@@ -289,7 +291,7 @@ pub(crate) fn dialled_flows(
     (flows, spares)
 }
 
-/// What a flow of a path binds. That the interface is not known was found out before.
+/// The address that a flow of a path binds. An unknown interface was already refused.
 fn path_address(path: Option<&PathAddresses>) -> Option<SocketAddr> {
     path.and_then(|path| path.local_address().ok())
 }
@@ -322,10 +324,11 @@ pub(crate) fn reachable_from(local: Option<SocketAddr>, addresses: &[SocketAddr]
     out
 }
 
-/// `count` different random flow ids, none of them `taken`.
+/// `count` different random flow ids, none of which is `taken`.
 pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Result<Vec<u16>, Error> {
     let mut ids = Vec::with_capacity(count);
-    // 2^16 ids and a few thousand sessions at most: the bound only guards against a broken generator.
+    // There are 2^16 ids and at most a few thousand sessions: the bound only guards against a broken
+    // generator.
     for _ in 0..10_000 {
         if ids.len() == count {
             return Ok(ids);
@@ -339,7 +342,7 @@ pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Resu
     Err(Error::new(Code::Busy, "no free flow ids: too many sessions"))
 }
 
-/// For a service that only tests know.
+/// The opening of a service that only tests know.
 #[cfg(test)]
 pub(crate) fn test_opening(network: NetworkOptions) -> SessionOpening {
     let request = b"\x00what\xff".to_vec();

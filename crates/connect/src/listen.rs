@@ -1,8 +1,9 @@
-//! The daemon's door: one port number, UDP and TCP, on each address.
+//! The daemon's listening sockets: one port number for UDP and TCP at each address.
 //!
-//! Always true: a handshake begins only with a place in the table of half-open ones, and who finds none hears so, if it is
-//! known to receive at its address, and comes again; a QUIC client that has not shown
-//! that it receives at its address gets answers three times as long as its questions at most (RFC 9000 section 8).
+//! Always true: a handshake begins only with a place in the table of half-open ones. A client without a place
+//! is told so, if it is known to receive at its address, and comes again. A QUIC client that has not shown
+//! that it receives at its address gets at most three times as many bytes as it has sent (RFC 9000, section
+//! 8).
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -31,46 +32,47 @@ use super::{EstablishedSession, quic, tcp, tls};
 
 pub use super::serve::{Admitter, CapAssigner, ClientEnd};
 
-/// How long sessions may take to end when the daemon does.
+/// How long sessions may take to end when the daemon ends.
 const SESSIONS_END_TIME: Duration = Duration::from_secs(10);
-/// Connections that wait until they are looked at; the system may have a lower bound.
+/// The most connections that wait to be accepted; the system may have a lower bound.
 const ACCEPT_BACKLOG: i32 = 4096;
-/// How often it is looked who may still do what; a session that may not be there any more ends after two
-/// looks.
+/// How often the rights of clients with sessions are looked up. A session whose client has lost rights ends
+/// after two look-ups.
 const RIGHTS_INTERVAL: Duration = Duration::from_millis(300);
-/// Pause after the system refused a connection (no descriptors left).
+/// The pause after the system has refused a connection (no descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a daemon listens with.
+/// The settings of a daemon's listening side.
 pub struct ListenConfig {
-    /// Addresses; port 0 lets the system choose.
+    /// The addresses; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
-    /// Sockets that somebody else has bound: with any of these nothing is bound here, and `listen` does not
-    /// count.
+    /// Sockets that somebody else has bound. If there are any, nothing is bound here, and `listen` is
+    /// ignored.
     pub held: HeldSockets,
     pub identity: Identity,
     /// Says who is let in.
     pub authenticator: Arc<dyn Authenticator>,
-    /// Judges each request.
+    /// Judges each session's opening.
     pub admit: Arc<Admitter>,
-    /// What its sessions may keep in memory.
+    /// The memory that its sessions may have.
     pub memory: MemoryLimits,
     /// Bits a second that all its sessions together may move, both ways.
     pub rate_max_bps: Option<u64>,
-    /// Further caps that its sessions are in.
+    /// Assigns further caps to its sessions.
     pub caps: Option<Arc<CapAssigner>>,
 }
 
-/// Sockets that the service manager has bound for us and keeps, so that who comes while no daemon runs waits for the next one.
+/// Sockets that the service manager has bound for us and keeps, so that a client that comes while no daemon
+/// runs waits for the next one.
 #[derive(Debug, Default)]
 pub struct HeldSockets {
-    /// Bound, one for each address.
+    /// Bound sockets, one for each address.
     pub udp: Vec<std::net::UdpSocket>,
-    /// Listening, one at each address of `udp`.
+    /// Listening sockets, one at each address of `udp`.
     pub tcp: Vec<StdTcpListener>,
 }
 
-/// Both sockets of an address.
+/// The two sockets of an address, and the address.
 pub(crate) type DoorSockets = (std::net::UdpSocket, StdTcpListener, SocketAddr);
 
 /// A daemon that listens, ready to [`run`](Daemon::run).
@@ -89,7 +91,7 @@ pub struct DaemonStop {
     sessions: Arc<AtomicUsize>,
 }
 
-/// Counts a session for as long as it is there.
+/// Counts a session as long as it runs.
 pub(crate) struct RunningCount(Arc<AtomicUsize>);
 
 impl Drop for RunningCount {
@@ -99,20 +101,20 @@ impl Drop for RunningCount {
 }
 
 impl DaemonStop {
-    /// Lets no further session in: who comes is told that the daemon is ending. The running ones go on, with all the
-    /// connections that they want.
+    /// Lets no further session in: new clients are told that the daemon is ending. The running sessions go
+    /// on, and may open further connections.
     pub fn shut(&self) {
         self.shut.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the daemon: no new sessions, and the running ones stop resumably.
+    /// Ends the daemon: no new sessions, and the running ones stop so that they can be resumed.
     pub fn stop(&self) {
         self.shut();
         self.flag.stop();
         self.wake.notify_one();
     }
 
-    /// Sessions that run.
+    /// The number of running sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.load(Ordering::Relaxed)
     }
@@ -125,7 +127,7 @@ impl DaemonStop {
         self.flag.is_set()
     }
 
-    /// One more session runs.
+    /// Counts one more running session.
     pub(crate) fn count(&self) -> RunningCount {
         self.sessions.fetch_add(1, Ordering::Relaxed);
         RunningCount(Arc::clone(&self.sessions))
@@ -133,7 +135,7 @@ impl DaemonStop {
 }
 
 impl Daemon {
-    /// Takes the addresses.
+    /// Binds the addresses.
     pub fn bind(mut config: ListenConfig) -> Result<Daemon, Error> {
         let mut sockets = std::mem::take(&mut config.held).paired()?;
         if sockets.is_empty() {
@@ -147,7 +149,7 @@ impl Daemon {
         Ok(Daemon { config, sockets, stop: DaemonStop::default() })
     }
 
-    /// Where it listens.
+    /// The addresses at which it listens.
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.sockets.iter().map(|socket| socket.2).collect()
     }
@@ -156,7 +158,7 @@ impl Daemon {
         self.stop.clone()
     }
 
-    /// Serves until stopped; `handler` runs each session, in a thread of its own.
+    /// Serves until stopped; `handler` runs each session on a thread of its own.
     pub fn run(self, handler: Arc<dyn Fn(EstablishedSession) + Send + Sync>) -> Result<(), Error> {
         let Daemon { config, sockets, stop } = self;
         let callers = Callers {
@@ -216,7 +218,8 @@ fn wait_for_sessions(stop: &DaemonStop) {
 }
 
 impl HeldSockets {
-    /// Both of each address, ready to be used as those that are bound here.
+    /// Pairs the two sockets of each address, and makes them ready to be used like sockets that are bound
+    /// here.
     pub(crate) fn paired(self) -> Result<Vec<DoorSockets>, Error> {
         let HeldSockets { udp, mut tcp } = self;
         let mut doors = Vec::new();
@@ -244,7 +247,7 @@ fn alone(here: &str, missing: &str, address: SocketAddr) -> Error {
         .with_hint("a socket unit for sessions has ListenDatagram= and ListenStream= with the same address")
 }
 
-/// Both sockets on the same port.
+/// Binds both sockets to the same port.
 fn bind_both(address: SocketAddr) -> Result<DoorSockets, Error> {
     let failed = |kind: &'static str| {
         move |error: std::io::Error| {
@@ -255,7 +258,7 @@ fn bind_both(address: SocketAddr) -> Result<DoorSockets, Error> {
                 )
         }
     };
-    // TCP first: UDP's port is bound to be shared, so that it alone would not notice another daemon.
+    // TCP first: UDP's port is bound so that it can be shared, and would not notice another daemon.
     let tcp = bind_tcp(address).map_err(failed("TCP"))?;
     let bound = tcp.local_addr().map_err(failed("TCP"))?;
     let udp = UdpLink::bind_listening(with_port(address, bound.port())).map_err(failed("UDP"))?;
@@ -289,8 +292,8 @@ fn endpoint(
     Endpoint::new_with_abstract_socket(EndpointConfig::default(), Some(config), demux, Arc::new(TokioRuntime))
 }
 
-/// Ends sessions whose clients have lost some of their rights; those of clients that have more go on with
-/// more.
+/// Ends sessions whose clients have lost rights; if a client has gained rights, its sessions go on with
+/// these.
 async fn watch_rights(shared: Arc<ServeShared>) {
     loop {
         tokio::time::sleep(RIGHTS_INTERVAL).await;
@@ -322,7 +325,7 @@ async fn accept_quic(shared: Arc<ServeShared>, endpoint: Endpoint, port: u16) {
                 Ok(()) => {}
                 Err(refused) => refused.into_incoming().ignore(),
             },
-            // A packet with CONNECTION_REFUSED, and nothing is kept.
+            // Answers with CONNECTION_REFUSED, and keeps nothing.
             Admission::Busy => incoming.refuse(),
         }
     }

@@ -1,4 +1,4 @@
-//! Both ends of a session over ssh in one process, for tests: of this crate, and of services.
+//! Both ends of a session over ssh in one process, for tests of this crate and of services.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -10,10 +10,10 @@ use farhaul_session::{Error, Handle};
 
 use super::{AdmissionReply, EstablishedSession, HelloParams, SshTarget, endpoint, ssh_connect};
 
-/// The client's end, the far one, and the directory that both need.
+/// The client's end, the far end, and the directory that both need.
 pub type BothEnds = (Result<EstablishedSession, Error>, Result<EstablishedSession, Error>, tempfile::TempDir);
 
-/// A program that stands in for ssh. It answers `-G` with a name, and otherwise does what `body` says.
+/// A program that stands in for ssh. It answers `-G` with a name, and otherwise runs `body`.
 pub(crate) fn fake_ssh(folder: &Path, body: &str) -> SshTarget {
     let program = folder.join("ssh");
     let script = format!(

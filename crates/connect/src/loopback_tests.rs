@@ -1,4 +1,4 @@
-//! Client and daemon in one process, over real sockets on the loopback interface.
+//! Client and daemon in one process, over real sockets of the loopback interface.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -21,12 +21,12 @@ use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
 use super::hello::{Attach, GENERATIONS, Hello, HelloReply, Refusal};
 use super::*;
 
-/// Any files.
+/// Bounds that allow any files.
 fn served() -> KeyBounds {
     KeyBounds { root: vec!["/srv".into()], ..KeyBounds::default() }
 }
 
-/// Whatever it asks for.
+/// Allows whatever the client asks for.
 fn all_of(client: &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     let admitted = AdmissionReply { features: Features::of(&["juggling"]), terms: b"agreed".to_vec() };
     Ok((
@@ -149,7 +149,7 @@ fn params(udp: bool, flows: u16) -> HelloParams {
     HelloParams { opening, features: Features::of(&["juggling"]), udp, early: false }
 }
 
-/// Sends one packet for flow `id` and waits until it has arrived at the other link.
+/// Sends one packet for flow `id`, and waits until it has arrived at the other link.
 fn carry(from: &mut dyn Link, to: &mut dyn Link, id: u16, destination: Option<SocketAddr>) {
     let header = farhaul_proto::PacketHeader { flow_id: id, number: 77 }.encode();
     let packet = [&header[..], &[9; 40]].concat();
@@ -200,14 +200,14 @@ fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
         assert_eq!(datagram.local, fixture.address);
         assert_eq!(datagram.from.port(), socket.local_addr().unwrap().port());
 
-        // All others through the session's own, both ways.
+        // All others come through the session's own socket, both ways.
         let mut twin = accept.connect(datagram.local, datagram.from).unwrap();
         carry(socket, &mut *twin, near.send_id, Some(candidates[0]));
         carry(&mut *twin, socket, near.recv_id, None);
         assert!(first.is_empty());
     }
 
-    // While they run, others can come, over either road.
+    // While they run, other clients can come, over UDP or TCP.
     let (second, _) = fixture.connect(true);
     assert_eq!(second.session.transport, Transport::Udp);
     assert_ne!(second.session.master, near.session.master);
@@ -235,7 +235,7 @@ fn over_tcp_both_ends_have_the_same_secret_and_packets_pass() {
 fn a_session_gets_further_carriers_by_its_ticket() {
     let fixture = Fixture::start();
     let (mut near, mut far) = fixture.connect(true);
-    // Behind the two flows and all that may take their places.
+    // The indices behind the two flows and all that may replace them.
     let first = 2 * GENERATIONS as u16;
     for expected in [first, first + 1] {
         let mut near_flow = near.session.fallback.open().unwrap().expect("a dialled carrier");
@@ -298,7 +298,7 @@ fn who_passes_tcp_on_and_answers_quic_with_a_key_of_his_own_is_neither_trusted_n
             assert_eq!(near.session.master, far.session.master);
             let kept = std::fs::read_to_string(fixture.path("known_hosts")).unwrap();
             assert_eq!(kept, format!("127.0.0.1:{} {key}\n", target.port));
-            // Known now, he is as little let in.
+            // Even when his key is known, he gets nothing.
             connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
             assert_eq!(std::fs::read_to_string(fixture.path("known_hosts")).unwrap(), kept);
         } else {
@@ -318,7 +318,7 @@ fn a_further_carrier_shows_the_key_of_its_session() {
     let tcp = Arc::new(std::sync::Mutex::new(fixture.address));
     let (port, udp) = port_leading_to(Arc::clone(&tcp));
     relay(udp, fixture.address, |_| true);
-    // At first use the client takes any key, but from then on that one.
+    // At first use the client accepts any key, but from then on only that one.
     let target = DaemonTarget { port, ..fixture.target() };
     let mut near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
     assert_eq!((near.session.transport, near.peer_key.as_deref()), (Transport::Udp, Some(&*fixture.key())));
@@ -329,7 +329,7 @@ fn a_further_carrier_shows_the_key_of_its_session() {
     assert!(error.to_string().contains(&other.key()), "{error}");
 }
 
-/// Over TCP: says one frame and reads the other's.
+/// Sends one frame over TCP, and reads the other end's.
 fn say(fixture: &Fixture, frame: &impl serde::Serialize) -> HelloReply {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let identity = Identity::load(&fixture.path("client")).unwrap();
@@ -362,7 +362,7 @@ fn a_flow_index_is_taken_once_and_only_behind_those_of_the_hello() {
 #[test]
 fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
     let fixture = Fixture::start();
-    // Has the server's key, and says what it likes.
+    // A server that has the right key, and sends what it likes.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, identity) =
         (listener.local_addr().unwrap().port(), Identity::load(&fixture.path("host")).unwrap());
@@ -455,12 +455,12 @@ fn a_refusal_comes_as_an_error_of_its_kind() {
     }
 }
 
-/// A port whose TCP leads to the daemon; its UDP is the test's.
+/// A port whose TCP leads to the daemon, and whose UDP is the test's.
 fn port_beside(daemon: SocketAddr) -> (u16, UdpSocket) {
     port_leading_to(Arc::new(std::sync::Mutex::new(daemon)))
 }
 
-/// The same, wherever `daemon` is when a connection comes.
+/// The same; connections go to the daemon that `daemon` names at that time.
 fn port_leading_to(daemon: Arc<std::sync::Mutex<SocketAddr>>) -> (u16, UdpSocket) {
     let outer = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = outer.local_addr().unwrap().port();
@@ -479,15 +479,15 @@ fn port_leading_to(daemon: Arc<std::sync::Mutex<SocketAddr>>) -> (u16, UdpSocket
     (port, udp)
 }
 
-/// A datagram on its way through a relay, the `count`th from its side.
+/// A datagram on its way through a relay, the `count`th from its end.
 struct RelayedDatagram<'a> {
     is_from_client: bool,
     count: u32,
     bytes: &'a [u8],
 }
 
-/// Carries datagrams between who writes to `outer` and the daemon, as far as `passes` lets them. What does
-/// not pass to the client comes as rubbish.
+/// Relays datagrams between the client at `outer` and the daemon, if `passes` lets them. The client gets
+/// rubbish in place of datagrams that do not pass.
 fn relay(
     outer: UdpSocket,
     daemon: SocketAddr,
@@ -528,7 +528,7 @@ fn udp_that_answers_is_waited_for_however_much_it_loses() {
     let fixture = Fixture::start();
     let (port, udp) = port_beside(fixture.address);
     let begin = std::time::Instant::now();
-    // Something comes, but no answer until TCP would have been taken.
+    // Something comes, but no answer before TCP would have been used.
     let late = move || begin.elapsed() > super::dial::UDP_PATIENCE + Duration::from_millis(200);
     relay(udp, fixture.address, move |datagram| datagram.is_from_client || late());
     let target = DaemonTarget { port, ..fixture.target() };
@@ -552,7 +552,7 @@ fn a_client_says_everything_twice_and_may_lose_every_second_datagram() {
     let target = DaemonTarget { port, ..fixture.target() };
     let near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
     assert_eq!(near.session.transport, Transport::Udp);
-    // How many there are is the machine's to say: a slow one repeats what it believes to be lost.
+    // Their number depends on the machine: a slow one repeats what it believes to be lost.
     let heard = heard.lock().unwrap();
     let (pairs, _) = heard.as_chunks::<2>();
     assert!(pairs.len() >= 3, "{} datagrams", heard.len());
@@ -562,7 +562,7 @@ fn a_client_says_everything_twice_and_may_lose_every_second_datagram() {
 #[test]
 fn silent_udp_gives_way_to_tcp_with_a_warning() {
     let fixture = Fixture::start();
-    // UDP swallows everything.
+    // Nothing comes back over UDP.
     let (port, _silence) = port_beside(fixture.address);
     let target = DaemonTarget { port, ..fixture.target() };
     let near = connect_asking(&target, params(true, 4), &|_| None, &Handle::new()).unwrap();
@@ -584,10 +584,10 @@ fn silent_connections_of_a_neighbour_do_not_lock_out_a_client() {
     let mut held: Vec<TcpStream> = (0..PER_ADDRESS_MAX).map(|_| open()).collect();
     let mut alert = Vec::new();
     open().read_to_end(&mut alert).unwrap();
-    assert_eq!(alert, [21, 3, 3, 0, 2, 2, 80], "who finds no place hears so");
+    assert_eq!(alert, [21, 3, 3, 0, 2, 2, 80], "a client without a place is told so");
     let first = held.first_mut().unwrap();
     first.set_nonblocking(true).unwrap();
-    assert!(first.read(&mut [0]).is_err(), "nobody who has just come has to go");
+    assert!(first.read(&mut [0]).is_err(), "a client that has just come must not be evicted");
     for datagrams in [false, true] {
         let (near, far) = fixture.connect(datagrams);
         assert_eq!(near.session.master, far.session.master);
@@ -610,7 +610,7 @@ fn a_client_that_is_turned_away_comes_again_and_says_so_in_the_end() {
         assert!(error.code() == Code::Busy, "{error:?}");
         assert!(error.to_string().contains("is busy: too many clients"), "{error}");
     }
-    // Over UDP, too, although TCP might do.
+    // Over UDP, too, although TCP would do.
     let (near, _far) = fixture.connect(true);
     assert_eq!(near.session.transport, Transport::Udp);
 }
@@ -655,7 +655,7 @@ fn a_daemon_listens_on_sockets_that_it_is_handed() {
         assert_eq!(near.session.master, far.session.master);
     }
     drop(fixture);
-    // They stay with who made them, for the next daemon.
+    // Their maker keeps them for the next daemon.
     let held = HeldSockets { udp: vec![kept.0], tcp: vec![kept.1] };
     assert_eq!(Fixture::start_on(held, None, |_, client| all_of(client)).address, address);
 }
@@ -737,7 +737,7 @@ fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
     assert_eq!((uplink.usage().sessions, host.usage().given_bps), (2, 600_000));
     drop(first);
     assert_eq!(bps(&second), Some(600_000));
-    // Who comes when nothing is left for another one hears whose rate it is.
+    // A client that comes when nothing is left is told whose rate is used up.
     uplink.set_most(Some(8_000), now);
     let refused = connect_asking(&fixture.target(), params(true, 2), &|_| None, &Handle::new()).unwrap_err();
     assert_eq!(refused.code(), Code::Busy);
@@ -762,7 +762,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
     assert!(matches!(result, Err(error) if error.code() == Code::CannotListen && error.hint().is_some()));
 }
 
-/// Connects without waiting for the reply, and waits for it then.
+/// Connects without waiting for the reply, and then waits for it.
 fn connect_early(fixture: &Fixture, path: &str) -> (EstablishedSession, Option<ReplyResult>) {
     let mut params = HelloParams { early: true, ..params(true, 2) };
     params.opening.request = path.into();
@@ -823,11 +823,11 @@ mod by_grant {
     use super::super::grants::GrantWish;
     use super::*;
 
-    /// A daemon that alice may use, and bob's key, of which it knows nothing.
+    /// A daemon that knows alice's key, and bob's key, which it does not know.
     struct TwoKeyFixture {
         fixture: Fixture,
         bob: Identity,
-        /// Alice's session, by which she gives grants.
+        /// Alice's session, through which she gives grants.
         alice: EstablishedSession,
         _near: EstablishedSession,
     }
@@ -923,10 +923,10 @@ mod by_grant {
             let guest = far.guest.as_ref().unwrap();
             assert_eq!(guest.principal, three.alice.guest.as_ref().unwrap().principal);
             assert_eq!(guest.bearer.as_ref().map(PrincipalId::name), Some(three.bob.fingerprint()));
-            // It is for this one request, and gives no grants.
+            // The grant is for this one request, and cannot give further grants.
             let asked = RightsRequest { way: ContentDirection::Write, cipher: Cipher::default(), copy: None };
             assert_eq!(guest.judge(asked).unwrap_err().code(), Code::GrantRefused);
-            // Further carriers are those of the key that has come.
+            // Further connections have to use the key that has come.
             let flow = near.session.fallback.open().unwrap().expect("a dialled carrier");
             let CarrierFallback::Await(arrived) = &far.session.fallback else {
                 panic!("the daemon awaits carriers")
@@ -953,10 +953,10 @@ mod by_grant {
         assert_eq!(three.refused(&alice, &token), Code::GrantRefused);
         let other = three.come(&three.bob, &token, false, b"in/y").map(drop).unwrap_err();
         assert!(other.code() == Code::GrantRefused && other.what().contains("another path"), "{other}");
-        // What came to nothing has not used it up.
+        // Attempts that failed have not used the grant up.
         three.come(&three.bob, &token, true, b"in/x").unwrap();
         three.arrived();
-        // Without a grant, bob is nobody.
+        // Without a grant, bob is not let in.
         let target =
             DaemonTarget { identity_file: Some(three.fixture.path("bob")), ..three.fixture.target() };
         let refused = connect_asking(&target, asking(false, b"in/x"), &|_| None, &Handle::new()).map(drop);
@@ -986,15 +986,15 @@ mod by_grant {
         while !far.session.stop.is_set() {
             assert!(
                 std::time::Instant::now() < end,
-                "a session by a grant ends with the rights of who gave it"
+                "a session by a grant must end when the giver loses its rights"
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-        // And by then it gives none.
+        // By then it can give no grants either.
         assert!(three.give(&three.bob, LONG).is_err());
     }
 
-    /// Each of these has shown a key that a grant is for, and says nothing.
+    /// Clients with a key that has only a grant, which send nothing.
     #[test]
     fn who_may_only_come_for_another_holds_a_strangers_place_until_it_has_said_for_whom() {
         let three = TwoKeyFixture::start();
@@ -1008,8 +1008,8 @@ mod by_grant {
                 let (config, _) = tls::client_config(&three.bob, pin).unwrap();
                 silent.push(tcp::connect(Arc::new(config), three.fixture.address).await.unwrap());
             }
-            // Who comes now finds no place until the silent ones are slow, and then that of the first of
-            // them.
+            // A further client finds no place until the silent ones are slow; then it gets the place of the
+            // first of them.
             let come = std::thread::scope(|scope| {
                 let come = || {
                     connect_asking(&three.fixture.target(), asking(false, b"x"), &|_| None, &Handle::new())

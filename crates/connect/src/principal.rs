@@ -1,7 +1,7 @@
-//! Who is at the other end of a connection to a daemon, and who says so.
+//! Principals: who is at the other end of a connection to a daemon, and who decides that.
 //!
-//! Always true: a principal and its rights come from the handshake of the very connection that proved it;
-//! what is counted for a principal is found by its [`PrincipalId`], of which all its sessions have the same.
+//! Always true: a principal and its rights come from the handshake of the very connection that proved it. All
+//! sessions of a principal have the same [`PrincipalId`], by which its account is found.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use super::identity::{PublicKey, fingerprint};
 use super::rights::{AllowedRequest, Rights, RightsRequest};
 use super::serve::{CapAssigner, ClientEnd};
 
-/// What a handshake has proved. A certificate and a token will be others.
+/// The proof of a handshake. Certificates and tokens may be added.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum HandshakeProof<'a> {
@@ -28,7 +28,7 @@ pub enum HandshakeProof<'a> {
     Ed25519(&'a [u8]),
 }
 
-/// What makes somebody the same in all its sessions.
+/// Identifies a principal in all its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PrincipalId {
@@ -37,14 +37,14 @@ pub enum PrincipalId {
 }
 
 impl PrincipalId {
-    /// For people and logs: a key's fingerprint.
+    /// A name for people and logs: a key's fingerprint.
     pub fn name(&self) -> String {
         match self {
             PrincipalId::Ed25519(spki) => fingerprint(spki),
         }
     }
 
-    /// The key, where it is one.
+    /// The principal's key, if it is identified by one.
     pub(crate) fn key(&self) -> Option<PublicKey> {
         match self {
             PrincipalId::Ed25519(spki) => PublicKey::from_spki(spki),
@@ -52,39 +52,39 @@ impl PrincipalId {
     }
 }
 
-/// Who somebody is once authenticated.
+/// An authenticated principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// By what it is told apart from others.
+    /// The id that tells it apart from others.
     pub id: PrincipalId,
-    /// What whoever let it in calls it: the comment of a key's line. It proves nothing.
+    /// The name in the entry that lets it in, such as the comment of a key's line. It proves nothing.
     pub comment: String,
 }
 
-/// Who came, and what it may do.
+/// A principal, and its rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticatedPeer {
-    /// Who.
+    /// The principal.
     pub principal: Principal,
-    /// What it may do, as of the handshake.
+    /// Its rights at the time of the handshake.
     pub rights: Rights,
 }
 
-/// Whom a daemon has let in for a session, and to do what.
+/// A principal that a daemon has let in for a session, and what it may do there.
 #[derive(Debug, Clone)]
 pub struct Guest {
-    /// Who.
+    /// The principal.
     pub principal: Principal,
-    /// Whose key has come, if that is another one, with a grant of the principal's.
+    /// The key that has come with a grant of the principal's, if it is not the principal's own.
     pub bearer: Option<PrincipalId>,
-    /// What the request that its session began with may do here.
+    /// The rights of the first request of the session.
     pub allowed: AllowedRequest,
     pub(crate) pass: RightsCheck,
 }
 
 impl Guest {
-    /// Judges a further request of the session, by the rights that its principal has now. Rights that are more than they
-    /// were hold from here on; once any have been lost, nothing further is allowed, as the session is about to end.
+    /// Judges a further request of the session, by the rights that its principal has now. Gained rights hold
+    /// from here on. Once any have been lost, nothing further is allowed, as the session is about to end.
     pub fn judge(&self, asked: RightsRequest<'_>) -> Result<AllowedRequest, Error> {
         self.rights()?.judge(asked).map_err(Refusal::into_error)
     }
@@ -96,16 +96,15 @@ impl Guest {
         }
     }
 
-    /// Lets another key do something here in this principal's place, as far as it could itself. The token is
-    /// what that one has to show.
+    /// Lets another key do something here on this principal's behalf, as far as the principal may do it.
+    /// Returns the token that the key has to show.
     pub fn grant(&self, wish: GrantWish, asked: RightsRequest<'_>) -> Result<HelloSecret, Error> {
         let rights = self.rights()?;
         rights.judge(asked).map_err(Refusal::into_error)?;
         self.pass.callers.grants.give(&self.principal, &rights, wish, Instant::now())
     }
 
-    /// What a session takes that this daemon opens elsewhere for this principal: it counts as one of that
-    /// one's own.
+    /// Charges a session that this daemon opens elsewhere for this principal to the principal's account.
     pub fn lend(&self, options: &NetworkOptions) -> Result<GuestAllowance, Error> {
         let rights = self.rights()?;
         let account = self.pass.accounts.of(&self.principal.id, &rights);
@@ -116,7 +115,7 @@ impl Guest {
     }
 }
 
-/// What a principal has for one more session.
+/// The share of a principal's account for one more session.
 pub struct GuestAllowance {
     guest: Guest,
     account: Budget,
@@ -125,13 +124,13 @@ pub struct GuestAllowance {
 }
 
 impl GuestAllowance {
-    /// Where what the session keeps is counted.
+    /// The budget of that session.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// That session, with whom this daemon has called so, runs within it from now on, and within the caps of this principal, of whom
-    /// was called, and of the address that has answered.
+    /// Puts the session that this daemon has opened to `called` within this allowance, and within the caps of
+    /// this principal, of that name, and of the address that has answered.
     pub fn to(self, setup: &mut Setup, called: (&str, u16)) -> Result<(), Error> {
         let Guest { principal, pass, .. } = &self.guest;
         let far = setup.dialled.map(|address| ClientEnd { called: Some(called), address });
@@ -143,7 +142,7 @@ impl GuestAllowance {
     }
 }
 
-/// How a running session's rights are looked at again.
+/// The means to look up a running session's rights again.
 #[derive(Clone)]
 pub(crate) struct RightsCheck {
     pub(crate) callers: Callers,
@@ -163,16 +162,17 @@ impl RightsCheck {
 /// Without the ticket, which is a secret.
 impl std::fmt::Debug for RightsCheck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pass(..)")
+        f.write_str("RightsCheck(..)")
     }
 }
 
-/// Says who somebody is, and what that one may do.
+/// Decides who somebody is, and what rights that principal has.
 pub trait Authenticator: std::fmt::Debug + Send + Sync {
-    /// Who has proved this, if that is somebody who is let in. Asked in each handshake.
+    /// The principal for this proof, if it is let in. Called in each handshake.
     fn authenticate(&self, proof: HandshakeProof<'_>) -> Option<AuthenticatedPeer>;
 
-    /// What these may do as things are now, in their order; `None` for who is let in no more. Asked several
-    /// times a second for whoever has running sessions, and all at once, so that one look serves them all.
+    /// The present rights of these principals, in their order; `None` for one that is no longer let in.
+    /// Called several times a second, for all principals with running sessions at once, so that the file is
+    /// read once for all.
     fn rights_now(&self, of: &[PrincipalId]) -> Vec<Option<Rights>>;
 }

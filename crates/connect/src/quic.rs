@@ -1,6 +1,8 @@
-//! The handshake over UDP: QUIC carries the hello and its reply and ends; data then travel in our own packets.
+//! The handshake over UDP: QUIC carries the hello and its reply, and ends; data then travel in packets of our
+//! own.
 //!
-//! Always true: QUIC's packets stay at 1200 bytes, so a path that loses large ones does not hinder the handshake.
+//! Always true: QUIC's packets stay at 1200 bytes, so that a path that loses large ones does not hinder the
+//! handshake.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,20 +25,20 @@ use super::race::RaceFailure;
 use super::repeating_socket::{HeardFlag, RepeatingSocket, SaidCount};
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 
-/// The first guess of the round trip; halved from the RFC's 333 ms so that losses cost less.
+/// The first guess of the round trip, lower than the RFC's 333 ms, so that losses cost less time.
 const INITIAL_RTT: Duration = Duration::from_millis(150);
 
-/// What the closing packet may take to leave.
+/// How long the closing packet may take to leave.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
 
-/// With this code a daemon closes connections for which it has no place now.
+/// The code with which a daemon closes connections for which it has no place now.
 pub(crate) const BUSY: VarInt = VarInt::from_u32(1);
-/// CONNECTION_REFUSED (RFC 9000 section 20.1): the same before there is a connection.
+/// CONNECTION_REFUSED (RFC 9000, section 20.1): the same before there is a connection.
 const REFUSED: u64 = 2;
-/// Says no more than that an application has closed, which it could not say yet.
+/// Sent for an application's close code that could not be sent yet.
 const APPLICATION_ERROR: u64 = 0xc;
 
-/// How a server turned a connection away, if that is what happened.
+/// How a server has turned a connection away, if it has.
 pub(crate) fn turned_away(error: &ConnectionError) -> Option<QuicRefusal> {
     match error {
         ConnectionError::ConnectionClosed(close) => match u64::from(close.error_code) {
@@ -102,7 +104,7 @@ pub(crate) fn client_config(tls: rustls::ClientConfig) -> Result<quinn::ClientCo
     Ok(config)
 }
 
-/// A client's connection and what it needs to live.
+/// A client's connection, and what keeps it alive.
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
     _endpoint: Endpoint,
@@ -112,8 +114,8 @@ pub(crate) struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Closes, and waits until that has left, which takes no time unless the socket is full. Nothing answers
-    /// it, and a daemon that misses it waits a little in vain.
+    /// Closes the connection, and waits until the closing packet has left, which takes no time unless the
+    /// socket is full. The packet is not acknowledged; a daemon that misses it only waits a little in vain.
     pub(crate) async fn close(mut self) {
         let before = *self.said.borrow();
         self.connection.close(VarInt::from_u32(0), b"");
@@ -121,7 +123,8 @@ impl ClientConnection {
     }
 }
 
-/// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
+/// Connects and finishes the client's handshake. The server may still refuse the client's key; the first read
+/// shows that.
 pub(crate) async fn connect(
     config: quinn::ClientConfig,
     remote: SocketAddr,
@@ -146,7 +149,7 @@ fn client_endpoint(remote: SocketAddr, heard: HeardFlag) -> std::io::Result<(End
     Ok((endpoint, said))
 }
 
-/// The session's secret, the same at both ends of this connection and of no other.
+/// The session's secret, which both ends of this connection can derive and nobody else.
 pub(crate) fn export_secret(connection: &Connection) -> Result<Secret, Error> {
     let mut secret = Secret::zeros();
     connection
@@ -184,7 +187,7 @@ async fn read_exact(from: &mut RecvStream, into: &mut [u8]) -> Result<(), HelloE
     })
 }
 
-/// Why no frame could be read: what ended the connection says more than the stream does.
+/// The reason that no frame could be read: the connection's own reason says more than the stream's error.
 pub(crate) fn cut_off(connection: &Connection, error: HelloError) -> RaceFailure {
     match connection.close_reason() {
         Some(reason) => RaceFailure::of_quic(&reason),
@@ -199,14 +202,14 @@ pub(crate) async fn write_frame<T: serde::Serialize>(
 ) -> Result<(), HelloError> {
     let frame = hello::encode(value)?;
     to.write_all(&frame).await.map_err(|error| HelloError::Io(error.into()))?;
-    // Only a stream that was finished or reset already refuses this; ours is neither.
+    // Only a stream that was already finished or reset refuses this; ours is neither.
     let _ = to.finish();
     Ok(())
 }
 
 /// The TLS alert with which the peer ended a connection.
 pub(crate) fn alert_of(error: &ConnectionError) -> Option<u8> {
-    // RFC 9001 section 4.8: 0x100 plus the alert.
+    // RFC 9001, section 4.8: the code is 0x100 plus the alert.
     let code = match error {
         ConnectionError::ConnectionClosed(close) => u64::from(close.error_code),
         _ => return None,

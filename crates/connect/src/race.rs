@@ -1,7 +1,8 @@
-//! The race between the roads to a daemon: QUIC and TLS over TCP, to each of its addresses.
+//! The race of the roads to a daemon: QUIC and TLS over TCP, to each of its addresses.
 //!
-//! Always true: a road that answered is kept until the race is decided; the first address has a head start over the
-//! next (RFC 8305), UDP has one over TCP; who shows two keys under one address is nobody's server.
+//! Always true: a road that has answered is kept until the race is decided. The first address has a head
+//! start over the next one (RFC 8305), and UDP has one over TCP. A server that shows two keys at one address
+//! is not trusted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,13 +27,13 @@ use super::tls;
 use super::tls::{KeyPin, RefusedKey};
 use super::{quic, tcp};
 
-/// Head start of an address over the next.
+/// The head start of an address over the next one.
 const ADDRESS_STEP: Duration = Duration::from_millis(250);
-/// Head start of UDP over TCP, which is not needed where UDP answers sooner.
+/// The head start of UDP over TCP; if UDP answers within it, no TCP connection is needed.
 const UDP_HEAD_START: Duration = Duration::from_millis(200);
-/// Who sleeps so much longer than he wanted has not listened well.
+/// If a sleep takes this much longer than asked for, this host was too busy to listen well.
 const STARVED: Duration = Duration::from_millis(500);
-/// What a server that says no more than that it is busy means.
+/// The reason that is shown for a server that says only that it is busy.
 const CROWD: &str = "too many clients at once";
 
 /// A connection that has passed its handshake.
@@ -42,7 +43,7 @@ pub(crate) enum Road {
 }
 
 impl Road {
-    /// The fingerprint of the key that the server has proved to have, on this very connection.
+    /// The fingerprint of the key that the server has proved on this very connection.
     pub(crate) fn key(&self) -> Result<String, RaceFailure> {
         let key = self.spki().map(|key| fingerprint(&key));
         key.ok_or_else(|| RaceFailure::Other("the server showed no key".into()))
@@ -57,13 +58,13 @@ impl Road {
     }
 }
 
-/// Why there is no connection, so far as it matters to the user.
+/// Why there is no connection, as far as it matters to the user.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RaceFailure {
     /// The server has this key, which is not trusted.
     #[error("the server's key {0} is not trusted")]
     ServerKey(String),
-    /// Both were proved under one address.
+    /// Both keys were proved at one address.
     #[error("the server has two keys, {0} and {1}: somebody may be in between")]
     TwoKeys(String, String),
     #[error("the server does not know this key")]
@@ -72,10 +73,10 @@ pub(crate) enum RaceFailure {
     Closed,
     #[error("no answer")]
     Silent,
-    /// The server has no place now: it is asked again.
+    /// The server has no place now; it is asked again.
     #[error("it is busy: {0}")]
     Busy(String),
-    /// The server has closed the connection before it said anything, or is slow: it may be busy.
+    /// The server has closed the connection without an answer, or is slow: it may be busy.
     #[error("a connection is there, but no answer comes")]
     Cut,
     #[error("{0}")]
@@ -90,7 +91,7 @@ impl From<HelloError> for RaceFailure {
     }
 }
 
-/// Alerts with which a server turns a client's key away.
+/// Returns whether this TLS alert means that the server refuses the client's key.
 fn is_about_the_key(alert: u8) -> bool {
     [AlertDescription::AccessDenied, AlertDescription::BadCertificate, AlertDescription::CertificateUnknown]
         .into_iter()
@@ -98,7 +99,7 @@ fn is_about_the_key(alert: u8) -> bool {
 }
 
 impl RaceFailure {
-    /// What an alert says to the user, if anything.
+    /// The failure that an alert means to the user, if anything.
     fn of_alert(alert: u8) -> Option<RaceFailure> {
         if alert == u8::from(AlertDescription::NoApplicationProtocol) {
             return Some(RaceFailure::Engine(HelloError::OtherProtocol.into()));
@@ -139,7 +140,7 @@ impl RaceFailure {
         }
     }
 
-    /// Whatever a road reports, a key that was not let in is the reason.
+    /// Whatever a road reports: if its key was not accepted, that is the reason.
     pub(crate) fn unless(self, refused: &RefusedKey) -> RaceFailure {
         refused.key().map_or(self, |key| RaceFailure::ServerKey(key.to_string()))
     }
@@ -152,7 +153,7 @@ impl RaceFailure {
         }
     }
 
-    /// How much it tells: the most telling of several failures is the user's.
+    /// How much a failure says: of several, the user is told the one that says most.
     fn weight(&self) -> u8 {
         match self {
             RaceFailure::Engine(_) => 7,
@@ -165,12 +166,12 @@ impl RaceFailure {
         }
     }
 
-    /// Silence of a server that has answered before: it has too much to do.
+    /// Silence of a server that has answered before means that it has too much to do.
     pub(crate) fn of_one_who_is_there(self) -> RaceFailure {
         if matches!(self, RaceFailure::Silent) { RaceFailure::Cut } else { self }
     }
 
-    /// Whether it may go by.
+    /// Returns whether it may pass.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, RaceFailure::Busy(_) | RaceFailure::Cut)
     }
@@ -223,20 +224,21 @@ impl RaceFailure {
     }
 }
 
-/// What runs in the race.
+/// The roads that take part in the race.
 pub(crate) struct Race<'a> {
     pub(crate) addresses: &'a [SocketAddr],
     pub(crate) identity: &'a Identity,
     pub(crate) pin: &'a KeyPin,
     pub(crate) udp: bool,
     pub(crate) tcp: bool,
-    /// TCP will do where UDP was only turned away for now.
+    /// True if TCP is good enough when UDP was only turned away for now.
     pub(crate) takes_tcp: bool,
-    /// So long TCP that is up waits for UDP: [`UDP_PATIENCE`](super::dial::UDP_PATIENCE), or not at all.
+    /// How long an established TCP connection waits for UDP: [`UDP_PATIENCE`](super::dial::UDP_PATIENCE), or
+    /// not at all.
     pub(crate) patience: Duration,
 }
 
-/// A runner ends with its road or with why not.
+/// The result of a runner: its road, or its failure.
 struct RunnerResult {
     kind: RoadKind,
     address: SocketAddr,
@@ -255,7 +257,7 @@ enum RoadKind {
 struct ShownKeys(Vec<(SocketAddr, String)>);
 
 impl ShownKeys {
-    /// Several known keys may be right; of keys that nobody knows, an address has one.
+    /// An address may prove several known keys, but only one unknown key.
     fn note(&mut self, address: SocketAddr, key: &str, pin: &KeyPin) -> Result<(), RaceFailure> {
         let is_known = |key: &str| *pin != KeyPin::Any && pin.lets_in(key);
         let other = self.0.iter().find(|(at, shown)| *at == address && shown != key && !is_known(shown));
@@ -278,7 +280,8 @@ impl Race<'_> {
         let mut shown = ShownKeys::default();
         let (mut udp_left, mut tcp_left) = self.count();
         loop {
-            // TCP that is up or out needs UDP's answer only for so long, unless some of it has come.
+            // TCP that is up or has failed waits for UDP only for `patience`, unless something has come over
+            // UDP.
             let tcp_decided = waiting.is_some() || tcp_left == 0;
             let is_heard = || heard.load(Ordering::Relaxed);
             let is_short = tcp_decided && self.tcp && self.udp && !is_heard();
@@ -313,9 +316,9 @@ impl Race<'_> {
                 }
                 // A runner that panicked or was cancelled counts as silent; the race ends by time.
                 Some(Err(_)) => {}
-                // Heard meanwhile: the longer patience holds from the next turn on.
+                // Something has come meanwhile: the longer patience holds from the next turn on.
                 None if is_short && is_heard() => {}
-                // Somebody is there, then, and has too much to do, or this host has.
+                // Then somebody is there and has too much to do, or this host has.
                 None if until.elapsed() > STARVED || is_heard() || listens.load(Ordering::Relaxed) => {
                     return waiting.ok_or(failure.of_one_who_is_there());
                 }
@@ -337,7 +340,8 @@ impl Race<'_> {
         (of(self.udp), of(self.tcp))
     }
 
-    /// Each runner has a verifier of its own: what one connection has shown says nothing about another.
+    /// Starts the runners. Each has a verifier of its own: what one connection has shown says nothing about
+    /// another.
     fn start(&self, heard: &HeardFlag, listens: &HeardFlag) -> Result<JoinSet<RunnerResult>, RaceFailure> {
         let mut runners = JoinSet::new();
         for (step, &address) in (0u32..).zip(self.addresses) {
@@ -355,7 +359,7 @@ impl Race<'_> {
             if self.tcp {
                 let (tls, refused) = tls::client_config(self.identity, self.pin.clone())?;
                 let listens = Arc::clone(listens);
-                // Where any key would do, both roads have to show the same one.
+                // If any key would do, both roads have to show the same one, so TCP starts at once.
                 let is_late = self.udp && *self.pin != KeyPin::Any && !self.patience.is_zero();
                 runners.spawn(async move {
                     sleep(head_start + if is_late { UDP_HEAD_START } else { Duration::ZERO }).await;

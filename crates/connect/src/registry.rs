@@ -1,8 +1,9 @@
-//! What a daemon knows of its running sessions: flow ids, so that first datagrams find their session, and tickets, so
-//! that later connections do.
+//! The tables of a daemon's running sessions: flow ids, by which first datagrams find their session, and
+//! tickets, by which further connections do.
 //!
-//! Always true: an id belongs to one session at a time and is free again when that session's [`Registration`] is
-//! dropped; a ticket works only for the key that it was given to; a flow index is taken once.
+//! Always true: an id belongs to one session at a time, and is free again when that session's
+//! [`Registration`] is dropped. A ticket works only for the key that it was given to; a flow index is taken
+//! once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -23,20 +24,22 @@ use super::principal::{AuthenticatedPeer, PrincipalId};
 use super::rights::Rights;
 use super::{attached_indices, random_flow_ids};
 
-/// First datagrams that wait for a session's thread; more are dropped, and the sender repeats them.
+/// The most first datagrams of a flow that wait for the session's thread; further ones are dropped, and the
+/// sender repeats them.
 const FIRST_DATAGRAMS_MAX: usize = 64;
-/// Further connections that wait for a session's thread.
+/// The most further connections that wait for a session's thread.
 const ATTACHED_WAITING: usize = 64;
-/// Bytes of those that wait for all flows of a session: twice what an honest client sends before it is answered.
+/// The most bytes of first datagrams that wait for all flows of a session: twice what an honest client sends
+/// before it is answered.
 pub(crate) const FIRST_BYTES_MAX: u64 = 256 << 10;
-/// What a datagram that waits takes besides its bytes.
+/// The memory that a waiting datagram takes besides its bytes.
 const FIRST_BYTES: usize = 160;
-/// Datagrams that have come before their session is known, of all clients together, how long one may be, and
-/// how long it waits.
+/// For datagrams that come before their session is known: the most of all clients together, the longest one,
+/// and how long it waits.
 const EARLY_MAX: usize = 64;
 const EARLY_LEN_MAX: usize = 1500;
 const EARLY_TIME: Duration = Duration::from_secs(1);
-/// Sessions at once.
+/// The most sessions at once.
 const SESSIONS_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Default)]
@@ -44,24 +47,25 @@ pub(crate) struct Registry(Arc<Tables>);
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// `None`: taken, but by a stream, to which no datagram belongs.
+    /// `None` means that the id is taken by a stream, to which no datagram belongs.
     flows: RwLock<HashMap<u16, Option<FirstQueue>>>,
-    /// A client need not wait for the reply: its first datagrams may overtake its hello. Locked behind
+    /// A client need not wait for the reply, so its first datagrams may overtake its hello. Locked after
     /// `flows`.
     early: Mutex<VecDeque<EarlyDatagram>>,
     tickets: Mutex<HashMap<[u8; 32], SessionEntry>>,
-    /// Rung when a session has come.
+    /// Signals that a session has come.
     come: Notify,
 }
 
-/// Where the first datagrams of a flow wait. Anybody can send some, so those of all flows of a session take only so much.
+/// The queue of a flow's first datagrams. Anybody can send some, so their memory is bounded for all flows of
+/// a session together.
 #[derive(Debug)]
 struct FirstQueue {
     to: Sender<FirstDatagram>,
     waiting: Budget,
 }
 
-/// A datagram for a flow that nobody knows, the oldest of which make room.
+/// A datagram for an unknown flow. At the bound, the oldest one makes room.
 #[derive(Debug)]
 struct EarlyDatagram {
     flow_id: u16,
@@ -71,40 +75,40 @@ struct EarlyDatagram {
 }
 
 struct SessionEntry {
-    /// Whose key has opened it, and has to open its further connections.
+    /// The key that has opened the session, and has to open its further connections.
     key: PrincipalId,
-    /// Who, and the rights by which its requests were judged.
+    /// The client, and the rights by which its requests were judged.
     client: AuthenticatedPeer,
-    /// Those that further connections may have, and those that had one.
+    /// The indices for further connections, and those that were taken.
     indices: Range<u16>,
     taken: HashSet<u16>,
     stop: StopFlag,
-    /// The client had lost some of its rights when that was looked at last.
+    /// True if the client lacked some of its rights at the last look.
     is_missed: bool,
     attached: Sender<FlowSetup>,
 }
 
 impl std::fmt::Debug for SessionEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Session(..)")
+        f.write_str("SessionEntry(..)")
     }
 }
 
-/// A session's places in the tables, cleared when dropped.
+/// A session's places in the tables; dropping it clears them.
 #[derive(Debug)]
 pub struct Registration {
     tables: Registry,
     ids: Vec<u16>,
     ticket: HelloSecret,
-    /// Where what the session keeps is counted, and what it may have whatever others have.
+    /// The budget of the session, and what the session may have whatever others have.
     budget: Budget,
     _minimum: MemoryMinimum,
-    /// Until its session takes it.
+    /// The session's parts of rates, until the session takes them.
     rate: RateShares,
 }
 
 impl Registration {
-    /// The session may have what its budget allows; `minimum` of it is its own from the start. So is `rate`.
+    /// Gives the session its budget, the minimum that is its own from the start, and its parts of rates.
     pub(crate) fn admit(&mut self, budget: Budget, minimum: MemoryMinimum, rate: RateShares) {
         (self.budget, self._minimum, self.rate) = (budget, minimum, rate);
     }
@@ -118,20 +122,20 @@ impl Registration {
     }
 }
 
-/// Why a connection does not become a session's carrier.
+/// Why a connection cannot join a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AttachError {
     #[error("the session has ended")]
     Ended,
-    #[error("the flow index {0} was used before, or is none of a further connection")]
+    #[error("the flow index {0} was used before, or is not for further connections")]
     Index(u16),
 }
 
-/// What [`Registry::register`] yields.
+/// The result of [`Registry::register`].
 pub(crate) struct NewRegistration {
     pub(crate) registration: Registration,
     pub(crate) ids: Vec<u16>,
-    /// One a flow, empty for a stream.
+    /// The receivers of first datagrams, one for each flow; empty for a stream.
     pub(crate) first: Vec<Receiver<FirstDatagram>>,
     pub(crate) ticket: HelloSecret,
     pub(crate) attached: Receiver<FlowSetup>,
@@ -140,8 +144,8 @@ pub(crate) struct NewRegistration {
 }
 
 impl Registry {
-    /// Enters a session of this client, opened by who has `key`, with as many `flows`. Those that travel as
-    /// datagrams get the `offered` ids where all of these are free.
+    /// Enters a session of this client, which the owner of `key` has opened, with `flows` flows. Flows over
+    /// UDP get the `offered` ids if all of these are free.
     pub(crate) fn register(
         &self,
         key: &PrincipalId,
@@ -190,7 +194,7 @@ impl Registry {
         let ids = match found {
             Ok(ids) => ids,
             Err(error) => {
-                // The registration's own clearing takes the same lock.
+                // Dropping the registration takes the same lock.
                 drop(table);
                 return Err(error);
             }
@@ -212,8 +216,8 @@ impl Registry {
         Ok(NewRegistration { registration, ids, first, ticket, attached, stop })
     }
 
-    /// What has come for these flows before they were known. The caller holds the table of flows, so that
-    /// nothing comes meanwhile.
+    /// Takes the datagrams that have come for these flows before they were known. The caller has locked the
+    /// table of flows, so that nothing comes meanwhile.
     fn take_early(&self, ids: &[u16]) -> Vec<EarlyDatagram> {
         let mut early = self.early();
         early.retain(|early| early.at.elapsed() < EARLY_TIME);
@@ -226,8 +230,8 @@ impl Registry {
         self.0.early.lock().in_any_case()
     }
 
-    /// Hands a datagram to the session that waits for it. What belongs to nobody waits a moment among a few
-    /// of its kind; what comes too fast is dropped.
+    /// Hands a datagram to its session. A datagram for an unknown flow waits for a moment among a few others;
+    /// what comes too fast is dropped.
     pub(crate) fn deliver(&self, flow_id: u16, len: usize, datagram: impl FnOnce() -> FirstDatagram) {
         let table = self.0.flows.read().in_any_case();
         let known = table.get(&flow_id);
@@ -247,8 +251,8 @@ impl Registry {
         }
     }
 
-    /// Lets in a further flow of who shows `ticket` and is whom it was given to, under the index that he has
-    /// chosen.
+    /// Lets in a further flow of a client that shows `ticket` and has the key that it was given to. The
+    /// client has chosen the index.
     pub(crate) fn admit(
         &self,
         ticket: &HelloSecret,
@@ -264,8 +268,9 @@ impl Registry {
         Ok(session.attached.clone())
     }
 
-    /// The client of the session that has this ticket has these rights now, by which a further request is to be judged.
-    /// From here on they are what the session must not lose; one that has lost some already gets no further request.
+    /// Looks up the present rights of the client whose session has this ticket, to judge a further request.
+    /// From here on, the session must not lose these; if it has lost some already, it gets no further
+    /// request.
     pub(crate) fn renew(&self, ticket: &HelloSecret, now: Option<Rights>) -> Result<Rights, Error> {
         let mut tickets = self.tickets();
         let session = tickets.get_mut(&ticket.0).ok_or_else(has_ended)?;
@@ -277,7 +282,7 @@ impl Registry {
         Ok(now)
     }
 
-    /// Waits until a session has come since it was asked last.
+    /// Waits until a session has come since the last call.
     pub(crate) async fn come(&self) {
         self.0.come.notified().await;
     }
@@ -286,25 +291,25 @@ impl Registry {
         self.tickets().values().for_each(|session| session.stop.stop());
     }
 
-    /// Whether who has this key has opened a session that is running.
+    /// Returns whether the owner of this key has opened a session that is running.
     pub(crate) fn has_session_by(&self, key: &PrincipalId) -> bool {
         self.tickets().values().any(|session| session.key == *key)
     }
 
-    /// Whose sessions are running.
+    /// The principals whose sessions are running.
     pub(crate) fn clients(&self) -> Vec<PrincipalId> {
         let tickets = self.tickets();
         let ids: HashSet<_> = tickets.values().map(|session| &session.client.principal.id).collect();
         ids.into_iter().cloned().collect()
     }
 
-    /// Ends the sessions of clients that have lost some of the rights that their requests were judged by; `now` has what
-    /// they have now. A right has to be missed twice: the first look may have met a list that was just being
-    /// written.
+    /// Ends the sessions of clients that have lost some of the rights by which their requests were judged;
+    /// `now` has their present rights. A right must be missing twice, as the first look may have met a file
+    /// that was just being written.
     pub(crate) fn end_what_is_not_allowed(&self, now: &HashMap<PrincipalId, Option<Rights>>) {
         for session in self.tickets().values_mut() {
             let AuthenticatedPeer { principal, rights } = &session.client;
-            // Who has come since is looked at next time.
+            // A client that has come since then is checked next time.
             let Some(now) = now.get(&principal.id) else { continue };
             let missed = match now {
                 None => Some(not_let_in()),
@@ -331,7 +336,7 @@ fn not_let_in() -> Error {
     Error::new(Code::KeyRevoked, what).with_hint("ask who runs the daemon")
 }
 
-/// What is still allowed goes on with the next session.
+/// The next session can do what is still allowed.
 fn narrowed(lost: &str) -> Error {
     let hint = "run the same command again; it goes on where it stopped, or is told why it may not";
     Error::new(Code::RightsNarrowed, format!("the daemon has narrowed what this key may do: {lost}"))
@@ -417,10 +422,10 @@ mod tests {
         let deliver = |id, times: usize| (0..times).for_each(|_| registry.deliver(id, 30, datagram));
         deliver(7, 3);
         deliver(8, 2);
-        registry.deliver(7, EARLY_LEN_MAX + 1, || panic!("nobody has asked for so much"));
+        registry.deliver(7, EARLY_LEN_MAX + 1, || panic!("such a long datagram must not be kept"));
         let session = register(&registry, &client("a"), 1, Some(&[7])).unwrap();
         assert_eq!(session.first[0].len(), 3);
-        assert_eq!(registry.early().len(), 2, "those of others still wait");
+        assert_eq!(registry.early().len(), 2, "the datagrams of other flows still wait");
         deliver(9, 2 * EARLY_MAX);
         assert_eq!(registry.early().len(), EARLY_MAX);
         let late = register(&registry, &client("b"), 1, Some(&[8])).unwrap();
@@ -437,7 +442,7 @@ mod tests {
         let waiting = || session.first.iter().map(Receiver::len).sum::<usize>();
         deliver();
         assert_eq!(waiting() as u64, FIRST_BYTES_MAX / (60_000 + FIRST_BYTES as u64));
-        // What was looked at makes room.
+        // Datagrams that were taken make room.
         session.first.iter().for_each(|first| first.try_iter().for_each(drop));
         deliver();
         assert_eq!(waiting() as u64, FIRST_BYTES_MAX / (60_000 + FIRST_BYTES as u64));

@@ -1,7 +1,9 @@
-//! A farhaul on another host that ssh has started for something else than a session: questions and answers on its pipes.
+//! A farhaul on another host that ssh has started for something other than a session: questions and answers
+//! go through its pipes.
 //!
-//! Always true: everything travels in the frames of the hello, so a shell that prints something is told apart from a
-//! farhaul that answers; dropped, it closes the far end's standard input, which is how that end knows.
+//! Always true: everything travels in the frames of the hello, so that a shell that prints something is told
+//! apart from a farhaul that answers. Dropping it closes the far end's standard input, which ends the far
+//! end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,20 +24,21 @@ use super::ssh::{HelloOrError, SshTarget, candidate_addresses, look_up, start, w
 
 /// The near end of such a program's pipes.
 pub struct RemoteProgram {
-    // Before `process`: it waits for ssh, which ends once these are closed.
+    // Declared before `process`, which waits for ssh; ssh ends once these are closed.
     stdin: ChildStdin,
     stdout: ChildStdout,
     process: ControlProcess,
-    /// Number of that process.
+    /// The id of the ssh process.
     ssh: u32,
     target: SshTarget,
     addresses: Option<Apart<Vec<SocketAddr>>>,
-    /// For the next answer: one that has come says that the far end is there.
+    /// How long the next answer may take. It is a limit only for the first one, which shows that the far end
+    /// is there.
     most: Option<Duration>,
 }
 
 impl RemoteProgram {
-    /// Starts `farhaul VERB` on the target. The verb is for a shell, so it must be a constant.
+    /// Starts `farhaul VERB` on the target. The verb goes through a shell, so it must be a constant.
     pub fn start(target: &SshTarget, verb: &'static str) -> Result<RemoteProgram, Error> {
         target.checked()?;
         let addresses = look_up(target.clone());
@@ -49,8 +52,8 @@ impl RemoteProgram {
         Ok(RemoteProgram { stdin, stdout, process, ssh, target: target.clone(), addresses, most })
     }
 
-    /// Sends a question and waits for its answer, unless `caller` wants no more. The first may last as long as ssh asks its
-    /// user for something.
+    /// Sends a question and waits for its answer, unless `caller` cancels. The first answer may take as long
+    /// as ssh asks its user for something.
     pub fn ask<Q: Serialize, A: DeserializeOwned>(
         &mut self,
         question: &Q,
@@ -67,7 +70,7 @@ impl RemoteProgram {
         answer.map_err(|error| why(&self.target, error, &mut self.process, caller))
     }
 
-    /// Where the host may be reached by UDP, given the `SSH_CONNECTION` that it sees.
+    /// The addresses at which UDP may reach the host, given the `SSH_CONNECTION` that it sees.
     pub fn addresses(
         &mut self,
         ssh_connection: Option<&str>,
@@ -76,7 +79,7 @@ impl RemoteProgram {
         candidate_addresses(self.addresses.take(), ssh_connection, caller)
     }
 
-    /// As the user named it.
+    /// The host as the user named it.
     pub fn host(&self) -> &str {
         &self.target.host
     }

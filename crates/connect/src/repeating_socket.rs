@@ -1,9 +1,10 @@
-//! The client's socket while it connects: everything is said twice, and it is known whether anything was
-//! heard, and how much was said.
+//! The client's socket while it connects. It sends everything twice, knows whether anything has come, and
+//! counts what it has sent.
 //!
-//! A handshake is a handful of datagrams, and QUIC repairs a lost one after a second or two, doubling: over 500 ms with 5 % of
-//! loss one transfer in eight gave UDP up for it and crawled over TCP. Said twice, a datagram is lost once in 400. Only the
-//! client does: what a server may send to an address that is not proven yet is limited (RFC 9000, section 8).
+//! A handshake is a handful of datagrams. QUIC repairs a lost one only after a second or two, and waits twice
+//! as long each further time. With some loss on a long path, many transfers would give up UDP for that and
+//! crawl over TCP. Sent twice, a datagram is rarely lost. Only the client repeats: a server may send only a
+//! limited amount to an address that is not validated (RFC 9000, section 8).
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -16,10 +17,10 @@ use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::sync::watch;
 
-/// Whether anything has come over UDP: it is not blocked, then, however much is lost.
+/// True once something has come over UDP: then UDP is not blocked, however much is lost.
 pub(crate) type HeardFlag = Arc<AtomicBool>;
 
-/// Counts the datagrams that were said.
+/// Counts the datagrams that were sent.
 pub(crate) type SaidCount = watch::Receiver<u64>;
 
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl AsyncUdpSocket for RepeatingSocket {
 
     fn try_send(&self, transmit: &Transmit) -> io::Result<()> {
         self.inner.try_send(transmit)?;
-        // The copy is a favour: whatever hinders it, the first is on its way.
+        // The copy is optional: whatever hinders it, the first one is on its way.
         let _ = self.inner.try_send(transmit);
         self.said.send_modify(|count| *count += 1);
         Ok(())

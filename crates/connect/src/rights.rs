@@ -1,5 +1,5 @@
-//! What a principal may do at a daemon: a value that is made once, compared with what it was, and judged
-//! against a request in one place, before anything is opened for it.
+//! The rights of a principal at a daemon. They are made once, compared with earlier ones, and judged against
+//! a request in one place, before anything is opened for it.
 //!
 //! Always true: nothing in here looks at a file, a clock or a peer.
 
@@ -11,15 +11,15 @@ use farhaul_session::options::Cipher;
 
 use super::hello::Refusal;
 
-/// Whether files may be read, written, or both.
+/// The ways in which files may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
-    /// Both.
+    /// Reading and writing.
     #[default]
     ReadWrite,
-    /// No pushes.
+    /// Only reading: no pushes.
     ReadOnly,
-    /// No pulls.
+    /// Only writing: no pulls.
     WriteOnly,
 }
 
@@ -32,7 +32,7 @@ impl Access {
         }
     }
 
-    /// What both allow, if anything is left.
+    /// The access that both allow; `None` if nothing is left.
     pub fn and(self, other: Access) -> Option<Access> {
         match (self, other) {
             (Access::ReadWrite, one) | (one, Access::ReadWrite) => Some(one),
@@ -41,34 +41,34 @@ impl Access {
     }
 }
 
-/// What somebody may do. The default is all that there is.
+/// The rights of a principal. The default allows everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// Its `/`: a directory below the daemon's root, by names alone; empty for all of it.
+    /// Its `/`: a directory below the daemon's root, by names alone; empty for the whole root.
     pub root: PathBuf,
-    /// What it may do with files, or with blocks of a stream.
+    /// The access to files, or with the blocks of a stream.
     pub access: Access,
-    /// Whether its contents may travel in the clear.
+    /// True if its contents may travel in the clear.
     pub cipher_none: bool,
-    /// Bits a second of all its sessions together, both ways. Default none.
+    /// Bits a second of all its sessions together, both ways. Default: no limit.
     pub rate_max_bps: Option<u64>,
-    /// Bytes that all its sessions together may have kept, within what a daemon gives to each. Default none
-    /// of its own.
+    /// Bytes of memory of all its sessions together, within what the daemon gives to each principal. Default:
+    /// no limit of its own.
     pub memory_max: Option<u64>,
-    /// Nothing but this: another has come with a grant of this principal's.
+    /// If set, the rights are for this alone: another key has come with a grant of this principal's.
     pub errand: Option<Arc<Errand>>,
 }
 
-/// What a grant is for: one copy, one way, of one path.
+/// The errand of a grant: one copy of one path, in one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errand {
-    /// Which way its content goes, seen from who comes with the grant.
+    /// The direction of the content, seen from the client that comes with the grant.
     pub way: ContentDirection,
-    /// As a request has to name it, byte for byte.
+    /// The path that the request must name, byte for byte.
     pub path: Vec<u8>,
-    /// What is too much may be deleted (`sync --delete`).
+    /// True if extra entries may be deleted (`sync --delete`).
     pub deletes: bool,
-    /// Links in it may be followed to where they lead (`--follow`, `--keep-dirlinks`).
+    /// True if links in the path may be followed (`--follow`, `--keep-dirlinks`).
     pub follows: bool,
 }
 
@@ -85,35 +85,35 @@ impl Default for Rights {
     }
 }
 
-/// Which way content would go, seen from the client.
+/// The direction of the content, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentDirection {
-    /// From here: a pull.
+    /// From the daemon: a pull.
     Read,
-    /// To here: a push.
+    /// To the daemon: a push.
     Write,
 }
 
-/// What a request would do here, as far as rights are concerned. Whatever its paths are, they are looked up
-/// below the root that is allowed; only a grant is about a certain one.
+/// The effects of a request here, as far as rights are concerned. Paths are looked up below the allowed root,
+/// whatever they are; only a grant is for a certain path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RightsRequest<'a> {
-    /// Which way its content goes.
+    /// The direction of its content.
     pub way: ContentDirection,
-    /// How that travels.
+    /// The cipher for it.
     pub cipher: Cipher,
-    /// Of a copy. No grant is for anything else.
+    /// The reach of a copy; `None` for other requests, for which no grant is valid.
     pub copy: Option<CopyReach<'a>>,
 }
 
-/// What a copy reaches.
+/// The reach of a copy: its paths, and its effects beyond them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyReach<'a> {
-    /// As the request names them.
+    /// The paths as the request names them.
     pub paths: &'a [Vec<u8>],
-    /// Further ones are named when the session stands.
+    /// True if further paths are named once the session is established.
     pub has_more: bool,
-    /// Some of them stand for the same in further directories.
+    /// True if some paths stand for the same path in further directories.
     pub is_spread: bool,
     /// As [`Errand::deletes`].
     pub deletes: bool,
@@ -122,7 +122,7 @@ pub struct CopyReach<'a> {
 }
 
 impl Errand {
-    /// Why a request is not what the grant is for.
+    /// Why the grant is not for this request; `None` if it is.
     fn misses(&self, asked: RightsRequest<'_>) -> Option<&'static str> {
         let Some(copy) = asked.copy else { return Some("a grant is for one copy, and for nothing else") };
         if asked.way != self.way {
@@ -141,21 +141,21 @@ impl Errand {
     }
 }
 
-/// What a request that was judged may do. Only [`Rights::judge`] and [`Rights::visit`] make one.
+/// The limits of a judged request. Only [`Rights::judge`] and [`Rights::visit`] make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedRequest {
     root: PathBuf,
 }
 
 impl AllowedRequest {
-    /// The directory below the daemon's root that its paths are looked up in.
+    /// The directory below the daemon's root in which its paths are looked up.
     pub fn root(&self) -> &Path {
         &self.root
     }
 }
 
 impl Rights {
-    /// The one place that says whether a request may be served.
+    /// Decides whether a request may be served; nothing else does.
     pub fn judge(&self, asked: RightsRequest<'_>) -> Result<AllowedRequest, Refusal> {
         if let Some(missed) = self.errand.as_ref().and_then(|errand| errand.misses(asked)) {
             return Err(Refusal::new(Code::GrantRefused, missed));
@@ -178,8 +178,8 @@ impl Rights {
         Ok(AllowedRequest { root: self.root.clone() })
     }
 
-    /// Whether a session may begin whose first request does nothing by itself: what is asked in it is judged
-    /// then.
+    /// Decides whether a session may begin whose first request does nothing by itself. The requests in it are
+    /// judged when they come.
     pub fn visit(&self) -> Result<AllowedRequest, Refusal> {
         match self.errand {
             None => Ok(AllowedRequest { root: self.root.clone() }),
@@ -187,8 +187,8 @@ impl Rights {
         }
     }
 
-    /// What of `before` these rights do not have any more, in words; `None` if nothing. What they have more
-    /// does not matter.
+    /// Returns in words what of `before` these rights lack; `None` if nothing. Additional rights do not
+    /// matter.
     pub fn lack(&self, before: &Rights) -> Option<&'static str> {
         let has_shrunk =
             |now: Option<u64>, before: Option<u64>| now.unwrap_or(u64::MAX) < before.unwrap_or(u64::MAX);
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn each_right_refuses_what_it_is_about_and_nothing_else() {
         let all = Rights::default;
-        // What of reading, writing, reading in the clear and writing in the clear is let in.
+        // Which of these are allowed: reading, writing, reading in the clear, and writing in the clear.
         for (rights, expected) in [
             (all(), [true, true, true, true]),
             (Rights { access: Access::ReadOnly, ..all() }, [true, false, true, false]),
@@ -338,7 +338,7 @@ mod tests {
             let refusal = judge(errand(false, false), asked).unwrap_err();
             assert!(refusal.is(Code::GrantRefused) && refusal.text.contains(words), "{refusal:?}");
         }
-        // The rights of who gave it hold beside it.
+        // The rights of the grant's giver hold, too.
         let errand = Some(Arc::new(errand(true, true)));
         let read_only = Rights { access: Access::ReadOnly, errand: errand.clone(), ..Rights::default() };
         assert!(read_only.judge(asked(copy)).unwrap_err().is(Code::Forbidden));

@@ -1,8 +1,8 @@
-//! The daemon's part in a handshake: from a connection to a session in a thread of its own.
+//! The daemon's part in a handshake: from a connection to a session on a thread of its own.
 //!
-//! Always true: who is here without an authorized key gets no further than TLS, or with a key that a grant is
-//! for no further than its first frame, and holds a place of which others may be in need until then; a
-//! handshake ends when its time is over; whatever goes wrong, the daemon goes on.
+//! Always true: a client without an authorized key gets no further than TLS; with a key that has only a
+//! grant, no further than its first frame. Until then it holds a place among the half-open handshakes, which
+//! others may get. A handshake ends when its time is over; whatever fails, the daemon goes on.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -36,37 +36,39 @@ use super::tls;
 use super::tls::ProvenClient;
 use super::{AdmissionReply, EstablishedSession, GRANTS, SessionKeys, discovery, quic, reserved_ids, tcp};
 
-/// Judges what a client wants before anything is set up for it: what the service answers, and what the client's
-/// rights let it do.
+/// Judges a session's opening before anything is set up for it. Returns the service's answer, and what the
+/// client's rights allow.
 pub type Admitter = dyn Fn(&SessionOpening, &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal>
     + Send
     + Sync;
-/// Says in which named caps a session of this principal is, and with which weight in each. They are made beside that of the
-/// process (`Budget::of_process().rate_cap().beside(..)`), and may be set anew while the session runs.
+/// Says in which named caps a session of this principal is, and with which weight in each. They are made
+/// beside the cap of the process (`Budget::of_process().rate_cap().beside(..)`), and may be changed while the
+/// session runs.
 pub type CapAssigner = dyn Fn(&Principal, &ClientEnd<'_>) -> CapMemberships + Send + Sync;
 
-/// The other end of a session of a daemon, as far as caps are concerned.
+/// The other end of a daemon's session, as far as caps are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientEnd<'a> {
-    /// What the daemon was told to connect to, and the port; none for a client that came by itself.
+    /// The name and the port that the daemon was told to connect to; `None` for a client that has come by
+    /// itself.
     pub called: Option<(&'a str, u16)>,
-    /// Where it is.
+    /// Its address.
     pub address: IpAddr,
 }
-/// What runs a session, in a thread of its own.
+/// Runs a session, on a thread of its own.
 pub(crate) type SessionHandler = dyn Fn(EstablishedSession) + Send + Sync;
 
-/// How long a client may take to end the handshake's connection after the reply.
+/// How long a client may take to close the handshake's connection after the reply.
 const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 
-/// What all handshakes of a daemon share.
+/// The state that all handshakes of a daemon share.
 pub(crate) struct ServeShared {
     pub(crate) callers: Callers,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) caps: Option<Arc<CapAssigner>>,
     pub(crate) half_open: HalfOpen,
     pub(crate) identity: Identity,
-    /// Of connections that have no TLS yet.
+    /// For connections that have no TLS yet.
     pub(crate) quic: quinn::ServerConfig,
     pub(crate) admit: Arc<Admitter>,
     pub(crate) handler: Arc<SessionHandler>,
@@ -74,11 +76,11 @@ pub(crate) struct ServeShared {
     pub(crate) strangers: Mutex<StrangerCount>,
 }
 
-/// Lines of the log that strangers can cause in [`STRANGERS_TIME`].
+/// The most lines of the log that strangers can cause in [`STRANGERS_TIME`].
 const STRANGERS_MAX: u32 = 20;
 const STRANGERS_TIME: Duration = Duration::from_secs(10);
 
-/// How often strangers have knocked lately.
+/// How many strangers have come lately.
 #[derive(Debug, Default)]
 pub(crate) struct StrangerCount {
     since: Option<Instant>,
@@ -86,7 +88,7 @@ pub(crate) struct StrangerCount {
 }
 
 impl StrangerCount {
-    /// Whether this one gets a line, and how many had none before it.
+    /// Returns whether this stranger gets a line (`None` if not), and how many before it got none.
     fn count(&mut self, now: Instant) -> Option<u32> {
         let is_over = self.since.is_none_or(|since| now.duration_since(since) >= STRANGERS_TIME);
         let untold = if is_over { self.count.saturating_sub(STRANGERS_MAX) } else { 0 };
@@ -109,7 +111,7 @@ impl ServeShared {
                         %peer,
                         key,
                         untold,
-                        "refused: the key is not authorized; others before it had no line"
+                        "refused: the key is not authorized; earlier ones were not logged"
                     ),
                     None => {}
                 }
@@ -120,7 +122,7 @@ impl ServeShared {
     }
 }
 
-/// Who is at the other end, and what the two share.
+/// A client that has proved its key, and what both ends share.
 struct ClientContext {
     caller: ProvenCaller,
     remote: SocketAddr,
@@ -128,7 +130,7 @@ struct ClientContext {
     port: u16,
 }
 
-/// Why a handshake came to nothing; for the log.
+/// Why a handshake failed; for the log.
 #[derive(Debug, thiserror::Error)]
 enum HandshakeFailure {
     #[error("took longer than {} s", HANDSHAKE_TIME.as_secs())]
@@ -147,7 +149,7 @@ enum HandshakeFailure {
     Engine(#[from] Error),
     #[error("no client key")]
     NoKey,
-    /// Its fingerprint.
+    /// The fingerprint of the key.
     #[error("the key is not authorized")]
     UnknownKey(String),
     #[error("refused: {text}")]
@@ -155,13 +157,13 @@ enum HandshakeFailure {
 }
 
 impl HandshakeFailure {
-    /// A key that is not authorized is the reason, whatever the connection reports.
+    /// If the key is not authorized, that is the reason, whatever the connection reports.
     fn unless(self, shown: &ProvenClient) -> HandshakeFailure {
         shown.stranger().map_or(self, |key| HandshakeFailure::UnknownKey(key.to_string()))
     }
 }
 
-/// Shakes hands as long as the place allows; what ends it early drops, and so closes, the connection.
+/// Runs a handshake as long as it keeps its place. Ending it early drops, and so closes, the connection.
 async fn in_place<T>(
     place: &mut HandshakeSlot,
     until: Instant,
@@ -174,7 +176,7 @@ async fn in_place<T>(
     }
 }
 
-/// What a client that has shown its key is told.
+/// Sends something to a client that has proved an authorized key, or reads from it, until `until`.
 async fn in_time<T, E>(
     until: Instant,
     told: impl Future<Output = Result<T, E>>,
@@ -185,8 +187,8 @@ where
     Ok(timeout_at(until, told).await.map_err(|_| HandshakeFailure::TooSlow)??)
 }
 
-/// What a client that has shown its key says first. One that may come only for another has shown no more than
-/// a stranger until then, and others may get its place.
+/// Reads the first frame of a client that has proved its key. A key that has only a grant counts as a
+/// stranger's until then, and others may get its place.
 async fn first_words<T>(
     place: &mut HandshakeSlot,
     caller: &ProvenCaller,
@@ -199,7 +201,7 @@ async fn first_words<T>(
     }
 }
 
-/// One QUIC handshake, to its end.
+/// Serves one QUIC handshake to its end.
 pub(crate) async fn serve_quic(
     shared: Arc<ServeShared>,
     incoming: quinn::Incoming,
@@ -248,7 +250,7 @@ async fn quic_handshake(
     let result = match answer {
         Ok((mut hello, PreparedSession { reply, who, registered, allowed })) => {
             discovery::found(&mut hello.opening.network, &reply.paths);
-            // The session's thread begins before the reply leaves, so that first datagrams find it awake.
+            // The session's thread begins before the reply is sent, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
             let begun = (who, registered, allowed);
             let started = start(shared, *hello, &reply, client, flows, Transport::Udp, begun);
@@ -261,12 +263,12 @@ async fn quic_handshake(
             Err(HandshakeFailure::Refused { key, text: refusal.text })
         }
     };
-    // The client closes when it has read the reply; what it lost is sent again until then.
+    // The client closes the connection when it has read the reply; until then lost packets are repeated.
     let _ = timeout(GOODBYE_TIME, connection.closed()).await;
     result
 }
 
-/// One TCP connection: a session's start or a further carrier.
+/// Serves one TCP connection: the beginning of a session, or a further carrier.
 pub(crate) async fn serve_tcp(
     shared: Arc<ServeShared>,
     stream: TcpStream,
@@ -311,7 +313,7 @@ async fn tcp_handshake(
         Ok(FirstFrame::Attach(attach)) => match attach_stream(shared, &mut tls, &attach, &client).await? {
             Ok((flow, session)) => {
                 let link = FlowLink::Stream(tls.into_link()?);
-                // A session that has ended meanwhile drops the link, which the client sees.
+                // If the session has ended meanwhile, the link is dropped, which the client sees.
                 let FlowIds { index, send_id, recv_id } = flow;
                 let _ = session.try_send(FlowSetup { index, send_id, recv_id, link });
                 return Ok(());
@@ -334,7 +336,7 @@ async fn start_stream(
 ) -> Result<(), HandshakeFailure> {
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| HandshakeFailure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link()?);
-    // The last id is the stream's; those before it are for UDP, if it gets through later.
+    // The last id is the stream's; those before it are for UDP, in case it gets through later.
     let last = registered.ids.len() - 1;
     let index = u16::try_from(last).unwrap_or(u16::MAX);
     let flow = FlowSetup { index, send_id: hello.flow_ids[last], recv_id: registered.ids[last], link };
@@ -347,7 +349,7 @@ async fn start_stream(
         .map_err(|refusal| HandshakeFailure::Refused { key, text: refusal.text })
 }
 
-/// Judges an [`Attach`] and answers it if it is good.
+/// Judges an [`Attach`], and answers it if it is valid.
 async fn attach_stream(
     shared: &Arc<ServeShared>,
     tls: &mut tcp::TlsConnection,
@@ -381,7 +383,7 @@ struct FlowIds {
 /// A session that may begin.
 struct PreparedSession {
     reply: HelloReply,
-    /// Whom its client has come for: for itself, but with a grant.
+    /// The principal for whom the client has come: itself, or the giver of its grant.
     who: AuthenticatedPeer,
     registered: NewRegistration,
     allowed: AllowedRequest,
@@ -436,7 +438,7 @@ fn prepare(
     let mut registered = shared.callers.registry.register(key, &who, flows, offered).map_err(busy)?;
     registered.registration.admit(budget, minimum, rate);
     if shared.stop.is_stopped() {
-        // It may have been too late for who ends all sessions.
+        // The call that ends all sessions may have come before this one was entered.
         registered.stop.stop();
     }
     let mut reply = HelloReply::accept(registered.ids.clone());
@@ -450,7 +452,7 @@ fn prepare(
     Ok(PreparedSession { reply, who, registered, allowed })
 }
 
-/// Flows by the first `count` ids, and what may take their places.
+/// The flows of the first `count` ids, and their spares.
 fn datagram_flows(hello: &Hello, registered: &NewRegistration, client: IpAddr, count: usize) -> SessionFlows {
     let options = &hello.opening.network;
     let first_reserved = count - reserved_ids(options);
@@ -475,7 +477,7 @@ fn datagram_flows(hello: &Hello, registered: &NewRegistration, client: IpAddr, c
     SessionFlows { flows, spares, reserved }
 }
 
-/// Of a session that begins.
+/// The flows of a session that begins.
 struct SessionFlows {
     flows: Vec<FlowSetup>,
     spares: Vec<SpareFlow>,
@@ -483,7 +485,7 @@ struct SessionFlows {
 }
 
 impl SessionFlows {
-    /// A stream begins, and each of these waits for its path.
+    /// Begins with a stream, and turns the UDP flows into spares that wait for their paths.
     fn behind(self, stream: FlowSetup) -> SessionFlows {
         let as_spare = |flow: FlowSetup| {
             let FlowSetup { index, send_id, recv_id, link } = flow;
@@ -512,7 +514,7 @@ fn start(
         caps: shared.caps.clone(),
         ticket: registered.ticket,
     };
-    // Whoever sits at the other end signs for himself, also where he comes for another.
+    // The key that has come signs for itself, even if it comes on behalf of another principal.
     let keys = client.caller.key.key().map(|peer| SessionKeys { own: shared.identity.clone(), peer });
     let bearer = who.rights.errand.is_some().then_some(client.caller.key);
     let established = EstablishedSession {

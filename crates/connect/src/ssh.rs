@@ -1,8 +1,8 @@
-//! The client's road over ssh: the user's own `ssh` starts the far end, and its pipes carry the hello and, if UDP does
-//! not get through, everything.
+//! The client's way over ssh: the user's own `ssh` starts the far end. Its pipes carry the hello and, if UDP
+//! does not get through, everything.
 //!
-//! Always true: authentication, host keys, agents, jump hosts and shared connections are ssh's business and configured
-//! where it is; nothing of the session is in its arguments; exactly the reply is read from its pipe.
+//! Always true: authentication, host keys, agents, jump hosts and shared connections are left to ssh and its
+//! configuration. Nothing of the session is in ssh's arguments; only the reply is read from its pipe.
 #![deny(missing_docs)]
 
 pub(super) mod answer;
@@ -39,36 +39,36 @@ use super::{
     random_flow_ids, reserved_ids, with_session,
 };
 
-/// How long ssh may take to end after its far end did.
+/// How long ssh may take to end after the far end has ended.
 const SSH_END_TIME: Duration = Duration::from_secs(5);
-/// A signal that has ended ssh is heard here by then, if it was for both.
+/// If a signal has ended ssh and was meant for this process, too, it arrives here within this time.
 const SIGNAL_TIME: Duration = Duration::from_millis(250);
-/// How long a far end may take to answer.
+/// How long a far end may take to answer by default.
 const ANSWER_WAIT: Duration = Duration::from_secs(300);
 
 /// A far end that ssh starts. `Default` has everything but the host.
 #[derive(Debug, Clone)]
 pub struct SshTarget {
-    /// As after `-l` of ssh.
+    /// The user, as after ssh's `-l`.
     pub user: Option<String>,
-    /// Name, alias or address, IPv6 without brackets.
+    /// A name, an alias or an address; IPv6 without brackets.
     pub host: String,
-    /// scp's `-P`.
+    /// The port; scp's `-P`.
     pub port: Option<u16>,
-    /// `-i`.
+    /// Files of keys; ssh's `-i`.
     pub identity: Vec<PathBuf>,
-    /// `-F`.
+    /// ssh's `-F`.
     pub config_file: Option<PathBuf>,
-    /// `-J`.
+    /// Jump hosts; ssh's `-J`.
     pub jump: Option<String>,
-    /// `-o`, each as it was given.
+    /// Options as they were given; ssh's `-o`.
     pub options: Vec<String>,
-    /// `-S`: what to run instead of `ssh`.
+    /// The program that runs instead of `ssh`; scp's `-S`.
     pub program: PathBuf,
-    /// The far end's program, for its shell: a name in its PATH, or a path; `~` is expanded there.
+    /// The far end's program, for its shell: a name in its PATH, or a path; the shell expands `~`.
     pub remote_program: String,
-    /// How long the far end may take to answer, without the time in which ssh asks its user for something. By default 5
-    /// minutes.
+    /// How long the far end may take to answer, without the time in which ssh asks its user for something. By
+    /// default 5 minutes.
     pub answer_wait: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Default for SshTarget {
 }
 
 impl SshTarget {
-    /// A host or user that ssh or a shell would take for something else is refused.
+    /// Refuses a host or user that ssh or a shell would take for something else.
     pub(super) fn checked(&self) -> Result<(), Error> {
         let unfit = |text: &str| {
             text.is_empty()
@@ -108,7 +108,7 @@ impl SshTarget {
         Ok(())
     }
 
-    /// What scp passes to ssh, then the user's.
+    /// The options that scp passes to ssh, and then the user's.
     fn options(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["-x", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes"]
             .into_iter()
@@ -148,13 +148,14 @@ impl SshTarget {
         args
     }
 
-    /// How the answer of a program that it has started is waited for.
+    /// How to wait for the answer of a program that ssh has started.
     pub(super) fn wait<'a>(&'a self, ssh: &Child, caller: &'a dyn Caller) -> Wait<'a> {
         Wait { caller, host: &self.host, ssh: ssh.id(), most: Some(self.answer_wait) }
     }
 
-    /// The host that ssh would connect to, as it says itself. What `Match exec` of its configuration names runs once for a
-    /// connection, when that is made, and not for this question, so that lines below it do not count here.
+    /// The host that ssh would connect to, as ssh says itself. `Match exec` runs its program once for a
+    /// connection, when that is made, and not for this question; so lines of the configuration below such a
+    /// `Match` do not count here.
     fn asked_host(&self) -> Option<String> {
         let mut command = Command::new(&self.program);
         command.env("SHELL", refusing_shell()?);
@@ -162,7 +163,7 @@ impl SshTarget {
         hostname_of(&command.output().ok()?.stdout)
     }
 
-    /// The arguments that ask ssh whom it would connect to.
+    /// The arguments that ask ssh to which host it would connect.
     fn query_args(&self) -> Vec<OsString> {
         let mut args = vec![OsString::from("-G")];
         args.extend(self.options());
@@ -171,8 +172,8 @@ impl SshTarget {
     }
 }
 
-/// Starts the far end with ssh and a session with it. Blocks as long as ssh asks its user for something, unless `caller`
-/// wants no more.
+/// Starts the far end with ssh, and a session with it. Blocks as long as ssh asks its user for something,
+/// unless `caller` cancels.
 pub fn ssh_connect(
     target: &SshTarget,
     params: HelloParams,
@@ -183,7 +184,7 @@ pub fn ssh_connect(
     let options = &params.opening.network;
     let sockets = if params.udp { bind_flows(options)? } else { Vec::new() };
     let interfaces = if params.udp && options.auto_paths { discovery::own() } else { Vec::new() };
-    // One id more: the channel's own.
+    // One more id, for the channel itself.
     let flows = sockets.len() * discovery::most(options, &interfaces);
     let ids = random_flow_ids(flows * GENERATIONS + reserved_ids(options) + 1, |_| false)?;
     let own = with_session(&params.features);
@@ -269,7 +270,7 @@ pub fn ssh_connect(
     })
 }
 
-/// A running ssh behind which the far end has answered, or not.
+/// A running ssh, and the far end's reply or the error in its place.
 struct Channel {
     process: ControlProcess,
     stdin: ChildStdin,
@@ -277,7 +278,7 @@ struct Channel {
     reply: Result<HelloReply, HelloOrError>,
 }
 
-/// What an exchange over the channel can end with.
+/// Why an exchange over the channel has failed.
 pub(super) enum HelloOrError {
     Hello(HelloError),
     Engine(Error),
@@ -291,7 +292,7 @@ impl From<HelloError> for HelloOrError {
 }
 
 fn open_channel(target: &SshTarget, hello: &Hello, caller: &dyn Caller) -> Result<Channel, Error> {
-    // What cannot be said is found before anything starts.
+    // A hello that is too long is found before anything starts.
     let frame = hello::encode(hello)?;
     let mut child = start(target, "endpoint")?;
     let wait = target.wait(&child, caller);
@@ -310,7 +311,7 @@ pub(super) fn start(target: &SshTarget, verb: &str) -> Result<Child, Error> {
     command.spawn().map_err(|error| cannot_start(&target.program, error))
 }
 
-/// That a program is not there is one thing, that this host has no room for it another.
+/// Tells a missing program apart from a host that has no resources for it.
 fn cannot_start(program: &Path, error: io::Error) -> Error {
     let lacking = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
     if error.raw_os_error().is_some_and(|number| lacking.iter().any(|errno| errno.raw_os_error() == number)) {
@@ -347,7 +348,7 @@ fn exchange(
     Ok(reply)
 }
 
-/// What keeps the far end from answering, in the words of who has to repair it.
+/// Why the far end has not answered, in words for whoever can repair it.
 pub(super) fn why(
     target: &SshTarget,
     error: HelloOrError,
@@ -398,8 +399,8 @@ pub(super) fn why(
     }
 }
 
-/// How ssh has ended, if it does so soon. A signal for this process and for ssh, as a terminal sends it, may end that one
-/// before it is heard here.
+/// How ssh has ended, if it ends soon. A terminal sends a signal to this process and to ssh; it may end ssh
+/// before it arrives here.
 fn end_of(process: &mut ControlProcess, caller: &dyn Caller) -> Result<Option<ExitStatus>, Error> {
     let end = Instant::now() + SSH_END_TIME;
     let status = loop {
@@ -419,10 +420,11 @@ fn end_of(process: &mut ControlProcess, caller: &dyn Caller) -> Result<Option<Ex
     Ok(status)
 }
 
-/// What ssh ends with when it has failed; also when the far end's program has ended so, or by a signal.
+/// The code with which ssh ends when it fails; also if the far end's program ends with this code, or by a
+/// signal.
 const OF_SSH: i32 = 255;
 
-/// Why nothing was heard of a far end whose ssh has ended so.
+/// The error for a far end that was not heard, if ssh has ended with this status.
 fn ended(target: &SshTarget, status: Option<ExitStatus>) -> Error {
     let host = &target.host;
     let failed = |code: Code, what: String, hint: &str| Error::new(code, what).with_hint(hint);
@@ -456,7 +458,8 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>) -> Error {
     }
 }
 
-/// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself. Without a thread none are found.
+/// Finds the addresses of the far end while ssh connects; ssh itself resolves aliases. If no thread can be
+/// started, none are found.
 pub(super) fn look_up(target: SshTarget) -> Option<Apart<Vec<SocketAddr>>> {
     let look = move || {
         let host = target.asked_host().unwrap_or(target.host);
@@ -466,7 +469,8 @@ pub(super) fn look_up(target: SshTarget) -> Option<Apart<Vec<SocketAddr>>> {
     Apart::begin(look).ok()
 }
 
-/// A program that fails whatever it is told, in the place of the shell by which ssh runs programs of its configuration.
+/// A program that always fails. It stands in for the shell with which ssh runs the programs of its
+/// configuration.
 fn refusing_shell() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/bin", "/usr/bin"].map(PathBuf::from);
@@ -474,7 +478,7 @@ fn refusing_shell() -> Option<PathBuf> {
     folders.map(|folder| folder.join("false")).find(|program| program.is_file())
 }
 
-/// The line `hostname` of `ssh -G`.
+/// The value of the line `hostname` of `ssh -G`.
 fn hostname_of(output: &[u8]) -> Option<String> {
     output.lines().map_while(Result::ok).find_map(|line| line.strip_prefix("hostname ").map(str::to_string))
 }
@@ -485,7 +489,8 @@ pub(super) fn candidate_addresses(
     caller: &dyn Caller,
 ) -> Result<Vec<SocketAddr>, Error> {
     let mut addresses = found.map(|found| found.wait(caller)).transpose()?.unwrap_or_default();
-    // One of a link only is one of a link there; whether that is a link here, too, only the user could say.
+    // A link-local address belongs to a link of that host; only the user could say whether it is one of this
+    // host, too.
     addresses.extend(
         ssh_connection.and_then(server_address).filter(|address| !farhaul_net::is_link_local(address.ip())),
     );
@@ -500,18 +505,19 @@ pub(super) fn candidate_addresses(
     Ok(addresses)
 }
 
-/// The third of SSH_CONNECTION's four words. An interface in it is one of the host that sshd runs on.
+/// The address in the third of SSH_CONNECTION's four words. An interface in it is one of the host that sshd
+/// runs on.
 pub(super) fn server_address(ssh_connection: &str) -> Option<SocketAddr> {
     let word = ssh_connection.split_whitespace().nth(2)?;
     Some(SocketAddr::new(word.split('%').next()?.parse().ok()?, 0))
 }
 
-/// The first of SSH_CONNECTION's four words, at the host that sshd runs on.
+/// The address in the first of SSH_CONNECTION's four words, at the host that sshd runs on.
 pub(super) fn client_address(ssh_connection: &str) -> Option<SocketAddr> {
     farhaul_net::scoped(ssh_connection.split_whitespace().next()?)
 }
 
-/// Both halves are needed to know the session's secret.
+/// Derives the session's secret; whoever lacks one of the halves cannot.
 pub(super) fn session_secret(
     client: Option<&HelloSecret>,
     server: Option<&HelloSecret>,

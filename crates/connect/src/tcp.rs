@@ -1,7 +1,7 @@
-//! TLS over TCP: the handshake's second road, and a carrier of packets ([`TlsStream`]).
+//! TLS over TCP: the second road of the handshake, and a carrier of packets ([`TlsStream`]).
 //!
-//! Always true: what was read from the socket beyond the hello stays in the TLS connection, which moves into the
-//! carrier with it; buffers are bounded.
+//! Always true: bytes that were read from the socket beyond the hello stay in the TLS connection, and move
+//! into the carrier with it; buffers are bounded.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -22,37 +22,40 @@ use super::hello;
 use super::hello::{HelloError, WipedBuffer};
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 
-/// Sealed bytes that wait for the socket once packets flow.
+/// The most sealed bytes that wait for the socket once packets flow.
 const CARRIER_BYTES: usize = congestion::WAITING_BYTES;
 
-/// A TLS connection in the hands of the async runtime.
+/// A TLS connection on the async runtime.
 pub(crate) struct TlsConnection {
     stream: TcpStream,
     connection: Connection,
 }
 
-/// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
+/// Connects and finishes the client's handshake. The server may still refuse the client's key; the first read
+/// shows that.
 pub(crate) async fn connect(config: Arc<ClientConfig>, remote: SocketAddr) -> io::Result<TlsConnection> {
     over(config, TcpStream::connect(remote).await?).await
 }
 
-/// The same on a connection that is there.
+/// The same on an existing connection.
 pub(crate) async fn over(config: Arc<ClientConfig>, stream: TcpStream) -> io::Result<TlsConnection> {
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     let connection = rustls::ClientConnection::new(config, name).map_err(io::Error::other)?;
     TlsConnection::handshake(stream, connection.into()).await
 }
 
-/// Finishes the server's handshake: afterwards the client's key is known and authorised.
+/// Finishes the server's handshake: then the client's key is known and authorized.
 pub(crate) async fn accept(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<TlsConnection> {
     let connection = rustls::ServerConnection::new(config).map_err(io::Error::other)?;
     TlsConnection::handshake(stream, connection.into()).await
 }
 
-/// What a client that cannot be served now hears instead of TLS: a fatal alert (RFC 8446 section 6), in a record of its own.
+/// The fatal alert (RFC 8446, section 6) that a client gets instead of TLS if it cannot be served now; it is
+/// in a record of its own.
 pub(crate) const BUSY: AlertDescription = AlertDescription::InternalError;
 
-/// Says that there is no place now. A client that has spoken already may lose it with the connection, and takes that for the same.
+/// Tells a client that there is no place now. A client that has already sent something may lose the alert
+/// with the connection; it treats that in the same way.
 pub(crate) fn turn_away(stream: &TcpStream) {
     let _ = rustix::net::send(
         stream,
@@ -92,7 +95,7 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// Reads once from the socket and lets TLS work on it.
+    /// Reads once from the socket and lets TLS process it.
     async fn fill(&mut self) -> io::Result<()> {
         loop {
             self.stream.readable().await?;
@@ -108,7 +111,7 @@ impl TlsConnection {
             }
         }
         if let Err(error) = self.connection.process_new_packets() {
-            // The alert tells the peer why; whether it still arrives changes nothing here.
+            // The alert tells the peer why; it does not matter here whether it arrives.
             let _ = self.flush().await;
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
@@ -155,7 +158,7 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// The session's secret, the same at both ends of this connection and of no other.
+    /// The session's secret, which both ends of this connection can derive and nobody else.
     pub(crate) fn export_secret(&self) -> Result<Secret, Error> {
         let exported = self.connection.export_keying_material(Secret::zeros(), EXPORTER_LABEL, None);
         farhaul_proto::wipe_dead_stack();
@@ -171,7 +174,7 @@ impl TlsConnection {
         self.stream.peer_addr()
     }
 
-    /// From here on it carries packets.
+    /// Turns the connection into a link that carries packets.
     pub(crate) fn into_link(self) -> io::Result<StreamLink> {
         let stream = self.stream.into_std()?;
         let mut connection = self.connection;
@@ -181,7 +184,7 @@ impl TlsConnection {
     }
 }
 
-/// Reads and writes of a tokio socket without its readiness: `try_io` wraps them.
+/// Reads and writes a tokio socket without checking its readiness; `try_io` wraps that.
 struct RawSocket<'a>(&'a TcpStream);
 
 impl Read for RawSocket<'_> {
@@ -214,7 +217,7 @@ impl TlsStream {
     }
 }
 
-/// "Not now" is no error to who has bytes in a buffer.
+/// Ignores that a write would block, as its bytes stay in a buffer.
 fn unless_blocked(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -227,15 +230,16 @@ impl Read for TlsStream {
         loop {
             match self.connection.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A connection that was cut counts as its end: packets are authenticated one by one.
+                // A connection that was cut counts as ended: packets are authenticated one by one.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 other => return other,
             }
             self.connection.read_tls(&mut self.stream)?;
             let processed = self.connection.process_new_packets();
-            // Key updates and alerts have answers.
+            // Key updates and alerts are answered.
             unless_blocked(self.send_pending())?;
-            // Anybody on the path can break a TLS record: the connection is lost, and that says nothing about the peer.
+            // Anybody on the path can break a TLS record: the connection is lost, but the peer is not to
+            // blame.
             processed.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
         }
     }

@@ -1,8 +1,8 @@
-//! TLS 1.3 with raw public keys (RFC 7250) on both sides: who is trusted is a matter of keys, not of certificates.
+//! TLS 1.3 with raw public keys (RFC 7250) at both ends: trust is in keys, not in certificates.
 //!
-//! Always true: no session is resumed and no early data taken, so that every connection proves both keys; a server's
-//! key is checked before this end shows its own; a key is judged when its owner has proved to have it, and what
-//! was judged belongs to that one connection.
+//! Always true: no session is resumed and no early data is accepted, so that every connection proves both
+//! keys. A server's key is checked before this end shows its own. A key is judged when its owner has proved
+//! it, and the judgement belongs to that one connection.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,17 +22,17 @@ use super::callers::{Callers, ProvenCaller};
 use super::identity::{Identity, fingerprint};
 
 const ALPN: &[u8] = b"farhaul";
-/// Label of the session's secret in the TLS exporter (RFC 8446 section 7.5).
+/// The label of the session's secret in the TLS exporter (RFC 8446, section 7.5).
 pub(crate) const EXPORTER_LABEL: &[u8] = b"EXPORTER-farhaul session";
-/// Raw keys have no names; TLS wants one.
+/// Raw keys have no names, but TLS wants one.
 pub(crate) const SERVER_NAME: &str = "farhaul.invalid";
 
 /// Which key a server must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyPin {
-    /// One of these fingerprints.
+    /// A key with one of these fingerprints.
     OneOf(Vec<String>),
-    /// Any: the first use of a server that the user lets in.
+    /// Any key: the first use of a server, if the user accepts new ones.
     Any,
 }
 
@@ -45,7 +45,7 @@ impl KeyPin {
     }
 }
 
-/// The fingerprint of a key that the peer of one connection has proved to have, and that was not let in.
+/// The fingerprint of a key that the peer of one connection has proved, and that was not accepted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RefusedKey(Arc<OnceLock<String>>);
 
@@ -61,17 +61,17 @@ impl RefusedKey {
     }
 }
 
-/// Who the client of one connection has proved to be, once it has.
+/// The client of one connection, once it has proved its key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProvenClient(Arc<OnceLock<Result<ProvenCaller, String>>>);
 
 impl ProvenClient {
-    /// Somebody who is heard.
+    /// The client, if it may send its first frame.
     pub(crate) fn caller(&self) -> Option<&ProvenCaller> {
         self.0.get()?.as_ref().ok()
     }
 
-    /// The fingerprint of somebody who is not.
+    /// The fingerprint of the client's key, if it may not.
     pub(crate) fn stranger(&self) -> Option<&str> {
         self.0.get()?.as_ref().err().map(String::as_str)
     }
@@ -86,7 +86,7 @@ fn setup_failed(error: TlsError) -> Error {
     Error::of_host("cannot set up TLS", std::io::Error::other(error))
 }
 
-/// The client's side of one connection, and the server's key if that is not let in.
+/// The client's side of one connection, and the server's key if that is not accepted.
 pub(crate) fn client_config(identity: &Identity, pin: KeyPin) -> Result<(ClientConfig, RefusedKey), Error> {
     let provider = provider();
     let signatures = Signatures(provider.signature_verification_algorithms);
@@ -104,7 +104,7 @@ pub(crate) fn client_config(identity: &Identity, pin: KeyPin) -> Result<(ClientC
     Ok((config, refused))
 }
 
-/// The daemon's side of one connection: who is not let in does not get past the handshake.
+/// The daemon's side of one connection: a client that is not let in does not get past the handshake.
 pub(crate) fn server_config(
     identity: &Identity,
     callers: Callers,
@@ -125,12 +125,12 @@ pub(crate) fn server_config(
     Ok((config, shown))
 }
 
-/// The fingerprint of the key that a peer showed, out of what TLS calls its certificates.
+/// The public key that a peer showed, taken from what TLS calls its certificates.
 pub(crate) fn peer_spki<'a>(certificates: Option<&'a [CertificateDer<'_>]>) -> Option<&'a [u8]> {
     certificates.and_then(|list| list.first()).map(|first| first.as_ref())
 }
 
-/// How either side's proof that it has its key is judged.
+/// Judges the signature with which either end proves its key.
 #[derive(Debug)]
 struct Signatures(WebPkiSupportedAlgorithms);
 
@@ -162,7 +162,7 @@ struct ServerKey {
 }
 
 impl ServerCertVerifier for ServerKey {
-    /// Anybody can show a key; it is judged with the signature that proves it.
+    /// Anybody can show a key; it is judged together with the signature that proves it.
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! Whether a server's key is trusted: the known ones, those named on the command line, and first use.
+//! Decides whether a server's key is trusted: known keys, keys named on the command line, and first use.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -10,14 +10,15 @@ use super::dial::DaemonTarget;
 use super::known_hosts::{KeyStanding, KnownHosts};
 use super::tls::KeyPin;
 
-/// What follows from a key that the first pin did not let in.
+/// The decision on a key that the first pin did not accept.
 #[derive(Debug)]
 pub(crate) enum TrustVerdict {
     Trust,
     Refuse(Error),
 }
 
-/// The keys that may be let in without a question. A known host must have a known key, whatever else was said.
+/// The keys that are accepted without a question. A known host must have a known key, whatever the options
+/// say.
 pub(crate) fn first_pin(known: &[String], target: &DaemonTarget) -> KeyPin {
     let named = target.fingerprint.as_deref().map(normalized);
     match named {
@@ -29,18 +30,18 @@ pub(crate) fn first_pin(known: &[String], target: &DaemonTarget) -> KeyPin {
     }
 }
 
-/// Whether two texts name the same key.
+/// Returns whether two texts name the same key.
 pub fn is_same_fingerprint(one: &str, other: &str) -> bool {
     normalized(one) == normalized(other)
 }
 
-/// With or without `SHA256:` in front.
+/// The fingerprint with `SHA256:` in front and without padding.
 fn normalized(fingerprint: &str) -> String {
     let digest = fingerprint.strip_prefix("SHA256:").unwrap_or(fingerprint);
     format!("SHA256:{}", digest.trim_end_matches('='))
 }
 
-/// Judges the key that a server showed and the pin did not let in.
+/// Judges a key that the server has proved and the pin did not accept.
 pub(crate) fn judge(
     known: &KnownHosts,
     host: &str,
@@ -88,13 +89,13 @@ pub(crate) fn judge(
     }
 }
 
-/// Asks on the controlling terminal, as ssh does; standard input may be data. There is no answer to wait for once the
-/// caller wants no more.
+/// Asks on the controlling terminal, as ssh does, because standard input may be data. Stops waiting for an
+/// answer once the caller cancels.
 pub(crate) fn ask_on_terminal(question: &str, caller: &dyn Caller) -> Option<bool> {
     let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
     terminal.write_all(question.as_bytes()).ok()?;
     let time = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
-    // A terminal gives whole lines.
+    // A terminal delivers whole lines.
     while !caller.is_cancelled() {
         match poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&time)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
@@ -102,7 +103,7 @@ pub(crate) fn ask_on_terminal(question: &str, caller: &dyn Caller) -> Option<boo
         }
     }
     if caller.is_cancelled() {
-        // What comes next does not belong behind the question.
+        // The next output must not stand behind the question.
         let _ = terminal.write_all(b"\n");
         return None;
     }
@@ -127,7 +128,7 @@ mod tests {
         DaemonTarget { fingerprint: fingerprint.map(str::to_string), accept_new, ..DaemonTarget::default() }
     }
 
-    /// Is `SHA256:b` let in, with an answer of `answer`?
+    /// Returns whether `SHA256:b` is accepted if the user answers `answer`.
     fn is_trusted(lines: &str, target: &DaemonTarget, answer: Option<bool>) -> Result<bool, String> {
         let (_folder, known) = known(lines);
         let key = "SHA256:b".to_string();

@@ -1,15 +1,15 @@
-//! What a daemon lets its clients do, as far as that is the same for all.
+//! The rights that a daemon gives its clients, as far as they are the same for all.
 
 use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{Access, AdmissionReply, AllowedRequest, Rights};
 
-/// What every client may do whose key's line says nothing else, and the most that one may.
+/// The rights of every client whose line in the file of keys says nothing else; no line gives more.
 pub(crate) fn rights(read_only: bool, allow_cipher_none: bool) -> Rights {
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     Rights { access, cipher_none: allow_cipher_none, ..Rights::default() }
 }
 
-/// Answers a client of one of the services that a daemon has, as far as its rights go.
+/// Answers a client of one of the daemon's services, within its rights.
 pub(crate) fn admit(
     rights: &Rights,
     opening: &SessionOpening,
@@ -34,13 +34,13 @@ mod tests {
 
     use super::*;
 
-    /// For the one path of a request.
+    /// A grant for the one path of a request.
     fn errand(request: &CopyRequest) -> Arc<Errand> {
         let way = request.asked().way;
         Arc::new(Errand { way, path: request.paths[0].clone(), deletes: false, follows: false })
     }
 
-    /// A first request of a service that takes none.
+    /// The first request of a service that takes no arguments.
     fn of(service: &str) -> SessionOpening {
         let network = NetworkOptions::default();
         let (needs, request) = (Features::default(), b"{}".to_vec());
@@ -70,7 +70,7 @@ mod tests {
             assert_eq!(judged.is_ok(), strict_allows, "{direction:?} {cipher:?}");
             assert!(judged.map_or_else(|refusal| refusal.is(Code::Forbidden), |_| true));
             assert!(admit(&open, &opening, 0).is_ok());
-            // The cipher is the session's, whatever the request says of its own.
+            // The cipher of the session counts, whatever the request says of its own.
             let clear = NetworkOptions { cipher: Cipher::None, ..NetworkOptions::default() };
             assert!(admit(&strict, &SessionOpening { network: clear, ..opening.clone() }, 0).is_err());
             let by_grant = Rights { errand: Some(errand(&request)), ..open.clone() };

@@ -1,9 +1,9 @@
-//! The long-running server: listens, lets authorized clients in, runs a session for each.
+//! The long-running server: listens, lets authorized clients in, and runs a session for each.
 //!
-//! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
-//! (`connect::Daemon`), who is who (`connect::AuthorizedKeys`) and the sessions (`engine::serve`); here is
-//! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`protected_files.rs`),
-//! what is logged (`session_log.rs`), who else sees it (`observer.rs`), when it ends (`signals.rs`) and how (`shutdown.rs`). The services are
+//! How to read it: [`serve`] is what `farhaul serve` calls. Sockets and handshakes are `connect::Daemon`'s,
+//! and `connect::AuthorizedKeys` knows the clients. Here is what a daemon decides: what clients may ask for
+//! (`admission.rs`), which files it never serves (`protected_files.rs`), what it logs (`session_log.rs`), who
+//! else observes it (`observer.rs`), when it ends (`signals.rs`) and how (`shutdown.rs`). The services are
 //! `copy`, `read` and `control`.
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
@@ -34,49 +34,52 @@ use session_log::SessionLog;
 use shutdown::Shutdown;
 pub use shutdown::ShutdownHook;
 
-/// Says in which caps a session is: by the name of its principal, and by who is at its other end.
+/// Says in which caps a session is, by the name of its principal and by its other end.
 pub type PrincipalCaps = dyn Fn(&str, &ClientEnd<'_>) -> CapMemberships + Send + Sync;
 
-/// What `farhaul serve` was told.
+/// The settings of `farhaul serve`.
 pub struct ServeConfig {
-    /// Addresses and ports, each for UDP and TCP. `[::]` takes IPv4 too.
+    /// Addresses and ports, each for UDP and TCP. `[::]` takes IPv4, too.
     pub listen: Vec<SocketAddr>,
-    /// Sockets that were handed over; with any of these, `listen` does not count.
+    /// Sockets that were handed over; if there are any, `listen` is ignored.
     pub held: HeldSockets,
-    /// Nothing outside it is read or written.
+    /// Nothing outside of this directory is read or written.
     pub root: PathBuf,
-    /// Public keys of those who are let in, one a line, with what each may not do before it; read again when
-    /// it changes.
+    /// The file with the public keys of those who are let in, one on a line, with restrictions in front of
+    /// each. It is read again when it changes.
     pub authorized_keys: PathBuf,
-    /// The daemon's own key; made on the first start.
+    /// The daemon's own key; it is made on the first start.
     pub identity: PathBuf,
-    /// Refuse whatever would write.
+    /// If true, everything that would write is refused.
     pub read_only: bool,
-    /// Mode bits of group and others that nothing gets; the process's own mask should be the same.
+    /// Mode bits of group and others that no file gets; the process's own mask should be the same.
     pub mask: u32,
-    /// Let clients ask for `--cipher none`.
+    /// True if clients may ask for `--cipher none`.
     pub allow_cipher_none: bool,
-    /// What goes wrong at this end, for tests.
+    /// Faults at this end, for tests.
     pub testing: TestHooks,
-    /// What its sessions may keep in memory, in all and for each key.
+    /// The memory that its sessions may have, in all and for each key.
     pub memory: MemoryLimits,
     /// Bits a second that all its sessions together may move, both ways.
     pub rate_max_bps: Option<u64>,
-    /// What else is of the process itself and is never served: what it is, where, and how to move it elsewhere.
+    /// Further files of the process that are never served: what each is, its path, and how to move it
+    /// elsewhere.
     pub own: Vec<(&'static str, PathBuf, &'static str)>,
-    /// Sees what clients do.
+    /// Observes what clients do.
     pub observer: Option<Arc<dyn Observer>>,
-    /// Caps that a session is in besides its key's, also one with another daemon that a client has asked for.
+    /// Assigns further caps to a session, besides that of its key; also to a session with another daemon that
+    /// a client has asked for.
     pub caps: Arc<PrincipalCaps>,
     /// Called on SIGHUP.
     pub reload: Arc<dyn Fn() + Send + Sync>,
-    /// Called when it serves.
+    /// Called once it serves.
     pub ready: Arc<dyn Fn() + Send + Sync>,
-    /// What ends together with it, and says how long sessions may go on by then.
+    /// Ends together with the daemon, and says how long sessions may go on then.
     pub ends_too: Arc<dyn ShutdownHook>,
 }
 
-/// Serves until SIGTERM or SIGINT, then lets nobody in any more, gives sessions time to end, and stops the others resumably.
+/// Serves until SIGTERM or SIGINT. Then it lets nobody in any more, gives sessions time to end, and stops the
+/// others so that they can be resumed.
 pub fn serve(config: ServeConfig) -> Result<(), Error> {
     let root = usable_root(&config.root)?;
     if config.rate_max_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
@@ -144,7 +147,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What no key's line goes beyond.
+/// The most that the line of a key can give.
 fn bounds(config: &ServeConfig, root: &std::path::Path) -> Result<KeyBounds, Error> {
     let written = std::path::absolute(&config.root);
     let written =
@@ -153,7 +156,7 @@ fn bounds(config: &ServeConfig, root: &std::path::Path) -> Result<KeyBounds, Err
     Ok(KeyBounds { root: vec![root.to_path_buf(), written], rights })
 }
 
-/// All that this process reads and writes besides what it serves.
+/// All files that this process reads and writes besides those that it serves.
 fn own_files(config: &ServeConfig) -> Vec<ProtectedFile> {
     let own = |what, path: PathBuf, elsewhere| ProtectedFile { what, path, elsewhere, is_running: false };
     let mut all = vec![
@@ -166,7 +169,7 @@ fn own_files(config: &ServeConfig) -> Vec<ProtectedFile> {
     ];
     let key = default_identity_path();
     all.extend(config.own.iter().map(|(what, path, elsewhere)| own(what, path.clone(), elsewhere)));
-    // Another user's key, or this one's as a client, and the servers that it trusts.
+    // Another user's key, or this user's key as a client, and the servers that it trusts.
     for file in [key.with_file_name("known_hosts"), key.clone()] {
         if file.exists() {
             all.push(own("of this user's own keys and known servers", file, MOVED_CONFIGURATION));
@@ -176,7 +179,7 @@ fn own_files(config: &ServeConfig) -> Vec<ProtectedFile> {
         all.push(own("this user's keys and known servers", folder.to_path_buf(), MOVED_CONFIGURATION));
     }
     all.push(own(
-        "what the daemon remembers of paths",
+        "the notes of the daemon on network paths",
         farhaul_session::state_folder(),
         "set XDG_STATE_HOME to another place",
     ));
@@ -194,7 +197,7 @@ fn own_files(config: &ServeConfig) -> Vec<ProtectedFile> {
 
 const MOVED_CONFIGURATION: &str = "set XDG_CONFIG_HOME to another place";
 
-/// Found out now, not by the first client.
+/// Checks the root now, and not when the first client comes.
 fn usable_root(root: &std::path::Path) -> Result<PathBuf, Error> {
     let unfit = |code: Code, reason: String| {
         Error::new(code, format!("cannot serve {}: {reason}", root.display()))

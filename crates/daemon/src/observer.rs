@@ -1,4 +1,4 @@
-//! Who wants to see what clients do: the service, which counts and records it.
+//! The interface for observers of what clients do. The service is one: it counts and records.
 
 use std::any::Any;
 use std::fmt;
@@ -7,50 +7,50 @@ use std::sync::Arc;
 use farhaul_copy::Report;
 use farhaul_session::{Error, Handle, SessionReport};
 
-/// Sees all sessions of a daemon.
+/// Observes all sessions of a daemon.
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// A client has been let in.
+    /// A client was let in.
     fn arrives(&self, visitor: Arc<ClientInfo>) -> Box<dyn SessionObserver>;
 }
 
-/// Sees the requests of one session.
+/// Observes the requests of one session.
 pub trait SessionObserver: Send + Sync {
-    /// A request begins. What this returns is dropped when the request is over, however it ends.
+    /// A request begins. The result is dropped when the request is over, however it ends.
     fn begins(&self, handle: &Handle) -> Arc<dyn Any + Send + Sync>;
 
-    /// A request has ended. One that ends in a fault of our own is not told.
+    /// A request has ended. A request that ends with a fault of this program is not reported.
     fn ended(&self, ended: &RequestEnd<'_>);
 }
 
-/// Who has come.
+/// The client of a session.
 #[derive(Debug)]
 pub struct ClientInfo {
     /// The address, with a port.
     pub peer: String,
-    /// Fingerprint of the key.
+    /// The fingerprint of the principal's key.
     pub key: String,
-    /// What the list of keys calls it.
+    /// The comment of that key in the file of keys.
     pub comment: String,
-    /// Whose key has come in its place.
+    /// The key that has come on the principal's behalf, with a grant.
     pub bearer: Option<String>,
 }
 
 /// How a request has ended.
 #[derive(Debug)]
 pub struct RequestEnd<'a> {
-    /// `push` or `pull`, seen from the client, `read`, or `third` for what this daemon did with another one for the client; `none` if
-    /// it was not understood.
+    /// `push` or `pull`, seen from the client; `read`; `third` for a copy with another daemon on behalf of
+    /// the client; `none` if the request was not understood.
     pub direction: &'static str,
-    /// Paths as the client has written them: the destination of a push, the sources of a pull, this end's of what was done
-    /// with another daemon.
+    /// Paths as the client has written them: the destination of a push, the sources of a pull, or this end's
+    /// path of a copy with another daemon.
     pub paths: Vec<String>,
     /// The location at the other daemon, if there is one.
     pub far: Option<String>,
-    /// Content went out from here.
+    /// True if content went out from here.
     pub sends: bool,
-    /// What the session has to say.
+    /// The session's report.
     pub session: &'a SessionReport,
-    /// What has become of the files; none for reads.
+    /// The report about the files; `None` for reads.
     pub report: Option<&'a Report>,
     /// Why it ended early, if it did.
     pub error: Option<&'a Error>,

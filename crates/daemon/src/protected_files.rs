@@ -1,8 +1,8 @@
-//! What belongs to the daemon and not to its clients: keys, who is let in, state, log and program. A root in which any of it
-//! lies is not served.
+//! The files that belong to the daemon and not to its clients: keys, the list of who is let in, state, log
+//! and program. A root in which any of them lies is not served.
 //!
-//! Always true: judged is each name on the way to a file (a link that clients can replace is as bad as the file), and what
-//! else shows the same file: mounts in the root, and further names of a file that has them.
+//! Always true: every name on the way to a file is judged, as a link that clients can replace is as bad as
+//! the file. So are other ways to see the same file: mounts in the root, and hard links.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -11,19 +11,19 @@ use std::path::{Component, Path, PathBuf};
 
 use farhaul_session::{Code, Error};
 
-/// Links that one path may lead through, as in the kernel.
+/// The most links that one path may lead through, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// A file or folder of the daemon's own.
+/// A file or folder that belongs to the daemon.
 #[derive(Debug)]
 pub(crate) struct ProtectedFile {
     pub(crate) what: &'static str,
     pub(crate) path: PathBuf,
-    /// How the user puts it elsewhere.
+    /// How the user can put it elsewhere.
     pub(crate) elsewhere: &'static str,
-    /// It is a program that runs: it holds no secret, and nobody can write into it (but for Linux 6.11 and
-    /// 6.12). What matters is who can replace it, and that takes its name. Build folders, Nix and OSTree give
-    /// programs further names.
+    /// True if it is the running program. That holds no secret, and nobody can write into it (except on Linux
+    /// 6.11 and 6.12). It matters only who can replace it, and that takes its name; further hard links do not
+    /// matter, and build folders, Nix and OSTree make some.
     pub(crate) is_running: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn keep_out_of(root: &Path, own: &[ProtectedFile]) -> Result<(), Erro
         let reason = if mounts.shows(root, &places) {
             "clients could read or replace it".to_string()
         } else if !is_running && mounts.may_have_link_in(root, path) {
-            "it has another name (a hard link), which may be there".to_string()
+            "it has another name (a hard link), which may lie there".to_string()
         } else {
             continue;
         };
@@ -52,7 +52,7 @@ pub(crate) fn keep_out_of(root: &Path, own: &[ProtectedFile]) -> Result<(), Erro
     Ok(())
 }
 
-/// Where a path leads: its end, last, without links and dots, and the links and directories on the way.
+/// Where a path leads: the links and directories on the way, and last its end, without links and dots.
 fn places(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut left: Vec<Vec<u8>> = Vec::new();
     let push = |left: &mut Vec<Vec<u8>>, path: &Path| {
@@ -74,7 +74,7 @@ fn places(path: &Path) -> std::io::Result<Vec<PathBuf>> {
                         push(&mut left, &target);
                     }
                     Ok(_) => return Err(std::io::Error::other("too many links")),
-                    // No link, or not there yet.
+                    // It is no link, or does not exist yet.
                     Err(_) => at = next,
                 }
             }
@@ -86,7 +86,7 @@ fn places(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 struct Mount {
     device: String,
-    /// What of the file system is mounted.
+    /// The part of the file system that is mounted.
     part: PathBuf,
     point: PathBuf,
 }
@@ -95,7 +95,7 @@ struct Mounts(Vec<Mount>);
 
 impl Mounts {
     fn read() -> Mounts {
-        // Without them only names are judged.
+        // If they cannot be read, only names are judged.
         Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
     }
 
@@ -108,9 +108,9 @@ impl Mounts {
         Mounts(text.split(|&byte| byte == b'\n').filter_map(mount).collect())
     }
 
-    /// The device and the place in its file system that a path without links stands for.
+    /// The device, and the path in its file system, that a path without links stands for.
     fn origin(&self, path: &Path) -> Option<(&str, PathBuf)> {
-        // Of mounts at one point the last hides the others.
+        // Of several mounts at one point, the last one hides the others.
         let over = self.0.iter().filter(|mount| path.starts_with(&mount.point));
         let mount = over.max_by_key(|mount| mount.point.components().count())?;
         let below = path.strip_prefix(&mount.point).ok()?;
@@ -126,7 +126,8 @@ impl Mounts {
         places.iter().any(|place| {
             let Some((device, part)) = self.origin(place) else { return place.starts_with(root) };
             let lies_in = |(shown, top): (&str, &Path)| shown == device && part.starts_with(top);
-            // The root itself is a directory on the way to what lies beside it, and nobody can replace it.
+            // The root itself is a directory on the way to what lies beside it, and clients cannot replace
+            // it.
             let is_beside = place == root;
             !is_beside
                 && (place.starts_with(root)
@@ -143,7 +144,7 @@ impl Mounts {
     }
 }
 
-/// mountinfo writes blanks and the like as three octal digits.
+/// Reverses how mountinfo writes blanks and the like: as three octal digits.
 fn unescaped(word: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -1,5 +1,5 @@
-//! The daemon's log of sessions: a line when one begins and one when it ends, one for each further request, and lines for what
-//! happens meanwhile.
+//! The daemon's log of sessions: a line when a session begins and one when it ends, one for each further
+//! request, and lines for what happens meanwhile.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +13,7 @@ use farhaul_session::{Code, Error, Event, Handle, Snapshot};
 
 use crate::observer::{ClientInfo, Observer, RequestEnd, SessionObserver};
 
-/// What runs now.
+/// The requests that run now.
 #[derive(Debug, Default)]
 pub(crate) struct SessionLog {
     running: Mutex<Vec<RunningRequest>>,
@@ -25,11 +25,11 @@ pub(crate) struct SessionLog {
 struct RunningRequest {
     handle: Handle,
     visitor: Arc<ClientInfo>,
-    /// What the observer keeps for as long.
+    /// The observer's state, which is kept as long as the request runs.
     _seen: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// A session that is served. Dropped, it runs no more.
+/// A session that is served; dropping it removes it from those that run.
 pub(crate) struct LoggedSession<'a> {
     journal: &'a SessionLog,
     visitor: Arc<ClientInfo>,
@@ -41,12 +41,12 @@ impl SessionLog {
         SessionLog { running: Mutex::default(), observer }
     }
 
-    /// A line for a session that begins.
+    /// Logs that a session begins.
     pub(crate) fn begin(&self, established: &EstablishedSession) -> LoggedSession<'_> {
         let key = established.peer_key.clone().unwrap_or_default();
         let guest = established.guest.as_ref();
         let comment = guest.map(|guest| guest.principal.comment.clone()).unwrap_or_default();
-        // By a grant of whose key this is.
+        // The key that came with a grant of this principal, if one did.
         let bearer = guest.and_then(|guest| guest.bearer.as_ref()).map(PrincipalId::name);
         let root = guest.map(|guest| guest.allowed.root()).filter(|root| !root.as_os_str().is_empty());
         tracing::info!(
@@ -63,7 +63,7 @@ impl SessionLog {
         LoggedSession { journal: self, visitor, visits }
     }
 
-    /// A line for each request that runs.
+    /// Logs each request that runs.
     pub(crate) fn show_running(&self) {
         let running: Vec<_> =
             self.running().iter().map(|one| (one.handle.clone(), one.visitor.clone())).collect();
@@ -104,7 +104,7 @@ impl CopyObserver for LoggedSession<'_> {
         handle.hear(move |event| log(&visitor, event));
     }
 
-    /// A request that followed the first one of its session is over.
+    /// A further request of a session is over.
     fn further_ended(&self, handle: &Handle, summary: &SessionSummary) {
         self.journal.running().retain(|one| one.handle.id() != handle.id());
         self.log_further(summary);
@@ -112,8 +112,8 @@ impl CopyObserver for LoggedSession<'_> {
     }
 }
 
-/// Logs a line about a copy with another daemon, by the same fields at its beginning and its end; further fields and the words stand
-/// behind.
+/// Logs a line about a copy with another daemon. The lines at its beginning and its end have these fields in
+/// common; further fields and the message follow.
 macro_rules! line_of_copy {
     ($visitor:expr, $carried:expr, $($further:tt)+) => {
         tracing::info!(
@@ -132,7 +132,7 @@ macro_rules! line_of_copy {
     };
 }
 
-/// What this daemon does with others for a client. The client's key says on whose behalf.
+/// Observes what this daemon does with other daemons for a client, whose key is in each line.
 impl farhaul_control::ControlObserver for LoggedSession<'_> {
     fn granted(&self, bearer: &str, errand: &Errand, seconds: u64) {
         let way = match errand.way {
@@ -197,7 +197,7 @@ impl Drop for LoggedSession<'_> {
     }
 }
 
-/// What happens while a request runs.
+/// Logs what happens while a request runs.
 fn log(visitor: &ClientInfo, event: &Event) {
     let ClientInfo { peer, key, .. } = visitor;
     match event {
@@ -209,13 +209,13 @@ fn log(visitor: &ClientInfo, event: &Event) {
         | Event::Resumed => {
             tracing::info!(peer, key, "{event}");
         }
-        // The session's own lines say that it has begun and ended, and how.
+        // The lines of the session itself say that it has begun and ended, and how.
         _ => tracing::debug!(peer, key, "{event}"),
     }
 }
 
 impl LoggedSession<'_> {
-    /// Nothing of it runs any more.
+    /// Removes all requests of the session from those that run.
     fn leave(&self) {
         self.journal.running().retain(|one| !Arc::ptr_eq(&one.visitor, &self.visitor));
     }
@@ -226,7 +226,7 @@ impl LoggedSession<'_> {
         }
     }
 
-    /// The session is over; a summary of what it began with.
+    /// Logs the end of a session; `summary` is of its first request.
     pub(crate) fn end(&self, summary: &SessionSummary) {
         let report = &summary.report;
         self.log_fault(summary.error.as_ref());
@@ -253,7 +253,7 @@ impl LoggedSession<'_> {
         self.tell(&of_copy(summary));
     }
 
-    /// A session is over in which files were read where they are.
+    /// Logs the end of a session that has read files.
     pub(crate) fn end_read(&self, served: &ReadOutcome) {
         let (report, error) = (&served.report, served.error.as_ref());
         self.log_fault(error);
@@ -283,7 +283,7 @@ impl LoggedSession<'_> {
         });
     }
 
-    /// A session is over in which this daemon was told what to do.
+    /// Logs the end of a session in which a client told this daemon what to do.
     pub(crate) fn end_control(&self, served: &farhaul_control::ControlOutcome) {
         let error = served.error.as_ref();
         self.log_fault(error);

@@ -1,6 +1,7 @@
-//! How a daemon ends: nobody is let in any more, what runs has some time, and what is left stops so that it can go on later.
+//! How a daemon ends: nobody is let in any more, running sessions get some time, and the rest stops so that
+//! it can go on later.
 //!
-//! Always true: each signal to end brings the end nearer; whatever happens, the daemon ends when the time is over.
+//! Always true: each signal brings the end nearer; whatever happens, the daemon ends when the time is over.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -8,22 +9,22 @@ use std::time::{Duration, Instant};
 use farhaul_connect::DaemonStop;
 use farhaul_handover::Held as _;
 
-/// How often it is looked whether anything still runs.
+/// How often to look whether anything still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What else ends with a daemon.
+/// Whatever else ends together with a daemon.
 pub trait ShutdownHook: Send + Sync {
-    /// From now on nothing else begins. So long may what runs take to end by itself.
+    /// Nothing new begins from now on. Returns how long running work may take to end by itself.
     fn begin(&self) -> Duration;
 
-    /// Whether anything else than the daemon's `sessions` still runs. It is asked several times a second.
+    /// Returns whether something still runs besides the daemon's `sessions`. Called several times a second.
     fn is_busy(&self, sessions: usize) -> bool;
 
-    /// The time is over: what still runs stops, so that it can go on later.
+    /// The time is over: stops what still runs, so that it can go on later.
     fn stop(&self);
 }
 
-/// A daemon's end.
+/// The end of a daemon.
 pub(crate) struct Shutdown {
     daemon: DaemonStop,
     others: Arc<dyn ShutdownHook>,
@@ -34,18 +35,18 @@ pub(crate) struct Shutdown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serving,
-    /// What runs may end by itself.
+    /// Running work may end by itself.
     Draining,
-    /// What runs is told to stop.
+    /// Running work is told to stop.
     Stopping,
 }
 
-/// What a signal to end has done.
+/// The effect of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalOutcome {
-    /// The daemon is on its way.
+    /// The daemon is ending.
     Ending,
-    /// It has been told to stop before: the process should not wait any longer.
+    /// The daemon was already told to stop: the process should not wait any longer.
     Again,
 }
 
@@ -54,7 +55,7 @@ impl Shutdown {
         Arc::new(Shutdown { daemon, others, phase: Mutex::new(Phase::Serving), hurry: Condvar::new() })
     }
 
-    /// The daemon was told to end: it begins to, or waits no longer for what runs.
+    /// A signal tells the daemon to end: the first one begins the end, the next one ends the wait.
     pub(crate) fn signal(self: &Arc<Self>, signal: &'static str) -> SignalOutcome {
         let mut phase = self.phase.lock().in_any_case();
         match *phase {
@@ -64,7 +65,7 @@ impl Shutdown {
                 let ending = self.clone();
                 let drain = move || ending.drain(signal);
                 if let Err(error) = std::thread::Builder::new().name("ending".into()).spawn(drain) {
-                    tracing::warn!(%error, "there is no thread to wait for what runs");
+                    tracing::warn!(%error, "cannot start the thread that waits for running work");
                     self.stop();
                 }
                 SignalOutcome::Ending
@@ -83,13 +84,13 @@ impl Shutdown {
         let time = self.others.begin();
         let sessions = self.daemon.sessions();
         tracing::info!(signal, sessions, drain_s = time.as_secs_f64(), "ending");
-        // Without an end if it lies beyond what the clock can say.
+        // Without a limit, if it lies beyond what the clock can represent.
         let until = Instant::now().checked_add(time);
         while self.waits(until) {}
         self.stop();
     }
 
-    /// Waits a moment; says whether there is something left to wait for.
+    /// Waits a moment; returns whether there is still something to wait for.
     fn waits(&self, until: Option<Instant>) -> bool {
         let sessions = self.daemon.sessions();
         if !self.others.is_busy(sessions) && sessions == 0 {

@@ -1,4 +1,5 @@
-//! The signals that end a daemon, and the one that asks what it does.
+//! The signals that end a daemon, the one that asks what it does, and the one that makes it read its settings
+//! again.
 
 use std::io;
 
@@ -6,8 +7,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::shutdown::SignalOutcome;
 
-/// Calls `end` with the name of each SIGTERM and SIGINT, `show` on each SIGUSR1 and `reload` on each SIGHUP, from a thread of its own. Ends the
-/// process where `end` says that it has been told before.
+/// Calls `end` with the name of each SIGTERM and SIGINT, `show` on each SIGUSR1 and `reload` on each SIGHUP,
+/// on a thread of its own. Ends the process if `end` returns [`SignalOutcome::Again`].
 pub(crate) fn watch(
     end: impl Fn(&'static str) -> SignalOutcome + Send + 'static,
     show: impl Fn() + Send + 'static,

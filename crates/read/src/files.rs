@@ -1,6 +1,7 @@
-//! The files that the client has open at the server, by the numbers that it gave them.
+//! The files that the client has open at the server, by the numbers that the client has given them.
 //!
-//! Always true: a file is opened once, by whoever needs it first, and is what it was then or nothing; the table is bounded.
+//! Always true: a file is opened once, by the first thread that needs it, and is read only as long as it has
+//! not changed since; the table is bounded.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,29 +14,29 @@ use farhaul_volume::Metadata;
 
 use super::read_scope::{ReadScope, is_as_it_was};
 
-/// Files that may be open at a time.
+/// The most files that may be open at a time.
 pub(crate) const OPEN_MAX: usize = 1024;
 
 /// A file that is to be read.
 pub(crate) struct ServedFile {
     path: Vec<u8>,
-    /// Of the descriptor; none where there was none left.
+    /// The charge for its descriptor, or the failure if none was left.
     descriptor: Result<Charge, Failure>,
     opened: OnceLock<Result<OpenedFile, Failure>>,
 }
 
-/// One that is open.
+/// A file that is open.
 pub(crate) struct OpenedFile {
     pub(crate) file: File,
     pub(crate) meta: Metadata,
 }
 
 impl ServedFile {
-    /// The file, which this opens if nobody has before.
-    pub(crate) fn ready(&self, ground: &ReadScope) -> Result<&OpenedFile, Failure> {
+    /// The open file; the first call opens it.
+    pub(crate) fn ready(&self, scope: &ReadScope) -> Result<&OpenedFile, Failure> {
         let open = || {
             self.descriptor.as_ref().map_err(Failure::clone)?;
-            let (file, meta) = ground.open(&self.path)?;
+            let (file, meta) = scope.open(&self.path)?;
             Ok(OpenedFile { file, meta })
         };
         self.opened.get_or_init(open).as_ref().map_err(Failure::clone)
@@ -43,7 +44,7 @@ impl ServedFile {
 }
 
 impl OpenedFile {
-    /// An error if it has changed since it was opened.
+    /// Fails if the file has changed since it was opened.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match is_as_it_was(&self.file, &self.meta) {
             Ok(true) => Ok(()),
@@ -53,7 +54,7 @@ impl OpenedFile {
     }
 }
 
-/// All of them.
+/// All files of the client.
 pub(crate) struct ServedFiles {
     budget: Budget,
     open: Mutex<HashMap<u64, Arc<ServedFile>>>,
@@ -68,7 +69,7 @@ impl ServedFiles {
         self.open.lock().whole()
     }
 
-    /// From now on the number stands for what is at `path`.
+    /// Lets the number stand for the file at `path`.
     pub(crate) fn add(&self, number: u64, path: Vec<u8>) -> Result<Arc<ServedFile>, Error> {
         let mut open = self.open();
         if open.len() == OPEN_MAX {
@@ -93,12 +94,12 @@ impl ServedFiles {
         self.open().get(&number).cloned().ok_or_else(|| unknown(number))
     }
 
-    /// What is read of it goes on.
+    /// Frees the number. Reads that have begun go on.
     pub(crate) fn close(&self, number: u64) -> Result<(), Error> {
         self.open().remove(&number).map(drop).ok_or_else(|| unknown(number))
     }
 }
 
 fn unknown(number: u64) -> Error {
-    Error::misbehaved(Misbehaviour::FileNumber, format!("it speaks of file {number}, which is not open"))
+    Error::misbehaved(Misbehaviour::FileNumber, format!("it named file {number}, which is not open"))
 }

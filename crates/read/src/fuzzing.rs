@@ -1,16 +1,17 @@
-//! Ways in for `fuzz/`: what the two ends of a read take of each other.
+//! Ways in for `fuzz/`: what the two ends of a read accept from each other.
 
 use farhaul_session::fuzzing::message_comes_back;
 
 use super::messages::{ReadMessage, RecordCodec};
 use super::pieces;
 
-/// One message, as it stands on the control stream behind its length; what was understood can be said again.
+/// Checks one message, as it stands on the control stream behind its length: encoding what was decoded gives
+/// the same message.
 pub fn message(bytes: &[u8]) -> bool {
     message_comes_back(bytes, ReadMessage::decode, ReadMessage::encode)
 }
 
-/// A stream of records; what was understood is written as the same records.
+/// Checks a stream of records: encoding what was decoded gives the same records.
 pub fn records(bytes: &[u8]) -> bool {
     let (mut reader, mut writer, mut again) =
         (RecordCodec::default(), RecordCodec::default(), RecordCodec::default());
@@ -30,7 +31,7 @@ pub fn records(bytes: &[u8]) -> bool {
     found
 }
 
-/// A block that has come: its pieces are its content, one behind the other.
+/// Checks a block that has come: its pieces are its content, one behind the other.
 pub fn pieces(bytes: &[u8]) -> bool {
     let Ok(pieces) = pieces::parse(bytes) else { return false };
     let mut at = 0;

@@ -1,10 +1,12 @@
-//! Looking at files where they are: lists, stats, random reads and digests of a far host, over a session that lives as long as
-//! somebody wants to read.
+//! Looks at files where they are: lists, attributes, random reads and digests of files on a far host, over a
+//! session that lasts as long as somebody wants to read.
 //!
-//! How to read it: a program holds a [`Remote`] (`remote.rs`), which speaks (`messages.rs`) with [`serve()`] at the other end
-//! (`serve.rs`). Contents come in blocks, each of which carries pieces of answers (`pieces.rs`).
+//! How to read it: a program holds a [`Remote`] (`remote.rs`), which talks (`messages.rs`) with [`serve()`]
+//! at the other end (`serve.rs`). Contents come in blocks, each of which carries pieces of answers
+//! (`pieces.rs`).
 //!
-//! Always true: nothing is written at the far end; a file that has changed since it was opened is not read on.
+//! Always true: nothing is written at the far end; a file that has changed since it was opened is not read
+//! any further.
 //!
 //! Does not know: packets, and how the two ends have found each other.
 #![forbid(unsafe_code)]

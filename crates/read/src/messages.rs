@@ -1,42 +1,42 @@
-//! What the two ends of a read say to each other, as values and as bytes; docs/reference/wire.md has the table.
+//! The messages of the two ends of a read, as values and as bytes; docs/reference/wire.md has the table.
 //!
-//! Always true: decoding never panics, and allocates no more than a few times the bytes at hand.
+//! Always true: decoding never panics, and allocates at most a few times the bytes at hand.
 
 use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_signed, put_varint};
 use farhaul_session::error::Failure;
 use farhaul_session::messages::put_message;
 use farhaul_volume::{Algorithm, FileTime};
 
-/// Ranges in one message: so many fit whatever they are, and a longer list is several messages.
+/// The most ranges in one message: this many fit, whatever they are. A longer list takes several messages.
 pub(crate) const RANGES_MAX: usize = 2048;
-/// Bytes of a path, as Linux has them.
+/// The most bytes of a path on Linux.
 const PATH_MAX: usize = 4095;
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileRange {
-    /// Where it begins, in bytes from the beginning of the file.
+    /// The offset of its first byte in the file.
     pub offset: u64,
-    /// How many bytes it has.
+    /// The number of its bytes.
     pub len: u64,
 }
 
-/// By what it is noticed that a file has become another one, or has other content.
+/// Shows whether a file was replaced by another one, or its content has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileIdentity {
-    /// Bytes of content.
+    /// The size of the content in bytes.
     pub size: u64,
-    /// When its content was last changed.
+    /// When the content was last changed.
     pub mtime: FileTime,
-    /// When anything of it was last changed; nobody can set it back.
+    /// When anything about the file was last changed; nobody can set this time back.
     pub ctime: FileTime,
-    /// Its number in its file system.
+    /// The number of the inode in its file system.
     pub inode: u64,
-    /// Its file system's number on that host.
+    /// The number of the file system on that host.
     pub device: u64,
 }
 
-/// What there is of a name.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathKind {
     /// A plain file.
@@ -55,20 +55,20 @@ pub enum PathKind {
     BlockDevice,
 }
 
-/// An entry of a directory, or what was asked for by its name.
+/// An entry of a directory, or of a path that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListEntry {
-    /// Below what was listed, or as it was asked for.
+    /// The path below the listed directory, or as it was asked for.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: PathKind,
-    /// Permission bits, 07777.
+    /// The permission bits, 07777.
     pub mode: u32,
-    /// Names that it has.
+    /// The number of hard links.
     pub links: u64,
-    /// Of a symbolic link, where that leads.
+    /// The target, if it is a symbolic link.
     pub target: Vec<u8>,
-    /// Its size and its times among that.
+    /// Its size and times, among others.
     pub identity: FileIdentity,
 }
 
@@ -107,17 +107,17 @@ impl PathKind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadMessage {
-    // Client to server.
-    /// From now on `file` stands for what is at this path now.
+    // From client to server.
+    /// From now on `file` stands for what this path names at present.
     Open {
         file: u64,
         path: Vec<u8>,
     },
-    /// It does so no more.
+    /// `file` no longer stands for anything.
     Close {
         file: u64,
     },
-    /// The ranges `first`, `first + 1` and so on of an operation are these.
+    /// Asks for these ranges; they are the ranges `first`, `first + 1` and so on of the operation.
     Read {
         op: u64,
         file: u64,
@@ -134,37 +134,38 @@ pub(crate) enum ReadMessage {
         path: Vec<u8>,
         follow: bool,
     },
-    /// The answer is a stream of records; no more than `room` bytes of it may come before [`ReadMessage::More`].
+    /// Lists a directory. The answer is a stream of records; at most `room` bytes of it may come before
+    /// [`ReadMessage::More`].
     List {
         op: u64,
         path: Vec<u8>,
         depth: u64,
         room: u64,
     },
-    /// The paths that a pattern stands for, as a stream.
+    /// Asks for the paths that match a pattern, as a stream.
     Find {
         op: u64,
         pattern: Vec<u8>,
         room: u64,
     },
-    /// There is room for so many more bytes of a stream.
+    /// Gives room for `room` more bytes of a stream.
     More {
         op: u64,
         room: u64,
     },
-    /// The digest of a range; of the whole file, if that has no length.
+    /// Asks for the digest of a range, or of the whole file if there is no range.
     Digest {
         op: u64,
         file: u64,
         range: Option<FileRange>,
         algorithm: Algorithm,
     },
-    /// Nothing more of it is wanted.
+    /// Nothing more of the operation is wanted.
     Cancel {
         op: u64,
     },
 
-    // Server to client.
+    // From server to client.
     Opened {
         file: u64,
         identity: FileIdentity,
@@ -173,7 +174,7 @@ pub(crate) enum ReadMessage {
         file: u64,
         failure: Failure,
     },
-    /// Nothing more comes of the operation.
+    /// The operation has failed; nothing more of it comes.
     Failed {
         op: u64,
         failure: Failure,
@@ -190,7 +191,7 @@ pub(crate) enum ReadMessage {
 }
 
 impl ReadMessage {
-    /// Appends the message and the length before it.
+    /// Appends the message, behind its length.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_message(out, |out| self.encode_body(out));
     }
@@ -256,7 +257,7 @@ impl ReadMessage {
         }
     }
 
-    /// The message of this code and body.
+    /// Decodes a code and a body.
     pub(crate) fn decode(bytes: &[u8]) -> Result<ReadMessage, Malformed> {
         let mut reader = ByteReader(bytes);
         let message = match reader.byte()? {
@@ -307,7 +308,7 @@ impl ReadMessage {
         if reader.is_empty() { Ok(message) } else { Err(Malformed) }
     }
 
-    /// For errors.
+    /// The name of the message, for errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             ReadMessage::Open { .. } => "open",
@@ -399,18 +400,19 @@ fn take_rest(reader: &mut ByteReader<'_>, path: Vec<u8>) -> Result<ListEntry, Ma
     Ok(ListEntry { path, kind, mode, links, target, identity })
 }
 
-/// What a stream is made of, each behind its length. A path is written as what it has in common with the one before, and the rest.
+/// The records of a stream, each behind its length. Of a path, only what differs from the path before it is
+/// written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StreamRecord {
     Entry(ListEntry),
-    /// This could not be listed; the rest follows.
+    /// This could not be listed; the list goes on.
     Failed {
         path: Vec<u8>,
         failure: Failure,
     },
-    /// A path that fits a pattern.
+    /// A path that matches a pattern.
     Path(Vec<u8>),
-    /// Something is mounted on this directory; what is in it is not listed.
+    /// Something is mounted on this directory; its content is not listed.
     NotEntered(Vec<u8>),
 }
 
@@ -444,11 +446,11 @@ impl RecordCodec {
         });
     }
 
-    /// The next record at the front of `bytes`, and how many it takes; none if it is not all there.
+    /// The next record at the front of `bytes`, and its length; `None` if it is not complete.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Option<(StreamRecord, usize)>, Malformed> {
         let mut reader = ByteReader(bytes);
         let Ok(body) = reader.bytes() else {
-            // A length that no record has is none of which the rest is to come.
+            // If the length is larger than that of any record, it is malformed, and not just incomplete.
             let is_cut =
                 ByteReader(bytes).varint().map_or(bytes.len() < 10, |len| len <= 2 * PATH_MAX as u64 + 2048);
             return if is_cut { Ok(None) } else { Err(Malformed) };

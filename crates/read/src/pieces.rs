@@ -1,28 +1,30 @@
-//! What a block of a read carries: pieces of answers one behind the other, and behind them whose they are.
+//! The content of a block of a read: pieces of answers one behind the other, and then labels that say to
+//! which answers they belong.
 //!
-//! Always true: a block that was packed here is taken apart into the same pieces; one that makes no sense is refused whole.
+//! Always true: a block that was packed here is taken apart into the same pieces; one that makes no sense is
+//! refused as a whole.
 
 use farhaul_blocks::Block;
 use farhaul_session::codec::{ByteReader, Malformed, put_varint};
 use farhaul_session::exchange::NUMBER_LEN;
 
-/// The length of what says whose the pieces are, at the end.
+/// The length of the number at the end of a block, which is the length of the labels.
 const LENGTH_LEN: usize = 4;
-/// What a piece takes at most of that.
+/// The most bytes of a label.
 const LABEL_MAX: usize = 41;
-/// Pieces of a block.
+/// The most pieces of a block.
 const PIECES_MAX: usize = 4096;
 
 /// A piece of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AnswerPiece {
-    /// Which operation it belongs to, and which of its ranges.
+    /// The operation that it belongs to, and which of its ranges.
     pub(crate) op: u64,
     pub(crate) range: u64,
-    /// Where in the range it begins.
+    /// The offset at which it begins in the range.
     pub(crate) at: u64,
     pub(crate) len: u64,
-    /// The range ends with it.
+    /// True if the range ends with it.
     pub(crate) is_last: bool,
 }
 
@@ -40,12 +42,12 @@ impl AnswerBlock {
         AnswerBlock { block, len: 0, labels: Vec::new(), count: 0 }
     }
 
-    /// Bytes of content that a block of this size can hold in one piece.
+    /// The most content bytes that a block of this size can hold in one piece.
     pub(crate) fn room_of(block_bytes: usize) -> usize {
         block_bytes - NUMBER_LEN - LENGTH_LEN - LABEL_MAX
     }
 
-    /// Bytes of content that it has room for, if they are one piece.
+    /// The content bytes for which there is room, if they are one piece.
     pub(crate) fn room(&self) -> usize {
         if self.count == PIECES_MAX {
             return 0;
@@ -53,19 +55,19 @@ impl AnswerBlock {
         AnswerBlock::room_of(self.block.len()).saturating_sub(self.len + self.labels.len())
     }
 
-    /// Whether so many bytes fit, as so many pieces.
+    /// Returns whether this many bytes fit, in this many pieces.
     pub(crate) fn fits(&self, bytes: usize, pieces: usize) -> bool {
         let fixed = NUMBER_LEN + LENGTH_LEN;
         let used = self.len + self.labels.len() + fixed;
         self.count + pieces <= PIECES_MAX && used + bytes + pieces * LABEL_MAX <= self.block.len()
     }
 
-    /// What there is of it now, to [come back to](AnswerBlock::cut).
+    /// The present state, to which [`AnswerBlock::cut`] can return.
     pub(crate) fn mark(&self) -> (usize, usize, usize) {
         (self.len, self.labels.len(), self.count)
     }
 
-    /// Forgets what was pushed since then.
+    /// Forgets everything that was pushed since `mark`.
     pub(crate) fn cut(&mut self, (len, labels, count): (usize, usize, usize)) {
         self.len = len;
         self.labels.truncate(labels);
@@ -80,15 +82,15 @@ impl AnswerBlock {
         self.count == 0
     }
 
-    /// Where the next piece goes.
+    /// The place of the next piece.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         let (from, room) = (self.len, self.room());
         &mut self.block[from..from + room]
     }
 
-    /// The next `piece.len` bytes are that piece.
+    /// Makes the next `piece.len` bytes a piece.
     pub(crate) fn push(&mut self, piece: AnswerPiece) {
-        debug_assert!(self.fits(piece.len as usize, 1), "who fills it looks");
+        debug_assert!(self.fits(piece.len as usize, 1), "the caller has checked that there is room");
         for number in [piece.op, piece.range, piece.at, piece.len << 1 | u64::from(piece.is_last)] {
             put_varint(&mut self.labels, number);
         }
@@ -96,7 +98,7 @@ impl AnswerBlock {
         self.count += 1;
     }
 
-    /// The block, how much of it is filled, and how much of that is content.
+    /// The block, the length of its content and labels, and the length of its content.
     pub(crate) fn close(mut self) -> (Block, usize, usize) {
         let (content, labels) = (self.len, self.labels.len());
         self.block[content..content + labels].copy_from_slice(&self.labels);

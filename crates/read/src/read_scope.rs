@@ -1,7 +1,7 @@
-//! Where the paths of a client lead.
+//! The files that a client can reach, and what its paths lead to.
 //!
-//! Always true: at a daemon every path is resolved below its root each time anew, whatever it begins with and whatever links are
-//! in it; nothing is opened for writing.
+//! Always true: at a daemon every path is resolved anew each time, below its root, whatever it begins with
+//! and whatever links are in it. Nothing is opened for writing.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,22 +17,22 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::messages::{FileIdentity, ListEntry, PathKind};
 
-/// What can be reached.
+/// The files that can be reached.
 #[derive(Clone)]
 pub(crate) enum ReadScope {
-    /// Whatever the user who runs this can reach; relative paths start at the working directory. `expands`: a path begins with `~`
-    /// where it means a home directory, as no shell of that host has seen it.
+    /// Everything that the user who runs this can reach; relative paths start at the working directory. With
+    /// `expands`, `~` at the front of a path is expanded here, as no shell of that host has seen the path.
     User { expands: bool },
-    /// What lies below a daemon's root.
+    /// The files below a daemon's root.
     Root(Root),
 }
 
 impl ReadScope {
-    /// Opens a plain file, through the links that lead to it.
+    /// Opens a plain file; links on the way are followed.
     pub(crate) fn open(&self, path: &[u8]) -> Result<(File, Metadata), Failure> {
         let cannot = |error: io::Error| Failure::cannot("open", &error);
         let file: File = match self {
-            // Non-blocking, so that a pipe does not hold us.
+            // Non-blocking, so that a pipe does not block the thread.
             ReadScope::User { .. } => {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 fs::openat(fs::CWD, self.own(path), flags, Mode::empty())
@@ -51,7 +51,7 @@ impl ReadScope {
         }
     }
 
-    /// What there is, and where a symbolic link leads, unless it is followed.
+    /// The attributes of a path, and the target of a symbolic link unless the link is followed.
     pub(crate) fn stat(&self, path: &[u8], follow: bool) -> Result<ListEntry, Failure> {
         let cannot = |error: io::Error| Failure::cannot("look it up", &error);
         let (meta, target) = match self {
@@ -102,7 +102,7 @@ impl ReadScope {
         Ok(Source { path, also: Vec::new(), dest: RelPath::empty(), beneath, generated: None })
     }
 
-    /// The paths that a pattern stands for, sorted.
+    /// The paths that match a pattern, sorted.
     pub(crate) fn find(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let base = match self {
             ReadScope::User { expands: false } => return Ok(vec![pattern.to_vec()]),
@@ -119,7 +119,7 @@ impl ReadScope {
             ReadScope::User { expands: true } => expand_home(path),
             ReadScope::User { expands: false } | ReadScope::Root(_) => path.to_vec(),
         };
-        // An empty path is the home directory, where the far end starts, as for scp.
+        // An empty path is the home directory, where the far end starts, as with scp.
         let path = if path.is_empty() { b".".to_vec() } else { path };
         PathBuf::from(std::ffi::OsString::from_vec(path))
     }
@@ -131,7 +131,7 @@ fn below(path: &[u8]) -> Result<RelPath, Failure> {
     RelPath::from_written(&path[start..]).map_err(|error| Failure::new(Code::BadPath, error.to_string()))
 }
 
-/// Whether what is open is what it was when it was opened.
+/// Returns whether an open file has not changed since it was opened.
 pub(crate) fn is_as_it_was(file: &impl std::os::fd::AsFd, was: &Metadata) -> io::Result<bool> {
     let now = Metadata::from(&fs::fstat(file)?);
     Ok((now.size, now.mtime, now.ctime) == (was.size, was.mtime, was.ctime))
@@ -159,9 +159,9 @@ fn entry(path: Vec<u8>, meta: &Metadata, target: Vec<u8>) -> ListEntry {
     ListEntry { path, kind: kind(meta.kind), mode: meta.mode, links: meta.nlink, target, identity }
 }
 
-/// The kernel may read ahead.
+/// Tells the kernel that it may read ahead.
 pub(crate) fn advise(file: &File, offset: u64, len: u64) {
-    // Advice only.
+    // This is only advice, so a failure does not matter.
     let len = std::num::NonZeroU64::new(len);
     let _ = fs::fadvise(file, offset, len, fs::Advice::WillNeed);
 }

@@ -1,4 +1,5 @@
-//! A stream of records: what is in a directory, or what a pattern stands for, made as there is room for it.
+//! A stream of records: the entries of a directory, or the paths that match a pattern. They are made as there
+//! is room for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use super::messages::{FileIdentity, ListEntry, PathKind, RecordCodec, StreamReco
 use super::read_scope::ReadScope;
 use super::work::Operation;
 
-/// Records are made until there are so many bytes of them, or so much time has passed.
+/// Records are made until there are this many bytes of them, or for [`BATCH_TIME`].
 const BATCH_BYTES: usize = 128 << 10;
 const BATCH_TIME: Duration = Duration::from_millis(20);
 
-/// One of them.
+/// One such stream.
 pub(crate) struct RecordStream {
     pub(crate) op: Arc<Operation>,
     what: StreamSource,
     records: RecordCodec,
-    /// Bytes that have not been taken.
+    /// Bytes that were made and not taken yet.
     pub(crate) made: VecDeque<u8>,
-    /// Bytes that have been.
+    /// The number of bytes that were taken.
     pub(crate) sent: u64,
     is_over: bool,
 }
@@ -36,7 +37,7 @@ enum StreamSource {
 }
 
 impl RecordStream {
-    /// `depth` 1 is what is in the directory itself, 0 all of it.
+    /// With `depth` 1 it has what is in the directory itself, with 0 everything below.
     pub(crate) fn of_directory(op: Arc<Operation>, path: Vec<u8>, depth: u64) -> RecordStream {
         let depth = usize::try_from(depth).ok().filter(|depth| *depth > 0);
         RecordStream::new(op, StreamSource::Directory { path, depth })
@@ -51,19 +52,19 @@ impl RecordStream {
         RecordStream { op, what, records, made, sent: 0, is_over: false }
     }
 
-    /// Makes some more; true if there is nothing more to come.
-    pub(crate) fn make(&mut self, ground: &ReadScope) -> Result<bool, Failure> {
+    /// Makes further records; returns true if nothing more is to come.
+    pub(crate) fn make(&mut self, scope: &ReadScope) -> Result<bool, Failure> {
         let until = Instant::now() + BATCH_TIME;
         let mut bytes = Vec::new();
         while !self.is_over && self.made.len() + bytes.len() < BATCH_BYTES {
             match &mut self.what {
                 StreamSource::Directory { path, depth } => {
                     let options = ScanOptions { depth_max: *depth, ..ScanOptions::default() };
-                    let source = ground.directory(path)?;
+                    let source = scope.directory(path)?;
                     self.what = StreamSource::Scan(Box::new(Scanner::new(vec![source], options)));
                 }
                 StreamSource::Pattern(pattern) => {
-                    self.what = StreamSource::Paths(ground.find(pattern)?.into_iter())
+                    self.what = StreamSource::Paths(scope.find(pattern)?.into_iter())
                 }
                 StreamSource::Paths(paths) => match paths.next() {
                     Some(path) => self.records.put(&mut bytes, &StreamRecord::Path(path)),

@@ -1,10 +1,12 @@
-//! The end that reads: a far place, held open.
+//! The end that reads: it keeps a session with a far location open.
 //!
-//! How to read it: [`Remote`] has the calls of a program. A thread ("read") keeps the session going and hears the server
-//! (`remote/client_session.rs`), another one puts what arrives where it is waited for; what is waited for is in one table
-//! (`remote/pending_calls.rs`). [`RemoteFile`], [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`RemoteList`] in `remote/list.rs`.
+//! How to read it: [`Remote`] has the calls of a program. One thread ("read") keeps the session going and
+//! gets the server's messages (`remote/client_session.rs`), another one hands arriving content to the calls
+//! that wait for it. All waiting calls are in one table (`remote/pending_calls.rs`). [`RemoteFile`],
+//! [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`RemoteList`] is in `remote/list.rs`.
 //!
-//! Always true: whoever waits is woken by an answer or by the end of the session; what a server sends unasked ends that.
+//! Always true: a waiting call is woken by an answer or by the end of the session. Content that a server
+//! sends unasked ends the session.
 
 mod answers;
 mod client_session;
@@ -38,20 +40,20 @@ pub use file::{RangeQueue, RangeReader, RemoteFile};
 pub use list::{Depth, ListItem, RemoteList};
 use pending_calls::PendingCall;
 
-/// A far place, or one of this host, whose files can be read. Its calls may come from any number of threads, and any number of
-/// them may wait at once: all of them share one session. Dropped, it ends the session.
+/// A location on a far host or on this one, whose files can be read. Any number of threads may call it, and
+/// wait at the same time: all share one session. Dropping it ends the session.
 pub struct Remote {
     link: Arc<ClientSession>,
-    /// Where relative paths begin.
+    /// The directory where relative paths begin.
     base: Vec<u8>,
     thread: Option<JoinHandle<()>>,
-    /// The far end, where that is here.
+    /// The thread of the far end, if that is in this process.
     serving: Option<JoinHandle<()>>,
 }
 
 impl Remote {
-    /// Connects with a place, which is written as for `farhaul cp`: a local path, `[user@]host:path` over SSH,
-    /// `fh://host[:port]/path` at a daemon. Paths that are asked for later begin there, if they do not begin with a slash.
+    /// Connects to a location, which is written as for `farhaul cp`: a local path, `[user@]host:path` over
+    /// SSH, `fh://host[:port]/path` at a daemon. Later paths begin there, unless they begin with a slash.
     pub fn open(place: impl AsRef<OsStr>) -> Result<Remote, Error> {
         Remote::at(&LocationSpec::parse(place.as_ref())?.to_location(), NetworkOptions::default())
     }
@@ -61,7 +63,8 @@ impl Remote {
         Remote::called_by(&Handle::new(), location, network)
     }
 
-    /// The same. The caller is told when the far end takes long to answer, and can call it off until it has.
+    /// The same. The caller is told if the far end takes long to answer, and can cancel while it has not
+    /// answered.
     pub fn called_by(
         caller: &dyn Caller,
         location: &Location,
@@ -79,15 +82,15 @@ impl Remote {
                 return Remote::here(path.as_os_str().as_bytes().to_vec(), None, &opening);
             }
             Location::Pipe => {
-                return Err(Error::new(Code::BadLocation, "a pipe is no place that can be looked at"));
+                return Err(Error::new(Code::BadLocation, "files cannot be read from a pipe"));
             }
         };
         let (link, thread) = begin(established)?;
         Ok(Remote { link, base, thread: Some(thread), serving: None })
     }
 
-    /// A directory of this host for somebody who may use nothing of it but what lies below `directories`: where it does, paths are
-    /// resolved below it, whatever they begin with and whatever links are in them.
+    /// A directory of this host, for somebody who may use only what lies below `directories`. Paths are
+    /// resolved below the directory, whatever they begin with and whatever links are in them.
     pub fn within(directory: &Path, directories: &[PathBuf]) -> Result<Remote, Error> {
         let ConfinedPath { root, path } = LocalConfines::of(directories)?.spot(directory)?;
         let root = root.follow(&path).map_err(|error| {
@@ -108,12 +111,12 @@ impl Remote {
         Ok(Remote { link, base, thread: Some(thread), serving })
     }
 
-    /// Opens many files, some of them ahead of the one that is read, in the order of their paths.
+    /// Opens many files, in the order of their paths; some are opened ahead of the one that is read.
     pub fn files<I: IntoIterator<Item = Vec<u8>>>(&self, paths: I) -> Answers<'_, I::IntoIter, RemoteFile> {
         Answers::files(self, paths.into_iter())
     }
 
-    /// What there is at many paths, in their order; links are followed or not.
+    /// The attributes of many paths, in their order; links are followed or not.
     pub fn stats<I: IntoIterator<Item = Vec<u8>>>(
         &self,
         paths: I,
@@ -122,7 +125,8 @@ impl Remote {
         Answers::stats(self, follow, paths.into_iter())
     }
 
-    /// Digests of many files, computed there, in the order of their paths; and of how many bytes each is.
+    /// The digests of many files, computed at the far end, in the order of their paths; each with the number
+    /// of bytes that it covers.
     pub fn digests<I: IntoIterator<Item = Vec<u8>>>(
         &self,
         algorithm: Algorithm,
@@ -131,17 +135,17 @@ impl Remote {
         Answers::digests(self, algorithm, paths.into_iter())
     }
 
-    /// By which it is seen, and its rate set.
+    /// The handle by which the session is watched, and its rate set.
     pub fn handle(&self) -> &Handle {
         self.link.handle()
     }
 
-    /// What there is at a path, through symbolic links.
+    /// The attributes of a path; symbolic links are followed.
     pub fn stat(&self, path: &[u8]) -> Result<ListEntry, Error> {
         self.stat_of(path, true)
     }
 
-    /// The same, of a symbolic link itself.
+    /// The same of a symbolic link itself.
     pub fn stat_link(&self, path: &[u8]) -> Result<ListEntry, Error> {
         self.stat_of(path, false)
     }
@@ -167,24 +171,24 @@ impl Remote {
         }
     }
 
-    /// What is in a directory, as it comes.
+    /// The entries of a directory, as they come.
     pub fn list(&self, path: &[u8], depth: Depth) -> Result<RemoteList, Error> {
         let (path, depth) = (self.full(path), depth.number());
         RemoteList::begin(&self.link, |op, room| ReadMessage::List { op, path, depth, room })
     }
 
-    /// The paths that a pattern stands for, as `cp` understands it; they are to be asked for as they are.
+    /// The paths that match a pattern, as `cp` understands it; they can be used as they are.
     pub fn find(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let pattern = self.full(pattern);
         RemoteList::begin(&self.link, |op, room| ReadMessage::Find { op, pattern, room })?.paths()
     }
 
-    /// Why nothing more can be asked for, if the session has ended by itself.
+    /// The error with which the session has ended, if it has ended by itself.
     pub fn ended(&self) -> Option<Error> {
         self.link.ended()
     }
 
-    /// Ends the session; both ends' figures come back.
+    /// Ends the session, and returns the figures of both ends.
     pub fn finish(mut self) -> Result<SessionReport, Error> {
         self.end();
         self.link.outcome()

@@ -1,4 +1,4 @@
-//! What a read is asked for: the words of this service in the hello.
+//! The request of a read: the part of the hello that belongs to this service.
 
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::{Refusal, SessionOpening};
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 /// The name of this service in a hello.
 pub const SERVICE: &str = "read";
 
-/// What both ends of a read keep to. There is nothing to choose yet.
+/// The options of a read. There is nothing to choose yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct ReadRequest {}
 
 impl ReadRequest {
-    /// What the client opens a session for.
+    /// The opening of the client's session.
     pub(crate) fn opening(self, network: NetworkOptions) -> Result<SessionOpening, Error> {
         let network = network.checked()?;
         let request =
@@ -32,7 +32,7 @@ impl ReadRequest {
         })
     }
 
-    /// What a client has asked for.
+    /// The request in a client's opening.
     pub(crate) fn of(opening: &SessionOpening) -> Result<ReadRequest, Refusal> {
         if opening.service != SERVICE {
             let service = printable(opening.service.as_bytes(), 64);
@@ -44,12 +44,12 @@ impl ReadRequest {
     }
 }
 
-/// Answers a client whom nobody judges, such as over ssh.
+/// Answers a client whose rights nobody judges, such as one over ssh.
 pub fn admit(opening: &SessionOpening) -> Result<AdmissionReply, Refusal> {
     ReadRequest::of(opening).map(|_| admitted())
 }
 
-/// Answers a client of a daemon, as far as its rights go.
+/// Answers a client of a daemon, within its rights.
 pub fn admit_within(
     rights: &Rights,
     opening: &SessionOpening,
@@ -67,7 +67,7 @@ fn admitted() -> AdmissionReply {
     AdmissionReply { features: own_features(), terms: Vec::new() }
 }
 
-/// What this end can do in a read: all that the protocol's version has.
+/// The features of this end in a read: all that the protocol's version has.
 pub(crate) fn own_features() -> Features {
     Features::default()
 }

@@ -1,10 +1,10 @@
-//! The end that has the files: one thread hears the client, others answer.
+//! The end that has the files: one thread gets the client's messages, others answer.
 //!
-//! How to read it: [`serve`] begins; `Server::hear` turns messages into tasks (`work.rs`); `Worker` does them, and packs what it
-//! reads into blocks (`pieces.rs`).
+//! How to read it: [`serve`] begins. `Server::hear` turns messages into tasks (`work.rs`). `Worker` does
+//! them, and packs what it reads into blocks (`pieces.rs`).
 //!
-//! Always true: nothing is written; a small answer waits for no bulk block, neither for its thread nor for its memory; whatever
-//! the client asks for, what is kept for it is bounded.
+//! Always true: nothing is written. A small answer never waits for a bulk answer, neither for its thread nor
+//! for its memory. Whatever the client asks for, what is kept for it is bounded.
 
 use std::fs::File;
 use std::io::{IoSliceMut, Read as _};
@@ -38,85 +38,88 @@ use super::record_stream::RecordStream;
 use super::request::ReadRequest;
 use super::work::{DigestTask, Operation, OperationPart, Task, TaskPriority, WorkItem, WorkQueues};
 
-/// Answers of so many bytes, all ranges of an operation together, go ahead of the others.
+/// Answers of at most this many bytes, all ranges of an operation together, go ahead of the others.
 pub const SMALL_MAX: u64 = 64 << 10;
-/// What of a stream goes ahead of other answers.
+/// How many bytes of a stream go ahead of other answers.
 const STREAM_START: u64 = 64 << 10;
-/// Ranges that are so near one another are read together: to read what lies between costs less than a second call, from memory
-/// as well as from a fast disk (docs/design/data-path.md).
+/// Ranges that are no further apart than this are read together: reading the bytes between them costs less
+/// than a second call, from memory as well as from a fast disk (docs/design/data-path.md).
 const GAP_MAX: u64 = 16 << 10;
-/// So many of them at most, and so many bytes with what lies between.
+/// The most ranges that are read together, and the most bytes, with those between the ranges.
 const GROUP_MAX: usize = 256;
 const GROUP_BYTES_MAX: u64 = 512 << 10;
-/// No file has anything from here on, and the system refuses to look there.
+/// No file has content at this offset, and the system refuses to read there.
 const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Bytes that one task reads before it is the next one's turn.
+/// How many bytes a task reads before the next task has its turn.
 const TURN: u64 = 1 << 20;
-/// Bytes that are digested before it is the next one's turn.
+/// How many bytes are digested before the next task has its turn.
 const DIGEST_TURN: u64 = 8 << 20;
-/// Answers are put into one block until they have so many bytes, if nothing has to wait.
+/// Answers are collected in a block until it has this many bytes, or is nearly full if blocks or the path are
+/// scarce.
 const PACK: usize = 64 << 10;
-/// Blocks that are kept for small answers.
+/// The number of blocks that are kept for small answers.
 const RESERVE: usize = 8;
-/// Credit that is kept for them at the peer's.
+/// The credit at the peer that is kept for small answers.
 const URGENT_RESERVE: u32 = 4;
-/// Threads of each kind, if the session may have them.
+/// The number of threads of each kind, if the session may have them.
 const WORKERS: usize = 4;
-/// Bytes of hints that are followed at a time.
+/// The most bytes of hints that are followed at a time.
 const ADVICE_MAX: u64 = 256 << 20;
-/// Bytes of blocks that a session may have at a daemon, whatever its client asks for.
+/// The most bytes of blocks that a session may have at a daemon, whatever its client asks for.
 const CLIENT_MEMORY_MAX: u64 = 1 << 30;
 
-/// What a daemon says of its side.
+/// The rules of a daemon.
 #[derive(Debug, Clone)]
 pub struct ReadServerPolicy {
-    /// Nothing outside it is read.
+    /// Nothing outside of this directory is read.
     pub root: PathBuf,
-    /// What goes wrong at this end, for tests.
+    /// Faults at this end, for tests.
     pub testing: TestHooks,
 }
 
-/// How a served session ended.
+/// How a served session has ended.
 #[derive(Debug)]
 pub struct ReadOutcome {
-    /// What the session has to say.
+    /// The session's report.
     pub report: SessionReport,
     /// Why it ended early, if it did.
     pub error: Option<Error>,
-    /// Operations that were answered.
+    /// The number of operations that were answered.
     pub answered: u64,
 }
 
-/// Serves reads until the client has no more: at a daemon below what it may use, over ssh whatever the user may read.
+/// Serves reads until the client has no more: at a daemon within the client's rights, over ssh everything
+/// that the user may read.
 pub fn serve(
     established: EstablishedSession,
     policy: Option<&ReadServerPolicy>,
     handle: &Handle,
 ) -> ReadOutcome {
-    let ground = match (policy, &established.guest) {
+    let scope = match (policy, &established.guest) {
         (None, _) => Ok(ReadScope::User { expands: true }),
         (Some(policy), Some(guest)) => open_root(&policy.root, guest.allowed.root()).map(ReadScope::Root),
         // Nobody comes here without having been judged.
-        (Some(_), None) => Err(Error::new(Code::Forbidden, "you were not let in here")),
+        (Some(_), None) => Err(Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows")),
     };
     let testing = policy.map(|policy| policy.testing);
-    serve_on(ground, established, testing, handle)
+    serve_on(scope, established, testing, handle)
 }
 
-/// The far end of a read within this host: of all that its user can read, or of what lies below a directory.
+/// The far end of a read within this host: of everything that its user can read, or of what lies below a
+/// directory.
 pub(crate) fn serve_here(established: EstablishedSession, below: Option<Root>) -> ReadOutcome {
-    let ground = below.map_or(ReadScope::User { expands: false }, ReadScope::Root);
-    serve_on(Ok(ground), established, None, &Handle::new())
+    let scope = below.map_or(ReadScope::User { expands: false }, ReadScope::Root);
+    serve_on(Ok(scope), established, None, &Handle::new())
 }
 
 fn serve_on(
-    ground: Result<ReadScope, Error>,
+    scope: Result<ReadScope, Error>,
     established: EstablishedSession,
     testing: Option<TestHooks>,
     handle: &Handle,
 ) -> ReadOutcome {
     handle.begin();
-    let served = contained(|| run(ground, established, testing, handle)).flatten();
+    let served = contained(|| run(scope, established, testing, handle)).flatten();
     let served = served.unwrap_or_else(|error| ReadOutcome {
         report: SessionReport::default(),
         error: Some(error),
@@ -127,14 +130,14 @@ fn serve_on(
 }
 
 fn run(
-    ground: Result<ReadScope, Error>,
+    scope: Result<ReadScope, Error>,
     mut established: EstablishedSession,
     testing: Option<TestHooks>,
     handle: &Handle,
 ) -> Result<ReadOutcome, Error> {
     let network = &mut established.opening.network;
     if let Some(testing) = testing {
-        // What a client allows this host to use is not the client's to say alone.
+        // How much of this host a client may use is not for the client alone to say.
         network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
         network.testing = testing;
     }
@@ -145,15 +148,15 @@ fn run(
     setup.urgent_reserve = URGENT_RESERVE;
     let (_session, mut dialogue) =
         Session::start(setup, network, ContentRole::Sender, DeliveryOrder::Any, handle)?;
-    let begun = request.and(ground);
-    let ground = match begun {
-        Ok(ground) => ground,
+    let begun = request.and(scope);
+    let scope = match begun {
+        Ok(scope) => scope,
         Err(error) => {
             dialogue.abort(&error);
             return Ok(ended(dialogue, Err(error), 0));
         }
     };
-    let server = Server::new(&dialogue, ground, &budget);
+    let server = Server::new(&dialogue, scope, &budget);
     let result = server.work(&mut dialogue, &budget);
     let answered = server.answered.load(Ordering::Relaxed);
     if let Err(error) = &result {
@@ -173,17 +176,17 @@ fn ended(dialogue: Dialogue, result: Result<(), Error>, answered: u64) -> ReadOu
 
 struct Server {
     request: Arc<Request>,
-    ground: ReadScope,
+    scope: ReadScope,
     files: ServedFiles,
     work: WorkQueues,
     outlet: Outlet,
-    /// Blocks for small answers, which bulk does not get.
+    /// Blocks for small answers, which bulk answers do not get.
     reserve: Mutex<Vec<Block>>,
     answered: AtomicU64,
 }
 
 impl Server {
-    fn new(dialogue: &Dialogue, ground: ReadScope, budget: &Budget) -> Server {
+    fn new(dialogue: &Dialogue, scope: ReadScope, budget: &Budget) -> Server {
         let request = dialogue.request.clone();
         let outlet = Outlet::new(request.clone());
         Server {
@@ -191,16 +194,16 @@ impl Server {
             work: WorkQueues::new(request.session()),
             reserve: Mutex::new((0..RESERVE).map_while(|_| outlet.try_claim()).collect()),
             outlet,
-            ground,
+            scope,
             request,
             answered: AtomicU64::new(0),
         }
     }
 
-    /// Hears the client to its end, while others work.
+    /// Reads the client's messages to the end, while other threads work.
     fn work(&self, dialogue: &mut Dialogue, budget: &Budget) -> Result<(), Error> {
         let mut threads = budget.nothing_of(Resource::Threads);
-        // One of each kind, whatever there is; the others if they may be.
+        // One thread of each kind is a must; the others start if they may.
         let mut count = 2 * WORKERS as u64;
         while threads.set(count).is_err() && count > 2 {
             count -= 1;
@@ -312,12 +315,13 @@ impl Server {
         self.request.send_encoded(|out| message.encode(out));
     }
 
-    /// Nobody wants anything any more; the client may have left while an answer waits for its turn.
+    /// Returns whether nobody wants anything any more; the client may leave while an answer waits for its
+    /// turn.
     fn is_over(&self) -> bool {
         self.work.is_over() || self.request.is_stopped()
     }
 
-    /// The operation ends with this.
+    /// Ends the operation with this failure.
     fn fail(&self, op: &Operation, failure: Failure) {
         if self.work.cancel(op.number) {
             self.say(&ReadMessage::Failed { op: op.number, failure });
@@ -325,11 +329,11 @@ impl Server {
     }
 }
 
-/// Those that are near one another together, each group in the order of offsets.
+/// Groups ranges that are near one another, each group in the order of offsets.
 fn near(mut parts: Vec<OperationPart>) -> Vec<Vec<OperationPart>> {
     parts.sort_by_key(|part| part.range.offset);
     let mut groups: Vec<Vec<OperationPart>> = Vec::new();
-    // Of the last group: where it began, and where it ends.
+    // The beginning and the end of the last group.
     let (mut from, mut to) = (0, 0);
     for part in parts {
         let FileRange { offset, len } = part.range;
@@ -346,12 +350,12 @@ fn near(mut parts: Vec<OperationPart>) -> Vec<Vec<OperationPart>> {
     groups
 }
 
-/// A thread that works off one of the queues.
+/// A thread that works on one of the queues.
 struct Worker<'a> {
     server: &'a Server,
     hurry: TaskPriority,
     pack: Option<AnswerBlock>,
-    /// What lies between ranges that are read together; what is digested.
+    /// The bytes between ranges that are read together, or those that are digested.
     scratch: Vec<u8>,
 }
 
@@ -372,13 +376,13 @@ impl<'a> Worker<'a> {
 
     fn act(&mut self, task: Task) {
         let server = self.server;
-        // What has been read does not wait for what may take long.
+        // Content that was already read does not wait for a task that may take long.
         if matches!(task, Task::Digest { .. } | Task::Advise { .. }) {
             self.put();
         }
         match task {
             Task::Open { file, ref open } => {
-                let message = match open.ready(&server.ground) {
+                let message = match open.ready(&server.scope) {
                     Ok(ready) => ReadMessage::Opened { file, identity: identity(&ready.meta) },
                     Err(failure) => ReadMessage::NotOpened { file, failure },
                 };
@@ -386,14 +390,14 @@ impl<'a> Worker<'a> {
                 self.done(&task);
             }
             Task::Stat { ref op, ref path, follow } => {
-                match server.ground.stat(path, follow) {
+                match server.scope.stat(path, follow) {
                     Ok(entry) => server.say(&ReadMessage::Stated { op: op.number, entry }),
                     Err(failure) => server.fail(op, failure),
                 }
                 self.done(&task);
             }
             Task::Advise { ref open, ref ranges } => {
-                if let Ok(ready) = open.ready(&server.ground) {
+                if let Ok(ready) = open.ready(&server.scope) {
                     let mut left = ADVICE_MAX;
                     for range in ranges {
                         let len = range.len.min(left);
@@ -416,25 +420,25 @@ impl<'a> Worker<'a> {
         self.server.work.done(task);
     }
 
-    // ---- ranges ------------------------------------------------------------------------------------------------------
+    // ---- ranges ---------------------------------------------------------------------------------
 
     fn read(&mut self, op: Arc<Operation>, open: Arc<ServedFile>, mut parts: Vec<OperationPart>) {
         let server = self.server;
         let weight = parts.len();
-        let ready = match open.ready(&server.ground) {
+        let ready = match open.ready(&server.scope) {
             Ok(ready) => ready,
             Err(failure) => {
                 server.fail(&op, failure);
                 return self.done(&Task::Read { op, open: open.clone(), parts });
             }
         };
-        // What is left of a long range is somebody else's, at the same time.
+        // Another thread may work on the rest of a long range at the same time.
         let turn_max = TURN.min(AnswerBlock::room_of(server.request.pool.block_bytes()) as u64);
         let mut is_whole = true;
         if let [part] = &mut parts[..] {
             let left = part.range.len - part.at;
             let turn = left.min(turn_max);
-            // Nothing more is asked of a file than it has.
+            // No more is read than the file has.
             let end = ready.meta.size.saturating_sub(part.range.offset);
             if turn < left && part.at + turn < end {
                 let rest = OperationPart { at: part.at + turn, ..*part };
@@ -461,7 +465,7 @@ impl<'a> Worker<'a> {
         self.put_if_due();
     }
 
-    /// Whether there is a block with room for so much; false when the session is over.
+    /// Returns whether there is a block with this much room; false if the session is over.
     fn has_room(&mut self, bytes: usize, pieces: usize) -> bool {
         if self.pack.as_ref().is_some_and(|pack| !pack.fits(bytes, pieces)) {
             self.put();
@@ -479,7 +483,7 @@ impl<'a> Worker<'a> {
             return outlet.claim(is_over);
         }
         let kept = reserve.lock().whole().pop();
-        // What is taken is kept again as soon as there is one.
+        // If a block was taken from the reserve, the reserve is refilled as soon as a block is free.
         if let Some(block) = outlet.try_claim() {
             if kept.is_none() {
                 return Some(block);
@@ -489,7 +493,8 @@ impl<'a> Worker<'a> {
         kept.or_else(|| outlet.claim(is_over))
     }
 
-    /// Sends what is there, unless it may wait for more: where blocks or the way are scarce, one that is full carries as much as many.
+    /// Sends the block, unless it may wait for more. If blocks or the path are scarce, one full block carries
+    /// as much as several small ones.
     fn put_if_due(&mut self) {
         let Some(pack) = &self.pack else { return };
         let pool = &self.server.request.pool;
@@ -511,19 +516,19 @@ impl<'a> Worker<'a> {
         self.server.outlet.put(load, || self.server.is_over());
     }
 
-    // ---- streams -----------------------------------------------------------------------------------------------------
+    // ---- streams --------------------------------------------------------------------------------
 
     fn list(&mut self, mut listing: Box<RecordStream>) {
         let server = self.server;
         let op = listing.op.clone();
-        let is_over = match listing.make(&server.ground) {
+        let is_over = match listing.make(&server.scope) {
             Ok(is_over) => is_over,
             Err(failure) => {
                 server.fail(&op, failure);
                 return self.done(&Task::List(listing));
             }
         };
-        // Its own blocks: the first of it goes ahead of bulk.
+        // A stream has blocks of its own, as the first bytes of it go ahead of bulk.
         self.put();
         let mut is_told = false;
         while !is_told && (!listing.made.is_empty() || is_over) {
@@ -537,7 +542,7 @@ impl<'a> Worker<'a> {
             let pack = self.pack.as_mut().expect("there is room");
             let len = room.min(listing.made.len()).min(pack.room());
             let is_last = is_over && len == listing.made.len();
-            // Memory that is there is read without an error.
+            // Reading from memory cannot fail.
             let _ = listing.made.read_exact(&mut pack.space()[..len]);
             pack.push(AnswerPiece { op: op.number, range: 0, at: listing.sent, len: len as u64, is_last });
             is_told = is_last;
@@ -556,7 +561,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    // ---- digests -----------------------------------------------------------------------------------------------------
+    // ---- digests --------------------------------------------------------------------------------
 
     fn digest(
         &mut self,
@@ -568,7 +573,7 @@ impl<'a> Worker<'a> {
         let server = self.server;
         let mut digesting = digesting;
         let digested =
-            open.ready(&server.ground).and_then(|ready| self.digest_turn(ready, range, &mut digesting));
+            open.ready(&server.scope).and_then(|ready| self.digest_turn(ready, range, &mut digesting));
         let (bytes, is_over) = match digested {
             Ok(is_over) => (digesting.done, is_over),
             Err(failure) => {
@@ -588,7 +593,7 @@ impl<'a> Worker<'a> {
         self.done(&Task::Digest { op, open, range, digesting });
     }
 
-    /// Digests some more; true if that was the end.
+    /// Digests further bytes; returns true at the end.
     fn digest_turn(
         &mut self,
         ready: &OpenedFile,
@@ -609,7 +614,7 @@ impl<'a> Worker<'a> {
             digesting.hashers.update(&self.scratch[..read]);
             digesting.done += read as u64;
             if read < want {
-                // It has less than it says, as files of the kernel's do.
+                // The file has less content than its size says, as files of the kernel do.
                 ready.check()?;
                 return Ok(true);
             }
@@ -619,7 +624,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Reads these parts into a block; `ends` if nothing of them is left.
+/// Reads these parts into a block; `ends` says that nothing of them is left.
 fn fill(
     pack: &mut AnswerBlock,
     scratch: &mut Vec<u8>,
@@ -645,7 +650,8 @@ fn fill(
     Ok(())
 }
 
-/// Reads parts that are near one another with one call, one behind the other; false if not all of that came.
+/// Reads parts that are near one another with one call, one behind the other; returns false if not everything
+/// came.
 fn read_together(
     space: &mut [u8],
     scratch: &mut Vec<u8>,
@@ -656,9 +662,9 @@ fn read_together(
     if parts.last().is_some_and(|part| part.range.offset + part.range.len > OFFSET_MAX) {
         return Ok(false);
     }
-    // With what lies between they have no more.
+    // The bytes between them are fewer than that.
     scratch.resize(scratch.len().max(GROUP_BYTES_MAX as usize), 0);
-    // What lies between is read, too, and dropped.
+    // The bytes between are read, too, and dropped.
     let (mut rest, mut between, mut slices, mut to) = (space, &mut scratch[..], Vec::new(), from);
     for part in parts {
         let gap = (part.range.offset - to) as usize;
@@ -679,7 +685,7 @@ fn read_together(
     }
 }
 
-/// As much as there is, up to the whole buffer.
+/// Reads as much as there is, up to the whole buffer.
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
     let most = OFFSET_MAX.saturating_sub(offset);
     let len = buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));

@@ -15,7 +15,7 @@ fn remote(path: &Path) -> Remote {
     Remote::open(path).unwrap()
 }
 
-/// Bytes of which each says where it stands.
+/// Bytes that show at which place they stand.
 fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 251 + at) as u8).collect()
 }
@@ -85,7 +85,8 @@ fn vectors_of_near_far_and_overlapping_ranges_come_as_they_are() {
     let mut ranges: Vec<_> = (0..5000u64)
         .map(|number| FileRange { offset: number * 7919 % (3 << 20), len: number % 300 })
         .collect();
-    // Neighbours, with gaps and without, the same ones again, long ones between short ones, and beyond the end.
+    // Neighbours with and without gaps, the same ranges again, long ones between short ones, and some beyond
+    // the end.
     ranges.extend((0..500).map(|number| FileRange { offset: number * 1000, len: 900 }));
     ranges.extend((0..500).map(|number| FileRange { offset: number * 900, len: 900 }));
     ranges.extend([FileRange { offset: 5, len: 2 << 20 }, FileRange { offset: (3 << 20) - 10, len: 1000 }]);
@@ -141,7 +142,7 @@ fn a_file_that_changes_is_not_read_on() {
     let remote = remote(folder.path());
     let file = remote.file(b"file").unwrap();
     file.read_at(0, 10).unwrap();
-    // A clock of a file system may stand still for some milliseconds.
+    // The clock of a file system may stand still for some milliseconds.
     std::thread::sleep(Duration::from_millis(30));
     let open = std::fs::File::options().write(true).open(folder.path().join("file")).unwrap();
     open.write_all_at(b"new", 500).unwrap();
@@ -210,7 +211,7 @@ fn a_long_list_comes_whole_though_it_waits_for_room() {
     }
     let remote = remote(folder.path());
     assert_eq!(remote.list(b"", Depth::One).unwrap().count(), 3001);
-    // One that is let go of takes nothing else with it.
+    // A list that is dropped takes nothing else with it.
     let mut list = remote.list(b"", Depth::One).unwrap();
     assert!(list.next().unwrap().is_ok());
     drop(list);
@@ -237,7 +238,7 @@ fn digests_are_what_the_tools_tell() {
     }
 }
 
-/// The kernel's own files have a size of a page, and no such content.
+/// The kernel's own files have the size of a page, and less content.
 #[test]
 fn a_digest_of_a_file_that_has_less_than_it_says_has_an_end() {
     let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -307,7 +308,7 @@ fn digests_of_many_files_come_in_their_order_with_what_failed() {
             other => panic!("{other:?}"),
         }
     }
-    // Those under way are let go of.
+    // Digests under way are cancelled.
     drop(remote.digests(Algorithm::Md5, names.iter().map(|name| name.as_bytes().to_vec())).next());
     assert_eq!(remote.file(b"f000").unwrap().read_at(0, 9).unwrap(), b"f000");
 }
@@ -328,7 +329,7 @@ fn many_files_are_opened_in_their_order_and_not_more_than_may_be() {
         }
     }
     assert_eq!(missing, [(b"f0300".to_vec(), Code::NotFound)]);
-    // What is let go of ahead of its answer is closed, too.
+    // A file whose answer is not awaited is closed, too.
     for _ in 0..100 {
         assert!(remote.files(paths()).next().unwrap().1.is_ok());
     }

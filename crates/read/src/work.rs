@@ -1,6 +1,8 @@
-//! What is to be done at the server: small answers in one queue, the rest in another, so that none of the first waits for the second.
+//! The tasks of a server: small answers are in one queue, everything else is in another, so that no small
+//! answer waits for the rest.
 //!
-//! Always true: what waits is bounded and is counted until it is done or cancelled; of what has been cancelled nothing more is begun.
+//! Always true: waiting tasks are bounded, and are counted until they are done or cancelled; nothing more is
+//! begun of a cancelled operation.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,27 +20,28 @@ use super::files::ServedFile;
 use super::messages::FileRange;
 use super::record_stream::RecordStream;
 
-/// Ranges, and other operations, that may wait at a time.
+/// The most ranges and other operations that may wait at a time.
 pub(crate) const OUTSTANDING_MAX: usize = 1 << 17;
-/// Streams that may be under way at a time: each keeps a scan.
+/// The most streams that may be under way at a time, as each keeps a scan.
 pub(crate) const STREAMS_MAX: usize = 64;
-/// What one that waits takes, with its share of the tables.
+/// The memory of a waiting range or operation, with its share of the tables.
 const WAITING_BYTES: u64 = 256;
-/// What a stream takes besides: the records that wait for room, and its scan.
+/// The further memory of a stream: records that wait for room, and its scan.
 const STREAM_BYTES: u64 = 256 << 10;
-/// What a digest takes besides, that of BLAKE3.
+/// The further memory of a digest; BLAKE3 needs the most.
 const DIGESTING_BYTES: u64 = 2 << 10;
-/// So much of what may wait has been cancelled before it is looked for among the rest: to look takes as long as there is much.
+/// Cancelled tasks are looked for once they are one in this many of all that may wait, as the search takes
+/// long if there are many.
 const SWEPT_SHARE: usize = 4;
-/// How soon who waits for work sees that there will be none.
+/// How often a thread that waits for work looks whether the session is over.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// An operation of the client's: what all of its parts have in common.
+/// An operation of the client: what all of its parts share.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) number: u64,
     is_cancelled: AtomicBool,
-    /// Of a stream: so many more bytes the client has room for.
+    /// For a stream: the bytes for which the client still has room.
     room: AtomicU64,
 }
 
@@ -51,7 +54,7 @@ impl Operation {
         self.room.load(Ordering::Acquire)
     }
 
-    /// So many bytes have gone into it, which there was room for.
+    /// Takes `bytes` off the room.
     pub(crate) fn use_room(&self, bytes: u64) {
         let less = |room: u64| Some(room.saturating_sub(bytes));
         let _ = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
@@ -66,19 +69,19 @@ impl Operation {
         self.is_cancelled.load(Ordering::Acquire)
     }
 
-    /// True for the first who does so.
+    /// Cancels the operation; returns true on the first call.
     fn cancel(&self) -> bool {
         !self.is_cancelled.swap(true, Ordering::AcqRel)
     }
 }
 
-/// A range of an operation, by its number there.
+/// A range of an operation, with its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OperationPart {
     pub(crate) number: u64,
-    /// As the client wants it.
+    /// The range as the client wants it.
     pub(crate) range: FileRange,
-    /// So many bytes of it are done.
+    /// The number of bytes that are done.
     pub(crate) at: u64,
 }
 
@@ -88,7 +91,7 @@ pub(crate) enum Task {
         file: u64,
         open: Arc<ServedFile>,
     },
-    /// Ranges near one another, in the order of their offsets; or one that may be long.
+    /// Ranges near one another, in the order of their offsets; or a single one, which may be long.
     Read {
         op: Arc<Operation>,
         open: Arc<ServedFile>,
@@ -112,7 +115,7 @@ pub(crate) enum Task {
     },
 }
 
-/// A digest that is being computed, a bit at a time.
+/// A digest that is computed in several turns.
 pub(crate) struct DigestTask {
     pub(crate) algorithm: Algorithm,
     pub(crate) hashers: farhaul_volume::Hashers,
@@ -128,7 +131,7 @@ impl Task {
         }
     }
 
-    /// As what it counts.
+    /// How much the task counts.
     fn weight(&self) -> usize {
         match self {
             Task::Read { parts, .. } => parts.len(),
@@ -160,15 +163,15 @@ impl Task {
 /// How much of a hurry a task is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskPriority {
-    /// Somebody waits for a small answer.
+    /// A small answer that somebody waits for.
     Small,
     Bulk,
 }
 
-/// What [`WorkQueues::next`] has.
+/// The result of [`WorkQueues::next`].
 pub(crate) enum WorkItem {
     Task(Task),
-    /// Nothing now.
+    /// There is nothing now.
     Nothing,
     Over,
 }
@@ -188,19 +191,21 @@ struct Queues {
     /// Streams that wait until the client has room.
     parked: HashMap<u64, Box<RecordStream>>,
     ops: HashMap<u64, KnownOperation>,
-    /// As much as all tasks weigh that wait or are worked on, how many of them are streams, and what they take.
+    /// The weight of all tasks that wait or are worked on, how many of them are streams, and the memory that
+    /// they take.
     outstanding: usize,
     streams: usize,
     bytes: u64,
-    /// So much of that has been cancelled since it was last looked for.
+    /// How much of that weight was cancelled since cancelled tasks were last removed.
     cancelled: usize,
     cancelled_streams: usize,
     charge: Charge,
-    /// Held while there is anything to do: more is to come, so the flows need not repair their tails ahead of feedback.
+    /// Held while there is anything to do. More content is then to come, so the flows need not repair their
+    /// tails ahead of feedback.
     unread: Option<ProducerToken>,
 }
 
-/// An operation, while tasks of it are there.
+/// An operation that has tasks.
 struct KnownOperation {
     op: Arc<Operation>,
     weight: usize,
@@ -235,9 +240,9 @@ impl WorkQueues {
         self.queues.lock().whole()
     }
 
-    // ---- who hears the client ----------------------------------------------------------------------------------------
+    // ---- calls of the thread that reads messages ------------------------------------------------
 
-    /// The operation of this number, which begins with this unless more of it is there.
+    /// The operation with this number; a new one, unless it has tasks already.
     pub(crate) fn op(&self, number: u64) -> Arc<Operation> {
         let queues = self.queues();
         match queues.ops.get(&number) {
@@ -246,7 +251,7 @@ impl WorkQueues {
         }
     }
 
-    /// Has this done.
+    /// Queues tasks.
     pub(crate) fn add(&self, hurry: TaskPriority, tasks: Vec<Task>) -> Result<(), Error> {
         let mut queues = self.queues();
         for task in tasks {
@@ -274,7 +279,8 @@ impl WorkQueues {
             }
             match (hurry, &task) {
                 (TaskPriority::Small, _) => queues.small.push_back(task),
-                // Its beginning is a small answer, which waits for a thread of bulk, but not for all that is asked of those.
+                // Its beginning is a small answer: it waits for a thread of bulk, but not for all the bulk
+                // tasks.
                 (TaskPriority::Bulk, Task::List(_)) => queues.bulk.push_front(task),
                 (TaskPriority::Bulk, _) => queues.bulk.push_back(task),
             }
@@ -292,7 +298,7 @@ impl WorkQueues {
         Ok(())
     }
 
-    /// Nothing more of an operation is wanted, or can come; false if that was known, or it is over already.
+    /// Cancels an operation. Returns false if it was cancelled before, or is over already.
     pub(crate) fn cancel(&self, number: u64) -> bool {
         let mut queues = self.queues();
         let parked = queues.parked.remove(&number).map(Task::List);
@@ -309,7 +315,7 @@ impl WorkQueues {
         is_first
     }
 
-    /// The client has room for so many more bytes of a stream; of one that is over it matters no more.
+    /// The client has room for `room` more bytes of a stream; for a stream that is over this has no effect.
     pub(crate) fn more(&self, number: u64, room: u64) {
         let mut queues = self.queues();
         let Some(known) = queues.ops.get(&number) else { return };
@@ -321,7 +327,7 @@ impl WorkQueues {
         }
     }
 
-    /// Nothing more will be done.
+    /// Ends all work.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.queues().unread = None;
@@ -329,14 +335,15 @@ impl WorkQueues {
         self.bulk.notify_all();
     }
 
-    /// Whether nothing more will be.
+    /// Returns whether all work has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire) || self.shared.is_stopped()
     }
 
-    // ---- who works ---------------------------------------------------------------------------------------------------
+    // ---- calls of the workers -------------------------------------------------------------------
 
-    /// The next task; waits for one if `waits`. To be [settled](WorkQueues::done) or [put back](WorkQueues::put_back).
+    /// The next task; waits for one if `waits`. It must be [settled](WorkQueues::done) or [put
+    /// back](WorkQueues::put_back).
     pub(crate) fn next(&self, hurry: TaskPriority, waits: bool) -> WorkItem {
         let mut queues = self.queues();
         loop {
@@ -362,12 +369,12 @@ impl WorkQueues {
         }
     }
 
-    /// What is left of a task waits for its turn; a stream without room waits for that.
+    /// Queues the rest of a task again; a stream without room waits for room.
     pub(crate) fn put_back(&self, task: Task) {
         let mut queues = self.queues();
         match task {
             Task::List(listing) if listing.op.room() == 0 && !listing.op.is_cancelled() => {
-                // Two of one number are the client's fault, who gets one of them.
+                // If a client uses a number twice, it gets one of the two streams.
                 if let Some(other) = queues.parked.insert(listing.op.number, listing) {
                     self.settle(&mut queues, &Task::List(other));
                 }
@@ -385,7 +392,7 @@ impl WorkQueues {
         self.settle(&mut self.queues(), task);
     }
 
-    /// So many parts of an operation are done.
+    /// `weight` parts of an operation are done.
     pub(crate) fn done_parts(&self, op: &Operation, weight: usize) {
         let mut queues = self.queues();
         queues.bytes -= weight as u64 * WAITING_BYTES;
@@ -399,7 +406,7 @@ impl WorkQueues {
     }
 
     fn rest(&self, queues: &mut Queues) {
-        // Less than before is never refused.
+        // A smaller charge is never refused.
         let _ = queues.charge.hold(queues.bytes);
         if queues.outstanding == 0 {
             queues.unread = None;
@@ -408,8 +415,8 @@ impl WorkQueues {
 }
 
 impl Queues {
-    /// Lets go of what was cancelled and waits for its turn still, if that may make room for so much more. What a client has
-    /// cancelled would stand in its way else, for as long as the threads are held up.
+    /// Removes cancelled tasks that still wait, if that may make room for this much. Otherwise they would be
+    /// in the client's way as long as the threads are held up.
     fn make_room(&mut self, weight: usize, streams: usize) {
         let is_much = self.outstanding + weight > OUTSTANDING_MAX
             && self.cancelled >= OUTSTANDING_MAX / SWEPT_SHARE

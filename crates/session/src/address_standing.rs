@@ -1,37 +1,38 @@
-//! What goes to an address before it is known that somebody there wants it. Who may start a session can name any address, and
-//! write any into the datagrams that he sends.
+//! How much may be sent to an address before it is known that somebody there wants it. Whoever starts a
+//! session can name any address, and can forge the source address of the datagrams that he sends.
 //!
-//! Always true: until an address has answered a challenge, at most three times as many bytes go there as came from there
-//! (RFC 9000, section 8), and besides, where nothing has come, the few datagrams that a start through two firewalls needs, or a way
-//! back after a silence.
+//! Always true: until an address has answered a challenge, it gets at most three times as many bytes as came
+//! from it (RFC 9000, section 8). Besides these it gets the few datagrams ([`GRANTS_MAX`]) that open the way
+//! through two firewalls at the start, or that find the way back after a silence.
 
 use std::time::Duration;
 
 use farhaul_proto::Timestamp;
 
-/// Datagrams of [`GRANT_LEN`] bytes that a session may send to where nothing came from.
+/// The most datagrams of [`GRANT_LEN`] bytes that a session sends to addresses from which nothing has come.
 pub(crate) const GRANTS_MAX: u16 = 10;
-/// Bytes of one of them; a longer one counts for several.
+/// The most bytes of such a datagram; a longer one counts as several.
 const GRANT_LEN: usize = 1200;
 /// Bytes that may be sent for each one received.
 const AMPLIFICATION: u64 = 3;
-/// Between those at the start, which meet a peer that is there; each pause is twice the one before.
+/// The first pause between such datagrams at the start, where a live peer is expected; each pause is twice
+/// the one before.
 const PAUSE_FIRST: Duration = Duration::from_millis(60);
-/// Between those after a silence, which may last for minutes.
+/// The first pause between them after a silence, which may last for minutes.
 const PAUSE_SILENT: Duration = Duration::from_millis(600);
-/// A challenge is repeated after this, and later.
+/// The first pause before a challenge is repeated; later pauses are longer.
 const CHALLENGE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Part `index` of the grants of a session with so many flows.
+/// The share of [`GRANTS_MAX`] that flow `index` of a session with `flows` flows has.
 pub(crate) fn grants_of(index: u16, flows: u16) -> u16 {
     let (index, flows) = (index % flows.max(1), flows.max(1));
     GRANTS_MAX / flows + u16::from(index < GRANTS_MAX % flows)
 }
 
-/// Of the address that a flow of an acceptor sends to.
+/// The proof, or the lack of it, that somebody is at the address that an acceptor's flow sends to.
 #[derive(Debug, Default)]
 pub(crate) enum AddressStanding {
-    /// It has answered, now or in the handshake.
+    /// The address has answered a challenge, now or in the handshake.
     #[default]
     Proven,
     Unproven(UnprovenAddress),
@@ -50,17 +51,17 @@ pub(crate) struct UnprovenAddress {
 }
 
 impl AddressStanding {
-    /// Of an address that the peer has only named.
+    /// The standing of an address that the peer has only named.
     pub(crate) fn named(grants: u16) -> AddressStanding {
         AddressStanding::Unproven(UnprovenAddress::new(0, grants, PAUSE_FIRST, Timestamp::default()))
     }
 
-    /// Of one from which a datagram of so many bytes has come.
+    /// The standing of an address from which one datagram of `bytes` bytes has come.
     pub(crate) fn heard_once(bytes: usize) -> AddressStanding {
         AddressStanding::Unproven(UnprovenAddress::new(bytes as u64, 0, PAUSE_FIRST, Timestamp::default()))
     }
 
-    /// Of one that has been proven, and from which nothing comes any more.
+    /// The standing of a proven address from which nothing comes any more.
     pub(crate) fn fallen_silent(grants: u16, now: Timestamp) -> AddressStanding {
         AddressStanding::Unproven(UnprovenAddress::new(0, grants, PAUSE_SILENT, now))
     }
@@ -75,7 +76,7 @@ impl AddressStanding {
         }
     }
 
-    /// A challenge was answered; whether it was this one's.
+    /// A challenge was answered; returns whether it was the challenge to this address.
     pub(crate) fn answered(&mut self, token: [u8; 8]) -> bool {
         let is_own = matches!(self, AddressStanding::Unproven(UnprovenAddress { token: Some(own), .. }) if *own == token);
         if is_own {
@@ -84,7 +85,7 @@ impl AddressStanding {
         is_own
     }
 
-    /// Bytes that the next datagram may have; `None` for no limit.
+    /// The most bytes that the next datagram may have; `None` if there is no limit.
     pub(crate) fn room(&self, now: Timestamp) -> Option<usize> {
         let AddressStanding::Unproven(unproven) = self else { return None };
         let granted = if now >= unproven.due { usize::from(unproven.grants) * GRANT_LEN } else { 0 };
@@ -97,7 +98,7 @@ impl AddressStanding {
         }
     }
 
-    /// When [`AddressStanding::room`] grows by itself.
+    /// When [`AddressStanding::room`] grows without a datagram from the peer.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         match self {
             AddressStanding::Unproven(unproven) if unproven.grants > 0 => Some(unproven.due),
@@ -105,7 +106,8 @@ impl AddressStanding {
         }
     }
 
-    /// When a challenge of `bytes` is to be sent; never where nothing has come from, as nothing may be there.
+    /// When a challenge of `bytes` is to be sent; `None` while nothing has come from the address, as nothing
+    /// may be there.
     pub(crate) fn challenge_due(&self, bytes: usize) -> Option<Timestamp> {
         match self {
             AddressStanding::Unproven(unproven) => {
@@ -115,7 +117,7 @@ impl AddressStanding {
         }
     }
 
-    /// What to ask there; `new` makes the question, which stays the same.
+    /// The token to send as a challenge. The first call makes it with `new`; later calls repeat it.
     pub(crate) fn challenge(
         &mut self,
         now: Timestamp,
@@ -136,7 +138,7 @@ impl UnprovenAddress {
         UnprovenAddress { token: None, received, sent: 0, grants, pause, due, challenges: 0, challenge_due }
     }
 
-    /// What may go there for what has come from there.
+    /// How many more bytes may go there in return for the bytes that have come.
     fn owed(&self) -> usize {
         let left = (AMPLIFICATION * self.received).saturating_sub(self.sent);
         usize::try_from(left).unwrap_or(usize::MAX)
@@ -162,7 +164,8 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Sends whatever may be sent, looking each millisecond; returns when, and how many bytes in all.
+    /// Sends whatever may be sent, and looks again each millisecond; returns when it sent, and how many bytes
+    /// in all.
     fn send_all(standing: &mut AddressStanding, len: usize, until: u64) -> (Vec<u64>, usize) {
         let mut times = Vec::new();
         for ms in 0..until {
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!((standing.room(at(200_000)), standing.due()), (Some(0), None));
         let mut standing = AddressStanding::named(GRANTS_MAX);
         assert!(send_all(&mut standing, 1472, 100_000).1 <= 12_000, "longer ones count for more");
-        assert_eq!(standing.challenge_due(64), None, "nobody is there yet whom one could ask");
+        assert_eq!(standing.challenge_due(64), None, "nobody is known to be there yet");
     }
 
     #[test]
@@ -195,7 +198,7 @@ mod tests {
         assert_eq!(send_all(&mut standing, 64, 10_000).1, 256);
         standing.on_received(100);
         assert_eq!(standing.challenge_due(64), Some(at(0)));
-        let token = standing.challenge(at(5), || Some([7; 8])).expect("there is one");
+        let token = standing.challenge(at(5), || Some([7; 8])).expect("a challenge is due");
         assert_eq!(standing.challenge_due(64), Some(at(105)));
         assert_eq!(standing.challenge(at(105), || Some([8; 8])), Some(token), "the question stays the same");
         assert!(!standing.answered([0; 8]) && !standing.is_proven());

@@ -1,19 +1,19 @@
-//! A new address of the peer, on trial: it is used for nothing else before it has answered a challenge (RFC 9000,
-//! section 8.2), as anybody can send a copy of an authentic packet from an address that is not his.
+//! A new address of the peer, on trial: it is used for nothing else before it has answered a challenge (RFC
+//! 9000, section 8.2), because anybody can send a copy of an authentic packet from an address of his own.
 //!
-//! Always true: at most three times as many bytes go there as came from there.
+//! Always true: the address gets at most three times as many bytes as came from it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use farhaul_proto::Timestamp;
 
-/// An answer gets lost as everything else; a challenge is repeated after this, and later.
+/// The first pause before a challenge is repeated, as it or its answer may be lost; later pauses are longer.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Challenges until an address is given up; with growing pauses that is half a minute.
+/// The most challenges to an address; with the growing pauses they take half a minute.
 const TRIES_MAX: u32 = 16;
 const AGE_MAX: Duration = Duration::from_secs(30);
-/// An address has at least so long to answer before another one takes its place.
+/// How long an address has to answer before another one may take its place.
 const TURN: Duration = Duration::from_millis(500);
 /// Bytes that may be sent for each one received.
 const AMPLIFICATION: u64 = 3;
@@ -47,7 +47,8 @@ impl AddressTrial {
         self.received += bytes as u64;
     }
 
-    /// When a challenge of `bytes` is to be sent next; never, when it would be more than is allowed.
+    /// When the next challenge of `bytes` is due; `None` while it would be more than is allowed, or after the
+    /// last try.
     pub(crate) fn due(&self, bytes: usize) -> Option<Timestamp> {
         let is_allowed = self.sent + bytes as u64 <= AMPLIFICATION * self.received;
         (is_allowed && self.tries < TRIES_MAX).then_some(self.due)
@@ -59,12 +60,12 @@ impl AddressTrial {
         self.tries += 1;
     }
 
-    /// No answer has come to any challenge.
+    /// Returns whether the trial is lost, as no challenge was answered in time.
     pub(crate) fn is_lost(&self, now: Timestamp) -> bool {
         (self.tries >= TRIES_MAX && now >= self.due) || now - self.began >= AGE_MAX
     }
 
-    /// Another address may have its turn.
+    /// Returns whether another address may take the place of this one.
     pub(crate) fn is_old(&self, now: Timestamp) -> bool {
         now - self.began >= TURN
     }

@@ -1,4 +1,4 @@
-//! Where the content of a block lies while it is on its way.
+//! The content of a block on its way: in memory, or in the overflow.
 
 use farhaul_blocks::{Block, Overflow, OverflowReservation, ParkedBlock};
 
@@ -7,7 +7,7 @@ use crate::error::{Code, Error};
 
 pub enum BlockContent {
     Here(Block),
-    /// In the overflow: memory is too small for what the path holds.
+    /// In the overflow, because memory is too small for what the path holds.
     Away(ParkedBlock),
 }
 
@@ -17,7 +17,7 @@ impl From<Block> for BlockContent {
     }
 }
 
-/// A flow's room in the overflow, which its session's budget counts.
+/// A flow's room in the overflow; the session's budget counts it.
 pub(crate) struct OverflowRoom {
     share: OverflowReservation,
     charge: Charge,
@@ -25,18 +25,18 @@ pub(crate) struct OverflowRoom {
 }
 
 impl OverflowRoom {
-    /// None yet, for blocks of at most so many bytes.
+    /// Empty room, for blocks of at most `slot_bytes`.
     pub(crate) fn new(overflow: &Overflow, budget: &Budget, slot_bytes: usize) -> OverflowRoom {
         let charge = budget.nothing_of(Resource::Overflow);
         OverflowRoom { share: overflow.share(), charge, slot_bytes: slot_bytes as u64 }
     }
 
-    /// How many blocks it holds.
+    /// How many blocks the room holds.
     pub(crate) fn slots(&self) -> u32 {
         self.share.slots()
     }
 
-    /// Has room for at least so many, if the session may have it and the file system has it.
+    /// Grows to at least `slots` blocks; returns false if the budget or the file system refuses.
     pub(crate) fn grow(&mut self, slots: u32) -> bool {
         if slots <= self.slots() {
             return true;
@@ -47,21 +47,21 @@ impl OverflowRoom {
         }
         let is_there = self.share.grow(slots);
         if !is_there {
-            // It gives back, which is never refused.
+            // Giving back is never refused.
             let _ = self.charge.set(before);
         }
         is_there
     }
 
-    /// Writes a block away. The caller keeps within the room that there is.
+    /// Writes a block to the overflow. The caller has made sure that a slot is free.
     pub(crate) fn park(&self, bytes: &[u8]) -> std::io::Result<ParkedBlock> {
         self.share.park(bytes)
     }
 }
 
-/// No path can help with this one.
+/// The error of a failed write to the overflow; it ends the session, as another path would not help.
 pub(crate) fn cannot_park(error: std::io::Error) -> Error {
-    Error::new(Code::NoOverflow, format!("cannot keep blocks in a file beside memory: {error}"))
+    Error::new(Code::NoOverflow, format!("cannot keep blocks in the overflow file: {error}"))
         .with_hint("set TMPDIR to a directory with room, or give --memory more")
 }
 

@@ -1,34 +1,37 @@
-//! Which stage limited a transfer, in words: who waited for whom says where, how busy the stages were there says which.
+//! Says in words which stage limited a transfer: the waits show at which end, the busy shares there show
+//! which stage.
 //!
-//! A sender's flow either works or waits: for content (then the sender's disk, digest or scan is the limit), for the
-//! receiver's credit (its disk or digest), for the network (window and pace), or for the rate that was set. Where it hardly waits, its
-//! own thread is the limit.
-//! Busy shares alone mislead: on a full machine every stage is slow, and a stage that waits for another looks idle.
+//! A sender's flow either works or waits: for content (then the sender's disk, digest or scan is the limit),
+//! for the receiver's credit (its disk or digest), for the network (window and pace), or for the rate that
+//! was set. If it hardly waits, its own thread is the limit. Busy shares alone mislead: on a full machine
+//! every stage is slow, and a stage that waits for another looks idle.
 
 use super::figures::StageFigures;
 use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 
-/// Less waiting than this share of the time is no limit.
+/// A wait for less than this share of the time is no limit.
 const WAITED: f64 = 0.25;
-/// A receiving thread that works for so much of the time is why the network brought no more.
+/// If the receiving thread works for more than this share of the time, it is the reason that the network
+/// brings no more.
 const BUSY: f64 = 0.85;
-/// Where nobody waits, a thread that works for less than this share of the time holds nobody up. Where somebody does, the stage
-/// that he waits for may wait itself, as one that reads from a slow pipe.
+/// If nobody waits, a thread that works for less than this share of the time is no limit. If somebody waits,
+/// even an idle stage may be the limit, as it may wait itself: a stage that reads from a slow pipe does.
 const HOLDS_UP: f64 = 0.1;
-/// What is smaller than this and does not last so long is over before anything can limit it.
+/// A transfer that is smaller than this and shorter than [`JUDGED_SECONDS`] is over before anything can limit
+/// it.
 const JUDGED_BYTES: u64 = 64 << 10;
 const JUDGED_SECONDS: f64 = 0.5;
-/// What works on packets, on one thread.
+/// The stages that work on packets, all on one thread.
 const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
-/// A receiver parks while it opens, and that is booked as both.
+/// The sender's stages also have `park`; a receiver parks blocks within `open`, which counts it already.
 const SENDERS_FLOW: [&str; 5] = ["seal", "send", "receive", "open", "park"];
 
-/// What limits a transfer.
+/// The limit of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BottleneckVerdict {
     /// "network", "rate", "none", or an end and its stage, such as "sender read".
     pub(crate) limit: String,
-    /// With its figure, for people.
+    /// The limit with its figure, for people.
     pub(crate) text: String,
 }
 
@@ -42,7 +45,7 @@ impl BottleneckVerdict {
         BottleneckVerdict::new("none", "nothing in particular".into())
     }
 
-    /// The words for a report, which is silent where nothing has limited the transfer.
+    /// The words for a report; `None` if nothing has limited the transfer.
     pub(crate) fn into_words(self) -> Option<String> {
         (self.limit != "none").then_some(self.text)
     }
@@ -89,13 +92,13 @@ impl Stages<'_> {
         found.map_or(0.0, |stage| stage.busy)
     }
 
-    /// How busy the busier of the two threads was that work on packets.
+    /// The larger of the two ends' busy shares for work on packets.
     fn flow_busy(&self) -> f64 {
         let busy = |end: &str, names: &[&str]| names.iter().map(|name| self.busy(end, name)).sum::<f64>();
         busy("sender", &SENDERS_FLOW).max(busy("receiver", &FLOW))
     }
 
-    /// The busiest of these in words. Those of one thread count together.
+    /// The busiest of these stages in words. With `one_thread` the stages of an end count together.
     fn busiest(&self, candidates: &[(&str, &[&str])], one_thread: bool) -> BottleneckVerdict {
         let mut worst = (0.0, BottleneckVerdict::none());
         for &(end, names) in candidates {
@@ -104,10 +107,10 @@ impl Stages<'_> {
             let Some(longest) = longest else { continue };
             let thread = if one_thread { names.iter().map(|name| busy(name)).sum() } else { busy(longest) };
             if thread > worst.0 {
-                // What the stage would carry if it never waited.
+                // The rate that the stage would reach if it never waited.
                 let rate = self.bytes as f64 / (thread.max(1e-6) * self.seconds.max(1e-9)) / 1e6;
                 let percent = (thread * 100.0).min(100.0);
-                // Empty files carry nothing.
+                // Empty files have no rate.
                 let rate = if rate < 0.5 { String::new() } else { format!("{rate:.0} MB/s, ") };
                 let text = format!("{end}'s {}: {rate}{percent:.0} % busy", words(longest));
                 worst = (thread, BottleneckVerdict::new(&format!("{end} {longest}"), text));
@@ -126,7 +129,7 @@ fn words(stage: &str) -> &str {
         "send" => "sending of packets (system calls)",
         "receive" => "receiving of packets (system calls)",
         "open" => "opening of packets",
-        "park" => "writing of blocks beside memory",
+        "park" => "writing of blocks to the overflow",
         "write" => "writing of the destination",
         "finish" => "finishing of files",
         "fill" => "program, which fills the blocks",

@@ -1,11 +1,11 @@
-//! What sessions take from their process and give back: memory, the disk space beside it, threads, descriptors, and the rate. A
-//! level has a limit of each: that of a session lies within that of its principal, which lies within that of a daemon and the process.
+//! The resources that sessions take from their process and give back: memory, overflow, threads, descriptors,
+//! and the rate. Budgets are levels: a session's limit lies within its principal's, which lies within the
+//! daemon's and the process's. Each level has a limit for each resource.
 //!
-//! What is taken holds a [`Charge`], and gives it back with itself; a part of the rate is [`RateShares`]. At a limit whoever wanted
-//! more waits, goes without, or is refused.
+//! Whatever takes something holds a [`Charge`], and dropping the charge gives it back. A part of the rate is
+//! a [`RateShares`]. At a limit, whoever wants more waits, goes without, or is refused.
 //!
-//! Always true: what a level counts is the sum of the charges below it, and no charge takes it beyond its
-//! limit.
+//! Always true: a level counts the sum of the charges below it, and no charge takes it beyond its limit.
 
 mod host;
 
@@ -16,13 +16,13 @@ use std::time::Instant;
 use super::rate_cap::{CapMembership, CapMemberships, RateCap, RateShares, RateUsedUp};
 use crate::error::{Code, Error};
 
-/// What may be taken, and what is. Clones are the same.
+/// A level's limits, and what of them is taken. Clones share one level.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Level>);
 
 #[derive(Debug)]
 struct Level {
-    /// Whose it is, as people are told.
+    /// The owner, as messages name him.
     whose: Arc<str>,
     counters: [Counter; RESOURCES],
     rate: RateCap,
@@ -35,16 +35,16 @@ struct Counter {
     used: AtomicU64,
 }
 
-/// What is counted.
+/// The resources that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
-    /// Bytes that are kept: blocks, and whatever a peer says that has to be remembered.
+    /// Bytes in memory: blocks, and everything that a peer sends and this end has to remember.
     Memory,
-    /// Bytes on disk for blocks for which memory is too small.
+    /// Bytes of the overflow file.
     Overflow,
     /// Threads of sessions and their requests.
     Threads,
-    /// Descriptors that sessions have whatever they do.
+    /// Descriptors that each session needs: sockets and the like, not files.
     Descriptors,
     /// Large files that are open beyond the few that every transfer may have.
     LargeFiles,
@@ -52,7 +52,7 @@ pub enum Resource {
 
 const RESOURCES: usize = Resource::LargeFiles as usize + 1;
 
-/// A limit of each resource, and of the rate. The default has none.
+/// A limit for each resource, and for the rate. The default limits nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceLimits {
     pub memory_bytes: u64,
@@ -60,7 +60,7 @@ pub struct ResourceLimits {
     pub threads: u64,
     pub descriptors: u64,
     pub large_files: u64,
-    /// Bits a second, both ways together.
+    /// The rate in bits a second, both ways together.
     pub rate_bps: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ impl Default for ResourceLimits {
 }
 
 impl ResourceLimits {
-    /// So much memory, and no other limit.
+    /// Limits memory to `bytes`, and nothing else.
     pub fn memory(bytes: u64) -> ResourceLimits {
         ResourceLimits { memory_bytes: bytes, ..ResourceLimits::default() }
     }
@@ -88,7 +88,7 @@ impl ResourceLimits {
     }
 }
 
-/// A limit is reached.
+/// A charge was refused because a limit is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitReached {
     what: Resource,
@@ -104,11 +104,11 @@ impl std::fmt::Display for LimitReached {
         match what {
             Resource::Memory => write!(f, "the memory of {whose} is used up ({} MiB)", limit >> 20),
             Resource::Overflow => {
-                write!(f, "the disk space beside memory of {whose} is used up ({} MiB)", limit >> 20)
+                write!(f, "the overflow space of {whose} is used up ({} MiB)", limit >> 20)
             }
             Resource::Threads => write!(f, "the threads of {whose} are used up ({limit})"),
             Resource::Descriptors => write!(f, "the open files and sockets of {whose} are used up ({limit})"),
-            Resource::LargeFiles => write!(f, "{whose} has {limit} large files open, and no more may be"),
+            Resource::LargeFiles => write!(f, "{whose} has {limit} large files open, which is the limit"),
         }
     }
 }
@@ -137,12 +137,12 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A budget within no other.
+    /// A budget that lies within no other.
     pub fn new(whose: impl Into<Arc<str>>, limits: ResourceLimits) -> Budget {
         Budget::of(whose.into(), limits, None)
     }
 
-    /// That of this process, which has no limits but those that the system has for it now.
+    /// The budget of this process. Its only limits are those that the system sets for the process now.
     pub fn of_process() -> Budget {
         static PROCESS: OnceLock<Budget> = OnceLock::new();
         let process = PROCESS.get_or_init(Budget::default);
@@ -152,7 +152,7 @@ impl Budget {
         process.clone()
     }
 
-    /// A budget within this one: what is charged to it is charged here, too.
+    /// A budget within this one: everything charged to it is charged here, too.
     pub fn within(&self, whose: impl Into<Arc<str>>, limits: ResourceLimits) -> Budget {
         Budget::of(whose.into(), limits, Some(self.clone()))
     }
@@ -167,7 +167,7 @@ impl Budget {
         Budget(Arc::new(Level { whose, counters: limits.counted().map(counter), rate, above }))
     }
 
-    /// From now on it has these. What is charged already stays; running sessions go on at another rate.
+    /// Sets new limits. Charges stay even if they are above; running sessions adjust their rate.
     pub fn set_limits(&self, limits: ResourceLimits) {
         for (counter, limit) in self.0.counters.iter().zip(limits.counted()) {
             counter.limit.store(limit, Relaxed);
@@ -179,26 +179,26 @@ impl Budget {
         self.0.counters[what as usize].limit.store(limit, Relaxed);
     }
 
-    // ---- what is counted ---------------------------------------------------------------------------------------------
+    // ---- charges --------------------------------------------------------------------------------
 
-    /// Takes so many bytes of memory, as long as the charge lives.
+    /// Takes `bytes` of memory until the charge is dropped.
     pub fn charge(&self, bytes: u64) -> Result<Charge, LimitReached> {
         self.charge_of(Resource::Memory, bytes)
     }
 
-    /// A charge of memory that is to grow.
+    /// An empty charge of memory, to be grown later.
     pub fn nothing(&self) -> Charge {
         self.nothing_of(Resource::Memory)
     }
 
-    /// Takes so much of a resource, as long as the charge lives.
+    /// Takes `amount` of a resource until the charge is dropped.
     pub fn charge_of(&self, what: Resource, amount: u64) -> Result<Charge, LimitReached> {
         let mut charge = self.nothing_of(what);
         charge.set(amount)?;
         Ok(charge)
     }
 
-    /// A charge that is to grow.
+    /// An empty charge, to be grown later.
     pub fn nothing_of(&self, what: Resource) -> Charge {
         Charge { budget: self.clone(), what, amount: 0 }
     }
@@ -235,21 +235,21 @@ impl Budget {
         }
     }
 
-    // ---- the rate ------------------------------------------------------------------------------------------------------
+    // ---- the rate -------------------------------------------------------------------------------
 
-    /// A part of the rate for another session, if there is a most here or above.
+    /// A share of the rate for another session; empty if neither this level nor one above has a cap.
     pub fn share_of_rate(&self) -> Result<RateShares, RateUsedUp> {
         self.share_of_rate_and(&CapMemberships::default())
     }
 
-    /// The same for a session that is in named caps, too, whether or not any of these has a most yet, and in those that take
-    /// their place while it runs.
+    /// The same for a session that is in named caps, too, even if none of these has a rate yet. If other caps
+    /// take their place while the session runs, it moves to those.
     pub fn share_of_rate_and(&self, named: &CapMemberships) -> Result<RateShares, RateUsedUp> {
         let (rate, places) = (&self.0.rate, named.get());
         if places.is_empty() && !rate.is_set() {
             return Ok(RateShares::default());
         }
-        // Without a most, and apart from the named ones, it has no say.
+        // A cap without a rate has no say, unless a named cap lies within it.
         let is_in = rate.is_set() || places.iter().all(|place| place.cap.is_beside(rate));
         let own = is_in.then(|| CapMembership::from(rate.clone()));
         RateShares::join(own, named, Instant::now())
@@ -260,13 +260,14 @@ impl Budget {
         &self.0.rate
     }
 
-    /// Whether nothing would be known less without it: nobody else has it, and all of the rate that may be saved is.
+    /// Returns whether this level may be forgotten: nobody else has a handle of it, and its rate has saved up
+    /// all that it may.
     pub fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && self.0.rate.is_idle(Instant::now())
     }
 }
 
-/// So much of a resource that is counted for as long as it lives.
+/// An amount of a resource that is counted until this is dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Budget,
@@ -280,11 +281,11 @@ impl Default for Charge {
     }
 }
 
-/// What grows by little is charged in steps: a level is shared by many threads.
+/// Charges that grow in small steps are rounded up to this, as many threads share a level.
 const STEP: u64 = 256 << 10;
 
 impl Charge {
-    /// From now on so much; as before if that is too much.
+    /// Changes the charge to `amount`. On an error it stays as it was.
     pub fn set(&mut self, amount: u64) -> Result<(), LimitReached> {
         match amount.checked_sub(self.amount) {
             Some(more) => self.budget.take(self.what, more)?,
@@ -294,7 +295,7 @@ impl Charge {
         Ok(())
     }
 
-    /// At least so many bytes from now on, and not much more.
+    /// Makes sure that at least `bytes` are charged, and at most a few steps more.
     pub fn hold(&mut self, bytes: u64) -> Result<(), LimitReached> {
         if bytes > self.amount || bytes.saturating_add(2 * STEP) < self.amount {
             self.set(bytes.div_ceil(STEP).saturating_mul(STEP))?;
@@ -326,14 +327,14 @@ impl Default for MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// Half of this host's memory, and half of that for each key.
+    /// Allows half of this host's memory, and half of that for each key.
     pub fn of_this_host() -> MemoryLimits {
         let process = host::memory_bytes() / 2;
         MemoryLimits { process, key: process / 2 }
     }
 }
 
-/// Threads that the system lets this process have; all there are where it does not say.
+/// The most threads that the system lets this process have; `u64::MAX` if the system does not say.
 pub fn threads_of_this_process() -> u64 {
     host::threads()
 }
@@ -366,7 +367,7 @@ mod tests {
             other.charge(51).unwrap_err(),
             LimitReached { what: Resource::Memory, whose: "this process".into(), limit: 100 }
         );
-        assert_eq!((one.used(), other.used(), process.used()), (50, 0, 50), "what is refused leaves nothing");
+        assert_eq!((one.used(), other.used(), process.used()), (50, 0, 50), "a refused charge takes nothing");
         let second = other.charge(50).unwrap();
         drop(first);
         assert_eq!((session.used(), one.used(), process.used()), (0, 0, 50));
@@ -405,10 +406,10 @@ mod tests {
         let session = process.within("this session", ResourceLimits::default());
         for (what, most, words) in [
             (Resource::Memory, 5 << 20, "the memory of this daemon is used up (5 MiB)"),
-            (Resource::Overflow, 35 << 20, "the disk space beside memory of this daemon is used up (35 MiB)"),
+            (Resource::Overflow, 35 << 20, "the overflow space of this daemon is used up (35 MiB)"),
             (Resource::Threads, 5, "the threads of this daemon are used up (5)"),
             (Resource::Descriptors, 5, "the open files and sockets of this daemon are used up (5)"),
-            (Resource::LargeFiles, 5, "this daemon has 5 large files open, and no more may be"),
+            (Resource::LargeFiles, 5, "this daemon has 5 large files open, which is the limit"),
         ] {
             let mut charge = session.charge_of(what, most).unwrap();
             let error = Error::from(charge.set(most + 1).unwrap_err());
@@ -483,7 +484,7 @@ mod tests {
                     prop_assert_eq!(counter.used.load(Relaxed), sum(of));
                     prop_assert!(sum(of) <= counter.limit.load(Relaxed));
                 }
-                // What gives back is never refused.
+                // Giving back is never refused.
                 prop_assert!(is_taken || amount > before);
             }
         }

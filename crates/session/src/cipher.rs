@@ -1,11 +1,13 @@
-//! The AEAD behind the transport's key schedule: aws-lc-rs, or ring where that is faster; one key context per epoch.
+//! The AEAD behind the transport's key schedule: aws-lc-rs, or ring where that is faster. Each epoch has one
+//! key context.
 //!
-//! Both give the same bytes. AWS-LC seals a payload from where it lies and has AES-GCM for AVX-512, but none for processors that have
-//! wide AES without it (Zen 3, Alder Lake): there ring, after a copy, takes 0.6 of the time. AWS-LC's ChaCha20-Poly1305 takes a
-//! payload that lies elsewhere a cache line at a time, which costs four times as much as a copy and one call.
+//! Both libraries give the same bytes. AWS-LC seals a payload from where it lies, and has AES-GCM for
+//! AVX-512, but has no code for processors with wide AES and without AVX-512 (Zen 3, Alder Lake). On those,
+//! ring is much faster in spite of a copy. AWS-LC's ChaCha20-Poly1305 handles a payload that lies elsewhere
+//! one cache line at a time, so a copy and one call are faster.
 //!
-//! `cipher none` has a second key, of AES-CMAC: what hides nothing needs no cipher, and a tag of some thirty bytes by AES-GCM takes
-//! far longer (docs/design/data-path.md).
+//! `cipher none` has a second key, for AES-CMAC. It hides nothing and so needs no cipher, and AES-GCM takes
+//! far longer than AES-CMAC to make a tag of some thirty bytes (docs/design/data-path.md).
 
 use aws_lc_rs::aead as aws_lc;
 use farhaul_clear::Mac;
@@ -14,7 +16,7 @@ use ring::aead as ring;
 
 use super::options::Cipher;
 
-/// What a session seals its packets with.
+/// The cipher of a session, and the library that computes it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionSuite {
     cipher: Cipher,
@@ -26,14 +28,14 @@ impl SessionSuite {
         SessionSuite { cipher, is_ring: cipher != Cipher::ChaCha20Poly1305 && has_wide_aes_only() }
     }
 
-    /// Whether opening to another place takes no longer than in place.
+    /// Returns whether opening into another buffer takes no longer than opening in place.
     pub(crate) fn opens_apart(self) -> bool {
         !self.is_ring
     }
 
     fn aws_lc(self) -> &'static aws_lc::Algorithm {
         match self.cipher {
-            // `none` leaves block bytes in the clear, and where they belong; all other frames are sealed.
+            // `none` leaves the bytes of blocks in the clear, in their place; all other frames are sealed.
             Cipher::Aes128Gcm | Cipher::None => &aws_lc::AES_128_GCM,
             Cipher::Aes256Gcm => &aws_lc::AES_256_GCM,
             Cipher::ChaCha20Poly1305 => &aws_lc::CHACHA20_POLY1305,
@@ -49,7 +51,7 @@ impl SessionSuite {
     }
 }
 
-/// Whether this processor does AES two blocks at a time, but not four.
+/// Returns whether this processor has wide AES (two blocks at a time), but not AVX-512 (four at a time).
 fn has_wide_aes_only() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -87,26 +89,27 @@ const MAC_KEY_LEN: usize = 16;
 /// The keys of one epoch.
 pub(crate) struct Key {
     aead: Library,
-    /// Of `cipher none` only.
+    /// Only for `cipher none`.
     mac: Option<Mac>,
 }
 
 enum Library {
     AwsLc {
         key: aws_lc::LessSafeKey,
-        /// Seals from where the payload lies.
+        /// True if the key seals a payload from where it lies.
         is_scattered: bool,
     },
     Ring(Box<ring::LessSafeKey>),
 }
 
 impl Key {
-    /// The tag of what is authentic without being hidden: AES-128-CMAC over `words` and then `rest`.
+    /// The tag of bytes that are authenticated but not hidden: AES-128-CMAC over `words` and then `rest`.
     pub(crate) fn tag(&self, words: [u64; 3], rest: u32) -> [u8; TAG_LEN] {
-        self.mac.as_ref().expect("only `cipher none` has what hides nothing").tag(words, rest)
+        self.mac.as_ref().expect("only `cipher none` makes such tags").tag(words, rest)
     }
 
-    /// Opens `sealed` to `out`, which is as long; false if the tag is wrong, and then `out` may be anything.
+    /// Opens `sealed` into `out`, which has the same length. Returns false if the tag is wrong; `out` may
+    /// then hold anything.
     pub(crate) fn open_to(
         &self,
         nonce: &[u8; 12],
@@ -174,7 +177,8 @@ impl Aead for Key {
 mod tests {
     use super::*;
 
-    /// As docs/reference/wire.md says: of the derived bytes the first 16 are the cipher's, the next 16 CMAC's. The tag is OpenSSL's
+    /// As docs/reference/wire.md says: the first 16 derived bytes are the cipher's, the next 16 are CMAC's.
+    /// The tag is OpenSSL's
     /// (`openssl mac -cipher AES-128-CBC -macopt hexkey:000102...0f CMAC` of the bytes 0 to 27).
     #[test]
     fn the_second_half_of_the_keys_without_a_cipher_is_that_of_the_tag() {
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(sealed(&key), sealed(&SessionSuite::new(Cipher::Aes128Gcm).key(&secret[..16])));
     }
 
-    /// Both ends of a transfer choose by their own processor.
+    /// The two ends of a transfer may choose different libraries, each by its own processor.
     #[test]
     fn both_libraries_give_the_same_bytes() {
         for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {

@@ -1,12 +1,12 @@
-//! Bytes of the engine's own messages: varints, byte strings, and little else.
+//! Encodes and decodes the engine's own messages: varints, byte strings, and little else.
 //!
-//! Always true: reading never panics and never allocates more than the bytes at hand. From: QUIC's idea of a varint,
-//! but LEB128, since most numbers here are small and the length need not be known first.
+//! Always true: reading never panics, and never allocates more than the bytes at hand. From: QUIC's idea of a
+//! varint, but encoded as LEB128, as most numbers here are small and the length need not be known first.
 
-/// Longest text that is meant for people, in bytes.
+/// The most bytes of a text for people.
 const REASON_MAX: usize = 1000;
 
-/// What was read makes no sense.
+/// The bytes are no valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -23,12 +23,12 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Signed numbers, small magnitudes first (zigzag).
+/// Writes a signed number so that small magnitudes are short (zigzag).
 pub fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-/// A message's code, and the numbers that follow it.
+/// Writes a message's code and the numbers that follow it.
 pub fn put_numbers(out: &mut Vec<u8>, code: u8, numbers: &[u64]) {
     out.push(code);
     for &number in numbers {
@@ -36,7 +36,7 @@ pub fn put_numbers(out: &mut Vec<u8>, code: u8, numbers: &[u64]) {
     }
 }
 
-/// A text that is meant for people; one that is too long is cut off.
+/// Writes a text for people; a text that is too long is cut off.
 pub fn put_reason(out: &mut Vec<u8>, reason: &str) {
     let mut end = reason.len().min(REASON_MAX);
     while !reason.is_char_boundary(end) {
@@ -109,7 +109,7 @@ impl<'a> ByteReader<'a> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
-    /// All that is left.
+    /// Takes all that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

@@ -1,6 +1,6 @@
-//! TCP under a carrier: which congestion control it has, and what has to be set for a better one.
+//! TCP under a carrier: which congestion control it uses, and how the user gets a better one.
 //!
-//! Always true: what the kernel refuses is no error; the transfer goes on with what it has.
+//! Always true: a setting that the kernel refuses is no error; the transfer goes on without it.
 
 use std::io;
 use std::net::TcpStream;
@@ -9,21 +9,20 @@ use std::os::fd::OwnedFd;
 use farhaul_net::StreamLink;
 use socket2::SockRef;
 
-/// It holds its rate where packets are lost at random: 706 Mbit/s of 1 Gbit/s over 100 ms and 0.1 % where
-/// Cubic has 10.
+/// BBR holds its rate where packets are lost at random; Cubic does not.
 const WANTED: &str = "bbr";
-/// Bytes that lie unsent in a socket. Enough for what the link brings while its thread sleeps (2 ms of 1
-/// Gbit/s), and little enough that a slow connection does not keep what a fast one could bring.
+/// The most unsent bytes in a socket. They are enough for what the link carries while its thread sleeps (2 ms
+/// at 1 Gbit/s), and few enough that a slow connection does not hold back what a fast one could carry.
 const UNSENT_BYTES: u32 = 256 << 10;
-/// The same in front of the socket.
+/// The most bytes that wait in front of the socket, for the same reason.
 pub const WAITING_BYTES: usize = 128 << 10;
 const SETTINGS: &str = "/proc/sys/net/ipv4/tcp_";
 
-/// Makes a connection ready to carry packets; returns what is to know of it. The congestion control is asked
-/// for once the connection is there, as a route may name one that replaces what was set before.
+/// Makes a connection ready to carry packets. The congestion control is set only once the connection is
+/// established, because a route may name one that replaces what was set before.
 pub fn prepare(stream: &TcpStream) -> io::Result<PreparedSocket> {
     let socket = SockRef::from(stream);
-    // Without these it is slower, and that is all.
+    // Without these the connection is slower, and that is all.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
     let in_use = || {
@@ -36,7 +35,7 @@ pub fn prepare(stream: &TcpStream) -> io::Result<PreparedSocket> {
     Ok(PreparedSocket { congestion: in_use(), socket: stream.try_clone()?.into() })
 }
 
-/// A TCP connection's congestion control, and its socket once more.
+/// A TCP connection's congestion control, and a second descriptor of its socket.
 pub struct PreparedSocket {
     congestion: String,
     socket: OwnedFd,
@@ -49,12 +48,12 @@ impl PreparedSocket {
     }
 }
 
-/// Whether it holds its rate whatever is lost.
+/// Returns whether this congestion control holds its rate in spite of random loss.
 pub(crate) fn is_good(name: &str) -> bool {
     name.starts_with(WANTED)
 }
 
-/// What the user of the sending host can set, if its TCP keeps to a control that loss slows down.
+/// Advice for the user of the sending host, if its TCP uses a congestion control that slows down with loss.
 pub(crate) fn advice(in_use: &str) -> Option<String> {
     let read = |name: &str| std::fs::read_to_string(format!("{SETTINGS}{name}")).unwrap_or_default();
     (!is_good(in_use)).then(|| {

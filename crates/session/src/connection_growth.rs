@@ -1,39 +1,42 @@
-//! How many connections a stream carrier has: one at first, then twice as many as long as that brings more.
+//! Decides how many connections a stream carrier has: one at first, then twice as many for as long as that
+//! brings more.
 //!
-//! Always true: nothing here reads a clock or opens anything; what is wanted is never less than one and never
-//! more than the most that is allowed; after a doubling that brought too little, half of them are wanted
-//! again.
-//! From: what GridFTP (`-p`) and aria2c (`-x`) leave to the user. Differs: each step is measured.
+//! Always true: nothing here reads a clock or opens anything; at least one connection is wanted, and at most
+//! the number allowed; after a doubling that brought too little, half as many are wanted again.
+//! From: GridFTP (`-p`) and aria2c (`-x`) leave this number to the user. Differs: each step is measured.
 
 use std::time::Duration;
 
-/// After a step the new connections find their rates for so long, and so many round trips ...
+/// How long, and for how many round trips, new connections may find their rates after a step ...
 const SETTLE: Duration = Duration::from_millis(400);
 const SETTLE_ROUNDS: u32 = 4;
-/// ... and are measured for so long then.
+/// ... and how long they are then measured.
 const LOOK: Duration = Duration::from_millis(400);
 const LOOK_ROUNDS: u32 = 6;
-/// Twice as many connections pay if they bring so much more. Where a link is full they bring nothing, where
-/// they lose at random twice as much; what lies below is the noise of such a short look.
+/// A doubling pays if it brings this factor. On a full link further connections bring nothing; where loss
+/// holds them back they bring twice as much. A difference below this factor is the noise of such a short
+/// measurement.
 const PAYS: f64 = 1.08;
-/// Between this and that it is looked at for so many times as long, and pays then if it is at least so much.
+/// If the factor is between this and [`PAYS`], the measurement goes on for [`LONG`] times as long; then
+/// [`PAYS_LEAST`] is enough.
 const DOUBT: f64 = 0.97;
 const LONG: u32 = 4;
 const PAYS_LEAST: f64 = 1.015;
-/// Connections that loss alone holds back swing by so much: less says that there were too many.
+/// The rate of connections that only loss holds back varies. Only a rate below this factor shows that there
+/// were too many.
 const NOISE: f64 = 0.6;
-/// So much of a rate that was set is that rate.
+/// The share of a set rate from which on the rate counts as reached.
 const REACHED: f64 = 0.9;
-/// Connections that cannot be opened are waited for so long.
+/// How long to wait for connections that do not open.
 const OPEN_TIME: Duration = Duration::from_secs(4);
-/// A number that was found is looked at again after this.
+/// How long a number that was found stays before it is measured again.
 const REST: Duration = Duration::from_secs(30);
-/// Or after this, where loss alone is seen to hold them back.
+/// The same if only loss is seen to hold the connections back.
 const REST_SHORT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Until as many are there as are wanted, since then.
+    /// Waits, since this moment, until as many connections are open as are wanted.
     Opening(Duration),
     Settling {
         until: Duration,
@@ -48,19 +51,19 @@ enum Phase {
     },
 }
 
-/// What is seen of a carrier.
+/// The state of a carrier at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CarrierSample {
-    /// Connections that carry.
+    /// The number of connections that carry.
     pub(super) live: usize,
-    /// Bytes that they have brought, in all.
+    /// Bytes that they have carried in all.
     pub(super) bytes: u64,
     pub(super) round_trip: Duration,
-    /// They are held back by loss alone, so that each further one brings as much again.
+    /// Only loss holds them back, so that each further connection brings as much again.
     pub(super) is_slowed_by_loss: bool,
-    /// There is nothing left to bring.
+    /// There is nothing left to carry.
     pub(super) is_enough: bool,
-    /// Bytes a second that were set as the most.
+    /// The rate that was set as the most, in bytes a second.
     pub(super) rate_max: Option<f64>,
 }
 
@@ -70,7 +73,7 @@ pub(super) struct ConnectionGrowth {
     wanted: usize,
     before: usize,
     phase: Phase,
-    /// Bytes a second, of the last look that paid and of the newest.
+    /// Bytes a second of the last measurement that paid, and of the newest one.
     paid: Option<f64>,
     newest: Option<f64>,
 }
@@ -92,7 +95,7 @@ impl ConnectionGrowth {
         self.wanted
     }
 
-    /// Bytes a second, as measured last.
+    /// Bytes a second of the newest measurement.
     pub(super) fn rate(&self) -> Option<f64> {
         self.newest
     }
@@ -101,7 +104,7 @@ impl ConnectionGrowth {
         matches!(self.phase, Phase::Resting { .. })
     }
 
-    /// To be called often; returns how many connections are wanted.
+    /// Takes the newest sample, and returns how many connections are wanted. The caller calls this often.
     pub(super) fn look(&mut self, now: Duration, seen: &CarrierSample) -> usize {
         match self.phase {
             Phase::Opening(since) if seen.live >= self.wanted => {
@@ -112,7 +115,7 @@ impl ConnectionGrowth {
                 (self.wanted, self.before) = (seen.live, seen.live);
                 self.phase = Phase::Resting { until: now + REST };
             }
-            // What is known need not be measured.
+            // If loss holds the connections back, more help; that need not be measured.
             Phase::Settling { until } if now >= until && self.is_held_back(seen) => {
                 self.grow(now);
             }
@@ -128,7 +131,7 @@ impl ConnectionGrowth {
                     self.judge(now, rate, seen);
                 }
             }
-            // A look may have met the end of a slow start.
+            // The measurement may have met the end of a slow start, before any loss.
             Phase::Resting { until } if now + REST >= until + REST_SHORT && self.is_held_back(seen) => {
                 self.paid = None;
                 self.grow(now);
@@ -142,7 +145,7 @@ impl ConnectionGrowth {
         self.wanted
     }
 
-    /// A little more, which may be chance.
+    /// Returns whether the rate is so near the last one that the difference may be chance.
     fn is_doubtful(&self, rate: f64) -> bool {
         self.paid.is_some_and(|paid| rate > DOUBT * paid && rate < PAYS * paid)
     }
@@ -185,8 +188,8 @@ fn look_time(seen: &CarrierSample, is_long: bool) -> Duration {
 mod tests {
     use super::*;
 
-    /// Where it comes to after `seconds` with connections that each bring `each` bytes a second, and together
-    /// `most` at most.
+    /// How many connections there are after `seconds`, if each carries `each` bytes a second, and all
+    /// together at most `most`.
     fn grown(each: f64, most: f64, seconds: u64, openable: usize) -> usize {
         let (mut growth, mut bytes) = (ConnectionGrowth::new(16, Duration::ZERO), 0.0);
         let mut seen = CarrierSample {
@@ -219,7 +222,7 @@ mod tests {
         let (round_trip, is_enough) = (Duration::from_millis(100), false);
         let mut live = 1;
         for step in 0..400 {
-            // The first second brings much more than any later one, and nothing was lost in it.
+            // The first second carries much more than any later one, and nothing is lost in it.
             bytes += if step < 30 { 10e6 } else { 0.2e6 * live as f64 } / 20.0;
             let is_slowed_by_loss = step >= 60;
             let seen = CarrierSample {

@@ -1,4 +1,5 @@
-//! The cores that this process may use: a list of the user's, and what follows from their number.
+//! The cores that this process may use: the user's list of them, and the numbers of threads that follow from
+//! it.
 //!
 //! Threads are not pinned one by one: the kernel places them among the cores of the list.
 
@@ -11,7 +12,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::options::FLOWS_MAX;
 use crate::error::{Code, Error};
 
-/// Numbers of cores, as in `0-3,8`.
+/// Numbers of cores, from text such as `0-3,8`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
@@ -51,10 +52,10 @@ impl std::fmt::Display for CpuList {
     }
 }
 
-/// What the user has chosen for this process.
+/// The user's list for this process.
 static CHOSEN: OnceLock<CpuList> = OnceLock::new();
 
-/// The list of `--cpus`, if there was one.
+/// The list of `--cpus`, if the user gave one.
 pub(crate) fn chosen() -> Option<&'static CpuList> {
     CHOSEN.get()
 }
@@ -71,13 +72,14 @@ impl CpuList {
         self.0.iter().copied()
     }
 
-    /// Those that this thread may have.
+    /// The cores that this thread may use.
     pub(crate) fn allowed() -> io::Result<CpuList> {
         let allowed = sched_getaffinity(None)?;
         Ok(CpuList((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()))
     }
 
-    /// Lets this thread, and all that it will start, run on these cores only. To be called before any are started.
+    /// Lets this thread, and all that it starts later, run only on these cores. Call it before any thread is
+    /// started.
     pub fn apply(&self) -> Result<(), Error> {
         let cannot = || Error::io("cannot choose the CPUs");
         let allowed = CpuList::allowed().map_err(cannot())?;
@@ -99,7 +101,7 @@ impl CpuList {
     }
 }
 
-/// As long as this lives, the thread that has made it, and all that it starts, run on some cores only.
+/// Confines the thread that made it, and the threads that this one starts, to some cores until it is dropped.
 pub(crate) struct Affinity(CpuList);
 
 impl Affinity {
@@ -112,25 +114,27 @@ impl Affinity {
 
 impl Drop for Affinity {
     fn drop(&mut self) {
-        // What was allowed before is allowed still, or the system has decided otherwise meanwhile.
+        // The cores that were allowed before are still allowed, unless the system has decided otherwise
+        // meanwhile.
         let _ = self.0.set();
     }
 }
 
-/// Of the cores that this process may use, one in four can have a flow of its own: another one reads or writes for it, digests
-/// take a third, and the kernel has its part.
+/// A flow takes four cores: its own, one that reads or writes for it, one for digests, and one for the
+/// kernel.
 const CORES_PER_FLOW: usize = 4;
-/// More flows were not seen to help.
+/// The most flows that are chosen automatically; more do not help.
 const FLOWS_AUTO_MAX: usize = FLOWS_MAX / 2;
 
-/// As many flows on each of so many paths as this host's cores can feed.
+/// How many flows each of `paths` paths gets, so that this host's cores can feed all of them.
 pub fn flows_for_cores(paths: usize) -> u16 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     flows_for(cores, paths) as u16
 }
 
-/// Readers, or writers, of a transfer. Each has one chunk under way, in the disk or in the digest, so one more than there are cores:
-/// the disk stays busy while all of these digest. Eight are what several disks together, or a far one, can use.
+/// The number of readers, or of writers, of a transfer. Each works on one chunk, in the disk or in the
+/// digest; so there is one more than there are cores, and the disk stays busy while all cores digest. Eight
+/// are enough for several disks together, or for a remote one.
 pub fn disk_threads() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores + 1).clamp(3, 8)

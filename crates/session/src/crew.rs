@@ -1,7 +1,7 @@
 //! Threads of a request that work on the same thing and end together.
 //!
-//! Always true: who leaves [`together`], well or because a thread could not be started or something panicked, leaves no thread behind
-//! and waits for none that nobody has told to end.
+//! Always true: when [`together`] returns, all of its threads have ended, even if a thread could not be
+//! started or something panicked; and it waits for no thread that has not been told to end.
 
 use std::thread::{Builder, Scope};
 
@@ -16,8 +16,8 @@ pub struct Crew<'scope, 'env: 'scope> {
     request: &'env Request,
 }
 
-/// Runs `work`, which may start threads, and waits for them. When `work` is over, `let_go` makes them end; when it has failed,
-/// the request has been stopped by then.
+/// Runs `work`, which may start threads, and waits for these. When `work` is over, `let_go` makes them end;
+/// if `work` has failed, the request has been stopped before that.
 pub fn together<'env, T>(
     request: &'env Request,
     let_go: impl FnOnce(),
@@ -72,7 +72,8 @@ mod tests {
         shared.requests.add(&shared, 1, Handle::new())
     }
 
-    /// A thread works until it is let go of; what `end` does to the session is how that ends.
+    /// Runs threads that work until they are told to end; returns the result if `end` is what happens in the
+    /// session.
     fn ended_by(end: impl Fn(&Crew<'_, '_>) -> Result<(), Error>) -> Result<(), Error> {
         let (request, over) = (request(), AtomicBool::new(false));
         let until_over = || {
@@ -139,6 +140,6 @@ mod tests {
         });
         let error = error.unwrap_err().to_string();
         assert!(error.contains("the threads of this daemon are used up (1)"), "{error}");
-        assert_eq!(budget.used_of(Resource::Threads), 0, "those that have ended are given back");
+        assert_eq!(budget.used_of(Resource::Threads), 0, "threads that have ended are given back");
     }
 }

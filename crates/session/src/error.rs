@@ -1,8 +1,9 @@
-//! What can end a transfer: an error of a closed list of codes, with its own words.
+//! The errors that can end a transfer: each has a code from a closed list, and a text of its own.
 //!
-//! How to read it: `error/code.rs` has the codes, and what follows from each; `error/misbehaviour.rs` has the ways in which a peer can
-//! break the protocol; `error/detail.rs` is what reports say,
-//! `error/failure.rs` why one thing among many has failed. [`Error`] is a code and what is known of the case: a line on what and where, often what to do.
+//! How to read it: `error/code.rs` has the codes and what follows from each; `error/misbehaviour.rs` has the
+//! ways in which a peer can break the protocol; `error/detail.rs` has what reports say of errors;
+//! `error/failure.rs` says why one item among many has failed. An [`Error`] is a code and the facts of the
+//! case: one line that says what and where, and often a hint that says what to do.
 #![deny(missing_docs)]
 
 mod code;
@@ -31,7 +32,7 @@ struct Inner {
     hint: Option<String>,
     source: Option<Arc<io::Error>>,
     misbehaviour: Option<Misbehaviour>,
-    /// Whom the other end blames, if it has told the error and its code says less.
+    /// Whose fault it is, as the other end says, if its error came from there and the code here says less.
     blame: Option<Blame>,
 }
 
@@ -49,11 +50,11 @@ pub enum ExitCode {
     Connect = 3,
     /// Not authorized: a key, a fingerprint, a permission of the peer.
     Auth = 4,
-    /// The versions do not fit.
+    /// The two versions cannot work together.
     Incompatible = 5,
     /// Nothing could be read or written: no such source, no permission, no space.
     Files = 6,
-    /// Connection lost or peer gone; resumable.
+    /// The connection is lost or the peer is gone; the transfer can be resumed.
     Lost = 7,
     /// The far end broke the protocol.
     Protocol = 8,
@@ -61,7 +62,7 @@ pub enum ExitCode {
     Internal = 9,
     /// All content arrived; modes, times or attributes of some entries could not be set.
     Metadata = 10,
-    /// Nothing failed; some source files had gone when they were to be read.
+    /// Nothing failed; some source files were gone when they were to be read.
     Vanished = 11,
     /// Stopped by the user.
     Interrupted = 130,
@@ -110,7 +111,7 @@ impl Error {
         Error(Box::new(inner))
     }
 
-    /// The peer broke the protocol in this way, which is counted; `detail` is what is known of the case.
+    /// The peer broke the protocol in this way; the case is counted. `detail` is what is known of it.
     pub fn misbehaved(how: Misbehaviour, detail: impl Into<String>) -> Error {
         how.add();
         let mut error = Error::new(Code::Misbehaved, detail);
@@ -123,30 +124,30 @@ impl Error {
         Error::new(Code::Interrupted, "interrupted; the same command goes on where it stopped")
     }
 
-    /// A fault of this program, which ended one session: where, and what it found.
+    /// A fault of this program, which ended one session; `place` says where, and what was found.
     pub fn bug(place: impl Into<String>) -> Error {
         Error::new(Code::Bug, place)
     }
 
-    /// A resource of this host did not work, as the system says in `source`.
+    /// A resource of this host did not work; the system says why in `source`.
     pub fn of_host(what: impl Into<String>, source: io::Error) -> Error {
         Error::with_source(Code::of_host(&source), what, source)
     }
 
-    /// An error of this code, as the system says in `source`, which is told behind `what`.
+    /// An error of this code with the system's reason, `source`, which is shown behind `what`.
     pub fn with_source(code: Code, what: impl Into<String>, source: io::Error) -> Error {
         let mut error = Error::new(code, what);
         error.0.source = Some(Arc::new(source));
         error
     }
 
-    /// A resource of this host that did not work, for `map_err`.
+    /// Makes an error of a resource of this host, for `map_err`.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let what = what.into();
         move |source| Error::of_host(what, source)
     }
 
-    /// A thread that did not start, for `map_err`.
+    /// Makes the error of a thread that did not start, for `map_err`.
     pub fn no_thread(source: io::Error) -> Error {
         Error::with_source(Code::NoThread, "cannot start a thread", source)
     }
@@ -156,13 +157,13 @@ impl Error {
         Error::of_host("the system gives no random numbers", io::Error::other(source.to_string()))
     }
 
-    /// The same with words of its own on what to do.
+    /// The same error with its own hint on what to do.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// The same, of this: a path, say.
+    /// The same error, with what it is about (such as a path) in front.
     #[must_use]
     pub fn about(&self, thing: &str) -> Error {
         let mut error = self.clone();
@@ -170,7 +171,7 @@ impl Error {
         error
     }
 
-    /// The same with words of its own on what to do, if there are any.
+    /// The same error with its own hint, if there is one.
     pub fn with_hint_if(self, hint: Option<impl Into<String>>) -> Error {
         match hint {
             Some(hint) => self.with_hint(hint),
@@ -178,12 +179,12 @@ impl Error {
         }
     }
 
-    /// Which of the closed list it is.
+    /// The code, one of the closed list.
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// How the peer has broken the protocol; also how this end has, as the peer says.
+    /// How the peer has broken the protocol, or how this end has, if the peer says so.
     pub fn misbehaviour(&self) -> Option<Misbehaviour> {
         self.0.misbehaviour
     }
@@ -193,34 +194,34 @@ impl Error {
         self.0.blame.unwrap_or(self.0.code.blame())
     }
 
-    /// Whether the same command can work later, when nobody has changed anything.
+    /// Returns whether the same command may work later although nobody has changed anything.
     pub fn is_retryable(&self) -> bool {
         self.0.code.retry() == RetryAdvice::Helps
     }
 
-    /// What a command that ends so ends with.
+    /// The exit code of a command that ends with this error.
     pub fn exit_code(&self) -> ExitCode {
         self.0.code.exit_code()
     }
 
-    /// What went wrong, and where, without what the system says of it.
+    /// The line that says what went wrong and where, without the system's reason.
     pub fn what(&self) -> &str {
         &self.0.what
     }
 
-    /// A second line for the user: what to do.
+    /// The second line for the user, which says what to do.
     pub fn hint(&self) -> Option<&str> {
         self.0.hint.as_deref().or(self.0.code.hint())
     }
 
-    /// What is known of this case on what to do, which says more than what the code says of all.
+    /// The hint for this very case, without the general hint of its code.
     pub fn own_hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
-    /// What the other end is told of it.
+    /// The complaint that tells the other end of this error.
     pub(crate) fn complaint(&self) -> Complaint {
-        // How to go on is known at either end.
+        // Both ends know how to resume, so that hint need not be sent.
         let hint = if self.exit_code() == ExitCode::Lost { self.own_hint() } else { self.hint() };
         Complaint {
             exit: self.exit_code() as u8,
@@ -233,7 +234,7 @@ impl Error {
 
     /// The error that the far end has ended with, as this end sees it.
     pub(crate) fn told(complaint: Complaint) -> Error {
-        // Its words are printed: nothing in them may steer the terminal.
+        // These words are printed, and must not contain anything that controls the terminal.
         let printable = |text: String| text.replace(farhaul_text::is_unprintable, "");
         let Complaint { exit, code: number, misbehaviour, reason, hint } = complaint;
         let known = Code::of_number(number);
@@ -247,7 +248,8 @@ impl Error {
         error
     }
 
-    /// The error that the far end has ended with, by its exit code and, if that is known here, its code.
+    /// The error that the far end has ended with, from its exit code and, if it is known here, its error
+    /// code.
     pub fn of_peer(exit: u8, known: Option<Code>, before_start: bool, what: impl Into<String>) -> Error {
         let code = Code::told(exit, known, before_start);
         let mut error = Error::new(code, what);
@@ -256,7 +258,7 @@ impl Error {
     }
 }
 
-/// For [`Misbehaviour`] of which no more is to be said than that.
+/// For a [`Misbehaviour`] that needs no further detail.
 impl From<Misbehaviour> for Error {
     fn from(how: Misbehaviour) -> Error {
         Error::misbehaved(how, how.text())

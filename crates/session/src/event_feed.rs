@@ -1,7 +1,8 @@
-//! The way of events to those who read them: a bounded queue for each reader.
+//! Carries events to their readers: each reader has a bounded queue.
 //!
-//! Always true: what waits for a reader is bounded. Whoever has more to tell waits for a reader that reads, though not for
-//! ever, as a terminal may be stopped; what finds no room then is counted, and the reader learns how much it has missed.
+//! Always true: a reader's queue is bounded. If it is full, the transfer waits for the reader, but not for
+//! ever, as a terminal may be stopped; then events are left out and counted, and the reader learns how many
+//! it has missed.
 #![deny(missing_docs)]
 
 use std::collections::VecDeque;
@@ -15,9 +16,9 @@ use serde::Serialize;
 
 use super::events::{Event, EventLevel, Retention};
 
-/// Bytes of events that wait to be taken.
+/// The most bytes of events that wait in a queue.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// More room, for an event that matters in any case.
+/// Further room for events that must not be left out.
 const ALWAYS_BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -27,19 +28,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub struct TimedEvent {
     /// Since the transfer's handle was made.
     pub seconds: f64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// Reads what happens in one transfer. Whoever has begun to read goes on: a transfer that has much to tell waits for it.
+/// Reads the events of one transfer. Whoever has begun to read must go on: a transfer with many events waits
+/// for its reader.
 #[derive(Debug)]
 pub struct EventReader {
     queue: Arc<Queue>,
 }
 
 impl EventReader {
-    /// The next event; none if none comes in time, or nothing more happens.
+    /// The next event; `None` if none comes in time or the transfer is over.
     pub fn next(&self, wait: Duration) -> Option<TimedEvent> {
         let end = Instant::now() + wait;
         let mut waiting = self.queue.waiting();
@@ -58,19 +60,19 @@ impl EventReader {
         }
     }
 
-    /// All that have come since they were taken last.
+    /// All events that have come since the last call.
     pub fn take(&self) -> Vec<TimedEvent> {
         std::iter::from_fn(|| self.next(Duration::ZERO)).collect()
     }
 
-    /// Nothing more happens, and all that has happened was taken.
+    /// Returns whether the transfer is over and all events were taken.
     pub fn is_over(&self) -> bool {
         let waiting = self.queue.waiting();
         waiting.is_over && waiting.events.is_empty() && waiting.left_out == 0
     }
 }
 
-/// A reader that goes takes its queue with it, and nobody waits for it any more.
+/// Dropping a reader drops its queue, and nobody waits for it any more.
 impl Drop for EventReader {
     fn drop(&mut self) {
         self.queue.waiting().is_over = true;
@@ -78,10 +80,10 @@ impl Drop for EventReader {
     }
 }
 
-/// What waits for one reader.
+/// The queue of one reader.
 #[derive(Debug)]
 struct Queue {
-    /// The least that it wants to know of.
+    /// The reader gets events of this level and of all less detailed ones.
     level: EventLevel,
     bytes_max: usize,
     waiting: Mutex<QueuedEvents>,
@@ -94,7 +96,7 @@ struct QueuedEvents {
     events: VecDeque<TimedEvent>,
     bytes: usize,
     is_read: bool,
-    /// Events for which there was no room.
+    /// The number of events for which there was no room.
     left_out: u64,
     is_over: bool,
 }
@@ -126,7 +128,7 @@ impl QueuedEvents {
     }
 }
 
-/// An event of which the newest counts is looked for among so many.
+/// How many of the newest events are searched for an older one of the same kind, which the new one replaces.
 const NEWEST_AMONG: usize = 64;
 
 impl Queue {
@@ -145,7 +147,7 @@ impl Queue {
             }
             Retention::Each | Retention::Always => {
                 while waiting.bytes + weight > self.bytes_max && !waiting.is_over {
-                    // Once some were left out, nobody waits for the next ones.
+                    // Once some were left out, the next ones do not wait either.
                     let is_late = is_over() || begin.elapsed() >= PATIENCE;
                     if !waiting.is_read || waiting.left_out > 0 || is_late {
                         waiting.left_out += 1;
@@ -165,15 +167,15 @@ impl Queue {
 pub(crate) struct EventFeed {
     start: Instant,
     readers: Mutex<Vec<(EventLevel, Weak<Queue>)>>,
-    /// How many want to know of details.
+    /// The number of readers that want details.
     detailed: AtomicUsize,
     has_readers: AtomicBool,
     is_over: AtomicBool,
-    /// Hears each event where it happens, but for details.
+    /// Gets each event at once, where it happens.
     hearer: OnceLock<EventObserver>,
 }
 
-/// What is done with an event where it happens: at once, and without waiting for anything.
+/// Gets an event where it happens; it must return at once and wait for nothing.
 pub(crate) type EventObserver = Box<dyn Fn(&Event) + Send + Sync>;
 
 impl EventFeed {
@@ -188,7 +190,7 @@ impl EventFeed {
         }
     }
 
-    /// The first one stays.
+    /// Sets the observer; only the first call counts.
     pub(crate) fn set_hearer(&self, hearer: EventObserver) {
         let _ = self.hearer.set(hearer);
     }
@@ -201,7 +203,7 @@ impl EventFeed {
         self.read_within(level, WAITING_BYTES_MAX)
     }
 
-    /// As [`EventFeed::read`], for a reader of which no more than so many bytes of events wait.
+    /// As [`EventFeed::read`], with a queue of at most `bytes_max` bytes.
     pub(crate) fn read_within(&self, level: EventLevel, bytes_max: usize) -> EventReader {
         let waiting =
             QueuedEvents { is_over: self.is_over.load(Ordering::Acquire), ..QueuedEvents::default() };
@@ -218,7 +220,7 @@ impl EventFeed {
         EventReader { queue }
     }
 
-    /// Forgets readers that have gone.
+    /// Counts the readers again, and forgets those that are gone.
     fn count(&self, readers: &mut Vec<(EventLevel, Weak<Queue>)>) {
         readers.retain(|(_, queue)| queue.strong_count() > 0);
         let detailed = readers.iter().filter(|(level, _)| *level >= EventLevel::Detail).count();
@@ -226,7 +228,7 @@ impl EventFeed {
         self.has_readers.store(!readers.is_empty(), Ordering::Release);
     }
 
-    /// Whether anybody wants to know of details.
+    /// Returns whether any reader wants details.
     pub(crate) fn wants_details(&self) -> bool {
         self.detailed.load(Ordering::Acquire) > 0
     }
@@ -249,7 +251,7 @@ impl EventFeed {
         }
     }
 
-    /// Nothing more happens.
+    /// Marks the transfer as over.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         for (_, queue) in self.readers.lock().in_any_case().iter() {
@@ -278,7 +280,7 @@ mod tests {
         let count = 2 * WAITING_BYTES_MAX / line.weight();
         (0..count).for_each(|_| feed.put(line.clone(), &|| false));
         assert!(events.queue.waiting().bytes <= WAITING_BYTES_MAX);
-        // The end is told in any case.
+        // The end is kept even if the queue is full.
         feed.put(Event::Ended { ok: true, error: None, code: None, exit_code: 0 }, &|| false);
         feed.end();
         let taken = events.take();

@@ -1,7 +1,7 @@
-//! What happens in a transfer, as values: what a terminal, a log and a program are told is made of them.
+//! The events of a transfer, as values: terminals, logs and programs are told of them.
 //!
-//! The set is closed, and has what the services do with their entries, so that whoever reads events knows all of them from
-//! here. docs/reference/events.md shows them as JSON.
+//! The set is closed and includes the events of all services, so this file has all that a reader can meet.
+//! docs/reference/events.md shows them as JSON.
 #![deny(missing_docs)]
 
 use std::fmt;
@@ -13,38 +13,38 @@ use super::error::{Code, ExitCode};
 use super::figures::CpuChoice;
 use super::options::{Policy, RateOptions};
 
-/// One thing that has happened. Its text is a line for people; paths in it are escaped
-/// ([`farhaul_text::unescape`] makes the bytes of one).
+/// Something that has happened. Its text is a line for people; paths in it are escaped
+/// ([`farhaul_text::unescape`] undoes that).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
     /// The work begins; nothing is connected yet.
     Started {
-        /// Of the handle, for telling transfers apart.
+        /// The id of the transfer's handle, which tells transfers apart.
         id: String,
     },
-    /// The far end has not answered yet, and may wait for something that its user does not know of. Said once.
+    /// The far end has not answered yet; it may wait for something that its user does not see. Sent once.
     AnswerAwaited {
         /// The far end, as the user has named it.
         peer: String,
-        /// For how long it has been waited for.
+        /// How long this end has waited so far.
         seconds: u64,
     },
-    /// The session stands, and content can flow.
+    /// The session is established, and content can flow.
     Connected {
-        /// The far end, as people know it.
+        /// The far end, by the name that people know.
         peer: String,
         /// The carrier: "udp", "tcp", "ssh" or "local".
         transport: &'static str,
-        /// How contents are sealed.
+        /// The cipher that seals the content.
         cipher: &'static str,
-        /// Flows over that carrier.
+        /// The number of flows over that carrier.
         flows: u16,
     },
-    /// The CPUs that this end keeps to.
+    /// The CPUs that this end runs on.
     Placed(CpuChoice),
-    /// Content goes by another carrier from now on.
+    /// Content takes another carrier from now on.
     CarrierChanged {
         /// The far end.
         peer: String,
@@ -53,109 +53,109 @@ pub enum Event {
         /// As in [`Event::Connected`].
         to: &'static str,
     },
-    /// Nothing comes back by a path; its share goes to the others.
+    /// Nothing comes back on a path; the other paths take over its share.
     PathDown(PathEnds),
     /// A path carries again.
     PathUp(PathEnds),
-    /// The rate is set in another way from now on, at this end's wish, at the other's or by a cap.
+    /// The rate has changed: this end or the other end has set it, or a cap has.
     RateChanged {
-        /// The controller's.
+        /// The controller's policy.
         policy: Policy,
         /// Ceiling, or the fixed rate, in bits per second.
         rate_bps: Option<u64>,
         /// Floor, in bits per second.
         rate_min_bps: Option<u64>,
     },
-    /// What has limited the transfer in the last seconds, as far as this end can tell, when that changes.
+    /// The limit of the transfer in the last seconds, as far as this end can tell. Sent when it changes.
     StageVerdict {
-        /// Such as "network", "rate" or "sender read".
+        /// The limit, such as "network", "rate" or "sender read".
         limit: String,
-        /// With its figures, for people.
+        /// The limit with its figures, for people.
         text: String,
     },
-    /// No new content goes out until it is resumed.
+    /// No new content is sent until the transfer is resumed.
     Paused {
-        /// Whether the far end wishes so.
+        /// True if the far end has asked for the pause.
         by_peer: bool,
     },
-    /// It goes on.
+    /// The transfer goes on.
     Resumed,
-    /// An entry is as it should be, or in a dry run would be.
+    /// An entry is as it should be, or would be after a dry run.
     EntryDone {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// What was done.
+        /// The action.
         #[serde(flatten)]
         done: EntryAction,
-        /// Nothing was done; this is what would be.
+        /// True if nothing was done, and the event says what would be done.
         dry_run: bool,
     },
-    /// An entry is not as it should be. The others go on.
+    /// An entry could not be made as it should be. The others go on.
     EntryFailed {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// What kind of error it is.
+        /// The kind of error.
         code: Code,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A source file was listed, and had gone when it was to be read. Nothing has failed.
+    /// A source file was listed, but was gone when it was to be read. This is no failure.
     EntryVanished {
-        /// Which.
+        /// The path of the entry.
         path: String,
     },
-    /// More files had gone than are told one by one.
+    /// More files have vanished than are reported one by one.
     MoreVanished,
-    /// The content of an entry is there, and its mode, times or attributes could not be set. The others go
+    /// The content of an entry is there, but its mode, times or attributes could not be set. The others go
     /// on.
     MetadataNotSet {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// An entry is there and is not taken, being of a kind that was not asked for.
+    /// An entry is not taken, as its kind was not asked for.
     EntrySkipped {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// More entries are skipped than are told one by one.
+    /// More entries were skipped than are reported one by one.
     MoreSkipped,
-    /// A directory's contents are not looked at.
+    /// The scan does not enter a directory.
     NotEntered {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A file has changed while it was read; it is read again.
+    /// A file changed while it was read; it is read again.
     EntryAgain {
-        /// Which.
+        /// The path of the entry.
         path: String,
-        /// What became of it.
+        /// The change of the file.
         reason: String,
     },
-    /// What the user should know although nothing has failed.
+    /// Something that the user should know although nothing has failed.
     Warning {
-        /// What, and what to do about it.
+        /// The problem, and what to do about it.
         text: String,
     },
-    /// So many events have been left out here, since nobody had read those before.
+    /// Some events are left out here, because nobody read the earlier ones in time.
     LeftOut {
-        /// How many.
+        /// The number of events.
         count: u64,
     },
-    /// Nothing more happens.
+    /// The transfer is over; this is the last event.
     Ended {
-        /// All is as it should be.
+        /// True if everything is as it should be.
         ok: bool,
-        /// Why it ended early, if it did.
+        /// Why the transfer ended early, if it did.
         error: Option<String>,
         /// The error's code.
         code: Option<&'static str>,
-        /// What a command that ends so ends with.
+        /// The exit code of the command.
         exit_code: u8,
     },
 }
@@ -163,83 +163,83 @@ pub enum Event {
 /// The addresses of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathEnds {
-    /// Its number.
+    /// The path's number.
     pub path: usize,
-    /// Of the end that has connected.
+    /// The address of the end that connected.
     pub local: IpAddr,
-    /// Of the other end.
+    /// The address of the other end.
     pub remote: IpAddr,
 }
 
-/// What was done with an entry.
+/// The action that was done with an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "done", rename_all = "snake_case")]
 pub enum EntryAction {
-    /// Sent, and safe at the receiver.
+    /// It was sent, and is safe at the receiver.
     Sent {
         /// Its size.
         bytes: u64,
     },
-    /// Received.
+    /// It was received.
     Received {
         /// Its size.
         bytes: u64,
     },
-    /// It was there under another name, which it has lost.
+    /// It was at the destination under another name, and was renamed.
     Renamed {
-        /// That name.
+        /// The name before.
         from: String,
     },
-    /// It was too much at the destination, and is gone.
+    /// It was at the destination but not in the source, and was deleted.
     Deleted,
-    /// It was of another sort, and has made room.
+    /// It was of another kind than the source's entry, which has taken its place.
     Replaced {
-        /// What was there.
+        /// The kind of the old entry.
         was: String,
-        /// What is there now.
+        /// The kind of the new entry.
         by: String,
     },
-    /// It is too much at the destination, and stays.
+    /// It is at the destination but not in the source, and stays there.
     Left {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Who wants to see an event.
+/// Which readers an event is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventLevel {
-    /// Every user.
+    /// For every user.
     Notice,
-    /// Who wants a line for each entry, and to know how things are done.
+    /// For users who want a line for each entry, and the details of how things are done.
     Detail,
-    /// No person: a program that follows what happens.
+    /// For programs that follow the transfer.
     Trace,
 }
 
-/// What becomes of an event that nobody has taken when the next ones come.
+/// The fate of an event that nobody has read when further ones come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retention {
-    /// It waits, and whoever has more to tell waits as well, though not for ever.
+    /// It stays; if the queue is full, the transfer waits, but not for ever.
     Each,
-    /// Only the newest of its kind counts.
+    /// Only the newest event of its kind stays.
     Newest,
-    /// It is kept, whatever is left out.
+    /// It stays, even if others are left out.
     Always,
 }
 
 impl Event {
-    /// What the user should know although nothing has failed.
+    /// An event for something that the user should know although nothing has failed.
     pub fn warning(text: impl Into<String>) -> Event {
         Event::Warning { text: text.into() }
     }
 
-    /// A rate as it is set from now on.
+    /// The event for a rate that is set from now on.
     pub(crate) fn rate(rate: RateOptions) -> Event {
         Event::RateChanged { policy: rate.policy, rate_bps: rate.rate_bps, rate_min_bps: rate.rate_min_bps }
     }
 
-    /// Who wants to see it.
+    /// Which readers it is for.
     pub fn level(&self) -> EventLevel {
         match self {
             Event::EntryDone { dry_run: true, .. }
@@ -268,7 +268,7 @@ impl Event {
         }
     }
 
-    /// The text of it where it is a warning.
+    /// The text, if it is a warning.
     pub fn as_warning(&self) -> Option<String> {
         match self {
             Event::Warning { .. } | Event::PathDown(_) | Event::LeftOut { .. } => {
@@ -286,7 +286,7 @@ impl Event {
         }
     }
 
-    /// Bytes that it takes while it waits.
+    /// Bytes that the event takes in a queue.
     pub(crate) fn weight(&self) -> usize {
         let texts = match self {
             Event::EntryDone { path, done, .. } => path.len() + done.weight(),
@@ -339,7 +339,7 @@ impl fmt::Display for Event {
             Event::CarrierChanged { peer, to: "udp", .. } => {
                 write!(formatter, "UDP gets through to {peer} again")
             }
-            Event::CarrierChanged { from, to, .. } => write!(formatter, "over {to} and no more over {from}"),
+            Event::CarrierChanged { from, to, .. } => write!(formatter, "over {to}, no longer over {from}"),
             Event::PathDown(ends) => write!(
                 formatter,
                 "warning: nothing comes back by the path {ends}; going on without it until something does"
@@ -435,7 +435,7 @@ mod tests {
         }
     }
 
-    /// The page that programs are written by has every event, and no other.
+    /// The page for authors of programs has every event, and no other.
     #[test]
     fn the_page_has_every_event() {
         let page = include_str!("../../../docs/reference/events.md");

@@ -1,8 +1,9 @@
-//! Where blocks change hands between a session's flows and those who fill or read them: `cp`'s readers and writers, and the
-//! programs that use `farhaul_stream`.
+//! The place where a session's flows exchange blocks with those who fill or read them: the readers and
+//! writers of `cp`, and programs that use `farhaul_stream`.
 //!
-//! Claim a block, fill it in place, put it: the flow seals from that memory, and the block is free again when the peer has
-//! it. What has arrived is read where the flow has put it, and its credit goes back when it is dropped.
+//! The filler claims a block, fills it in place and puts it; the flow seals from that memory, and the block
+//! is free again when the peer has acknowledged it. The reader reads a block where the flow has put it, and
+//! dropping the block gives its credit back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,31 +18,31 @@ use super::block_content::BlockContent;
 use super::request::Request;
 use super::shared::{CompleteBlock, FilledBlock};
 
-/// Bytes at the end of each block that say whose it is: the number of the request, little-endian.
+/// The length of a block's trailer: the number of the request that it belongs to, little-endian.
 pub const NUMBER_LEN: usize = 8;
 
-/// How soon whoever waits sees that there is nothing more to wait for.
+/// How often a thread that waits looks whether there is still something to wait for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A block that is to be sent.
+/// A filled block that is to be sent.
 pub struct LoadedBlock {
     pub block: Block,
-    /// Bytes that are filled.
+    /// The number of filled bytes.
     pub len: usize,
-    /// Bytes of content at its front, and those of them that were put before.
+    /// Bytes of content at the front of the block, and how many of them were put before.
     pub content: u32,
     pub again: u32,
     pub class: BlockClass,
 }
 
 impl LoadedBlock {
-    /// The first `len` bytes of a block, `content` of them content, to go in its turn.
+    /// The first `len` bytes of a block, of which `content` are content; the block is sent in its turn.
     pub fn new(block: Block, len: usize, content: usize) -> LoadedBlock {
         LoadedBlock { block, len, content: content as u32, again: 0, class: BlockClass::Bulk }
     }
 }
 
-/// The way in.
+/// The way of blocks to the flows.
 pub struct Outlet(Arc<Request>);
 
 impl Outlet {
@@ -49,7 +50,7 @@ impl Outlet {
         Outlet(request)
     }
 
-    /// A block to fill; waits until one is free, and returns none when it is over.
+    /// A block to fill. Waits until one is free; returns `None` if `is_over`.
     pub fn claim(&self, is_over: impl Fn() -> bool) -> Option<Block> {
         loop {
             if let Some(block) = self.try_claim().or_else(|| self.0.pool.take_timeout(LOOK_EVERY)) {
@@ -69,8 +70,8 @@ impl Outlet {
         })
     }
 
-    /// Hands a block to the flows; waits while they have enough, and returns false when it is over. One that is urgent
-    /// does not wait.
+    /// Hands a block to the flows. Waits while they have enough, and returns false if `is_over`. An urgent
+    /// block does not wait.
     pub fn put(&self, load: LoadedBlock, is_over: impl Fn() -> bool) -> bool {
         let LoadedBlock { mut block, len, content, again, class } = load;
         let number = self.0.number().to_le_bytes();
@@ -100,18 +101,20 @@ impl Outlet {
     }
 }
 
-/// Content bytes that the receiver has got, as far as the sender can know. After a good end that is all that was put, but for
-/// what belongs to files that the receiver has given up (`given_up` bytes, none after another end): of that, as of everything
-/// until then, what was acknowledged counts. The end itself may be ahead of the flows' last acknowledgements.
+/// The number of content bytes that the receiver has, as far as the sender can know. After a good end, that
+/// is everything that was put, without the `given_up` bytes of files that the receiver has given up; of
+/// these, only acknowledged bytes count. After any other end (`given_up` is `None`), and until the end,
+/// acknowledged bytes count. The end may be known before the last acknowledgements.
 pub fn arrived_bytes(request: &Request, given_up: Option<u64>) -> u64 {
     let acked = request.content_acked.load(Relaxed);
     given_up.map_or(acked, |given_up| acked.max(request.content_put.load(Relaxed).saturating_sub(given_up)))
 }
 
-/// The way out: complete blocks, in the order of their completion. Any thread takes any block.
+/// The way of complete blocks to the service, in the order of their completion. Any thread may take any
+/// block.
 pub(crate) type Inlet = HandOver<CompleteBlock, ChannelBell>;
 
-/// A bell that can be waited for beside other channels.
+/// A bell that a thread can wait for together with other channels.
 pub struct ChannelBell(ChannelEnd<()>, Channel<()>);
 
 impl Default for ChannelBell {
@@ -123,7 +126,7 @@ impl Default for ChannelBell {
 
 impl Bell for ChannelBell {
     fn ring(&self) {
-        // One that is full already has not been heard yet.
+        // If the channel is full, an earlier ring has not been heard yet.
         let _ = self.0.try_send(());
     }
 }
@@ -170,7 +173,7 @@ mod tests {
                             recv(inlet.bell().rings()) -> _ => {}
                             recv(is_over) -> _ => return,
                         }
-                        // One takes all that it finds, the others one at a time.
+                        // One thread takes all that it finds, the others take one at a time.
                         while let Some(block) = inlet.take() {
                             sum.fetch_add(block, Ordering::Relaxed);
                             if left.fetch_sub(1, Ordering::Relaxed) == 1 {

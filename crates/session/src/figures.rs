@@ -1,8 +1,7 @@
-//! What a session tells of itself: how busy its stages were, which paths and CPUs it had, the CPU time of its
-//! threads, and the process's memory.
+//! The figures that a session reports of itself: how busy its stages were, its paths and CPUs, the CPU time
+//! of its threads, and the memory of the process.
 //!
-//! A daemon has many sessions in one process, so the process's own clock would tell each of them what all
-//! have used.
+//! A daemon has many sessions in one process, so the clock of the process would count all sessions together.
 
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -13,25 +12,25 @@ use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// How busy a stage was.
+/// How busy one stage was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageFigures {
-    /// Such as `read`, `digest` or `write`.
+    /// The stage's name, such as `read`, `digest` or `write`.
     pub name: String,
     /// "sender" or "receiver".
     pub end: String,
-    /// Share of the transfer's time that the busiest thread of this stage worked, 0 to 1.
+    /// The share of the transfer's time in which the busiest thread of this stage worked, 0 to 1.
     pub busy: f64,
 }
 
 /// CPUs that were chosen for a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuChoice {
-    /// As in `0-3,8`.
+    /// The list, such as `0-3,8`.
     pub list: String,
-    /// The memory node whose CPUs these are, if they were chosen because the interface is attached to it.
+    /// The memory node of these CPUs, if they were chosen because the interface is attached to it.
     pub node: Option<usize>,
-    /// That interface.
+    /// The name of that interface.
     pub interface: Option<String>,
 }
 
@@ -46,14 +45,14 @@ impl std::fmt::Display for CpuChoice {
     }
 }
 
-/// One of several paths.
+/// One path among several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathFigures {
-    /// Of the end that has connected.
+    /// The address of the end that connected.
     pub local: IpAddr,
-    /// Of the other end.
+    /// The address of the other end.
     pub remote: IpAddr,
-    /// Something has come back by it.
+    /// True if something has come back on it.
     pub answered: bool,
 }
 
@@ -63,9 +62,9 @@ pub(crate) struct CpuTime(Mutex<Threads>);
 
 #[derive(Debug, Default)]
 struct Threads {
-    /// Kernel ids of those that run, and what each had used when it was entered.
+    /// The running threads: the kernel's id of each, and the time it had used when it entered.
     running: Vec<(i32, Duration)>,
-    /// Of those that have ended.
+    /// The time of threads that have ended.
     ended: Duration,
 }
 
@@ -78,7 +77,7 @@ impl CpuTime {
         result
     }
 
-    /// From here on the calling thread works for the session.
+    /// Counts the calling thread's time for the session from here on.
     pub(crate) fn enter(&self) {
         self.0.lock().in_any_case().running.push((this_thread(), thread_time()));
     }
@@ -92,7 +91,7 @@ impl CpuTime {
         }
     }
 
-    /// What all of them have used so far.
+    /// The time that all threads have used so far.
     pub(crate) fn total(&self) -> Duration {
         let threads = self.0.lock().in_any_case();
         let running = threads.running.iter().map(|&(thread, begin)| time_of(thread).saturating_sub(begin));
@@ -109,14 +108,14 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time of a thread of this process; zero where the kernel keeps no account of it.
+/// The CPU time of a thread of this process; zero if the kernel does not count it.
 fn time_of(thread: i32) -> Duration {
     let account = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
     let nanos = account.split(' ').next().and_then(|first| first.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// The most resident memory that this process has had; 0 where /proc does not say.
+/// The most resident memory that this process has had; 0 if /proc does not say.
 pub(crate) fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -128,7 +127,7 @@ pub(crate) fn peak_rss_bytes() -> u64 {
 mod tests {
     use super::*;
 
-    /// Works until the thread has used `span`.
+    /// Works until the thread has used `span` of CPU time.
     fn burn(span: Duration) {
         let end = thread_time() + span;
         while thread_time() < end {}

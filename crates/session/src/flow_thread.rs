@@ -1,13 +1,14 @@
 //! The thread of one flow: the only place where the transport, the cipher and a link meet.
 //!
-//! Each turn it receives what has come, lets the transport's clocks tick, takes new blocks and credit, sends what the
-//! pacer allows, and sleeps when nothing moved. It asks the time once a turn and never blocks on anything but its link.
+//! In each turn it receives what has come, runs the transport's timers, takes new blocks and credit, and
+//! sends what the pacer allows; if nothing moved, it sleeps. It reads the clock once a turn and blocks on
+//! nothing but its link.
 //!
-//! What a turn receives is in `receive.rs`, what it sends in `send.rs`, what it tells of itself in `status.rs`; how the
-//! flow ends, in `shutdown.rs`.
+//! `receive.rs` is the receiving part of a turn, `send.rs` the sending part, `status.rs` what the flow tells
+//! of itself; `shutdown.rs` is the end of a flow.
 //!
-//! Always true: blocks leave through `FilledBlock` and come in through `CompleteBlock`; on failure the unacknowledged ones go back
-//! to `SessionShared::returned`, so that another flow sends them.
+//! Always true: blocks leave through `FilledBlock` and come in through `CompleteBlock`. If the flow fails,
+//! its unacknowledged blocks go back to `SessionShared::returned`, so that another flow sends them.
 
 mod arriving_blocks;
 mod buffers;
@@ -44,7 +45,7 @@ use credit::CreditWindow;
 pub(crate) use credit::WINDOW_MIN;
 use queued_blocks::QueuedBlocks;
 
-/// What a flow thread starts with.
+/// Everything that a flow thread starts with.
 pub(crate) struct FlowThread {
     pub(crate) link: Box<dyn Link>,
     pub(crate) flow: Flow,
@@ -52,25 +53,25 @@ pub(crate) struct FlowThread {
     pub(crate) peer: PeerAddress,
     pub(crate) shared: Arc<SessionShared>,
     pub(crate) own: Arc<FlowShared>,
-    /// Blocks that this flow may have granted and unwritten in memory, and as many beside it at most.
+    /// The most blocks that this flow may have granted and not yet written: in memory, and in the overflow.
     pub(crate) window_max: u64,
     pub(crate) beside_max: u64,
 }
 
-/// Nothing ack-eliciting for this long: say something, so that a dead path is noticed.
+/// After this long without an ack-eliciting packet the flow sends a PING, so that a dead path is noticed.
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
-/// Without an answer for so long, datagrams no longer say that they can be marked.
+/// After this long without an answer, datagrams are no longer marked as ECN-capable.
 const ECN_PATIENCE: Duration = Duration::from_millis(1200);
-/// While connecting, every candidate is tried this often.
+/// While connecting, the flow tries every candidate this often.
 const PROBE_INTERVAL: Duration = Duration::from_millis(60);
-/// A flow that waits for a path to come back tries it this often.
+/// The same for a spare flow, which waits for its path to come back.
 const SPARE_PROBE_INTERVAL: Duration = Duration::from_millis(500);
 pub struct FlowMeters {
     receive: Arc<Meter>,
     open: Arc<Meter>,
     seal: Arc<Meter>,
     send: Arc<Meter>,
-    /// Time in which nothing moved, by who could have changed that.
+    /// Time in which nothing moved, by what the flow waited for.
     waits: WaitMeters,
 }
 
@@ -87,28 +88,28 @@ struct FlowLoop {
     incoming: ArrivingBlocks,
     complete: CompleteBlocks,
     credit: CreditWindow,
-    /// Blocks in all: that the window would have granted, that were, and that are complete.
+    /// Numbers of blocks so far: the wish of the credit window, the granted ones, and the complete ones.
     wanted: u64,
     granted: u64,
     completed: u64,
-    /// How long the last blocks were.
+    /// The smoothed length of a block.
     block_bytes: f64,
-    /// For the blocks that it has granted, beyond those that every flow may have.
+    /// The charge for granted blocks beyond those that every flow may have.
     window_kept: Charge,
     send_batch: SendBatch,
     plan: PacketPlan,
-    /// Has room for one packet.
+    /// A plan with room for one packet.
     single: PacketPlan,
-    /// Control of a flow on which none may travel yet.
+    /// An empty control stream, for a flow that may carry none yet.
     nothing: ControlStream,
     blocked: bool,
-    /// What is due may not go to where the peer is said to be.
+    /// True if what is due must not go to the peer's address yet.
     is_held: bool,
     /// When the first probe was sent.
     began: Option<Timestamp>,
-    /// Datagrams say that they can be marked "congestion experienced" in place of being dropped.
+    /// True if datagrams are sent as ECN-capable.
     is_marking: bool,
-    /// Nothing was heard while they did.
+    /// True if nothing was heard while they were, so that the network probably drops such datagrams.
     marks_are_thrown_away: bool,
     last_sent: Timestamp,
     last_probe: Option<Timestamp>,
@@ -120,20 +121,22 @@ struct FlowLoop {
     meters: FlowMeters,
     is_sender: bool,
     can_gather: bool,
-    /// Requests that have ended, as last looked at, and blocks that the peer has given up.
+    /// The count of ended requests when it was last looked at, and the number of blocks that the peer has
+    /// given up.
     cancellations: u64,
     given_up: u64,
-    /// Datagrams received since the last wait.
+    /// The number of datagrams received since the last wait.
     unslept: usize,
-    /// Bytes a second that a stream brings, and those acknowledged when that was looked at last.
+    /// The bytes a second that a stream carries, and the bytes acknowledged when that was last measured.
     stream_rate: f64,
     acked_before: u64,
 }
 
 /// Runs the flow until the session stops, the flow is retired or its link fails.
 pub(crate) fn run(thread: FlowThread, is_sender: bool) {
-    // Each train of datagrams wakes the receiver. Where it shares its core, it would interrupt who else is at work for a few
-    // dozen of them, again and again. A system that refuses this goes on without. (A sender sleeps until its pace lets it send.)
+    // Each train of datagrams wakes the receiver. On a shared core it would again and again interrupt another
+    // thread's work for a few dozen datagrams. If the system refuses this, the flow goes on without it. (A
+    // sender sleeps until its pacer lets it send.)
     if !is_sender {
         let _ = farhaul_net::sched_batch();
     }
@@ -205,15 +208,16 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     }
 }
 
-/// Bytes planned at a time: several GSO buffers a system call.
+/// The most bytes planned at a time: several GSO buffers for a system call.
 const SEND_BATCH_BYTES: usize = 512 << 10;
-/// Of a TCP connection, which others may be faster than: what is sealed for one goes by no other.
+/// The same for a TCP connection. Others may be faster, but what is sealed for one connection cannot go by
+/// another.
 const TCP_BATCH_BYTES: usize = 128 << 10;
-/// What the batch has room for beyond that: a try of each larger datagram, and what `cipher none` adds to each.
+/// Further room in a batch, for path MTU probes and for the bytes that `cipher none` adds to each datagram.
 const SEND_BATCH_MORE: usize = 128 << 10;
 impl FlowLoop {
     fn run(&mut self) -> Result<(), Error> {
-        // A system without it goes on without marks.
+        // If the system has no ECN, the flow goes on without it.
         let _ = self.thread.link.set_ecn(self.is_marking);
         let mut recv_batch = RecvBatch::new();
         loop {
@@ -254,13 +258,14 @@ impl FlowLoop {
         }
     }
 
-    /// Data and control may travel on this flow.
+    /// Returns whether data and control may travel on this flow.
     fn is_open(&self) -> bool {
         self.thread.own.state() == FlowState::Up && self.thread.own.active.load(Ordering::Acquire)
     }
 
-    /// Control may travel on this flow: that of the only one also before it is known that the peer hears us, which saves a
-    /// round trip. Of several, one that leads nowhere would hold on to what it took until it is given up.
+    /// Returns whether control may travel on this flow. The only flow carries it even before the peer is
+    /// known to hear this end, which saves a round trip. One of several flows does not: if it leads nowhere,
+    /// it would keep the control bytes that it took until it is given up.
     fn carries_control(&self) -> bool {
         let own = &self.thread.own;
         let is_only = || self.thread.shared.flow_list().iter().filter(|flow| !flow.is_stream).count() == 1;
@@ -279,8 +284,8 @@ impl FlowLoop {
             let mut controller = thread.shared.controller(thread.own.path);
             thread.flow.handle_timeout(now, &mut control, &mut controller);
         }
-        // Proof that the peer hears us: data that it has acknowledged, or without data a round trip sample. Small packets
-        // that get through say nothing about a path that has begun to swallow large ones.
+        // Proof that the peer hears us: an acknowledgement of data, or a round trip sample if there is no
+        // data. Small packets that get through prove nothing about a path that has begun to drop large ones.
         let answered = match self.outgoing.is_empty() {
             true => thread.flow.rtt().samples,
             false => thread.flow.stats().segments_proven,
@@ -344,7 +349,7 @@ impl FlowLoop {
         Ok(())
     }
 
-    /// Grants what was written back, and more where the path holds more.
+    /// Grants credit for what was written, and more if the path holds more.
     fn grant(&mut self, now: Timestamp) -> Result<(), Error> {
         if !self.thread.shared.receives.load(Ordering::Relaxed) {
             return Ok(());
@@ -371,9 +376,9 @@ impl FlowLoop {
         Ok(())
     }
 
-    /// How many of so many further blocks may be granted now. A session that may move so much and no more
-    /// grants no faster than that, whatever the sender keeps to; and no flow gets many before it needs them,
-    /// as they would be missing elsewhere.
+    /// How many of `more` further blocks may be granted now. A session with a share of a rate cap grants no
+    /// faster than that share, whatever rate the sender keeps; and a flow gets few blocks ahead of its need,
+    /// as other flows would lack them.
     fn within_share(&self, more: u64, round_trip: Option<Duration>) -> u64 {
         let shares = &self.thread.shared.rate_shares;
         if shares.is_none() {
@@ -388,24 +393,24 @@ impl FlowLoop {
         }
     }
 
-    /// Blocks that have come, at least in part. What of one that was given up has come is not known here: it counts as a
-    /// whole one.
+    /// The number of blocks that have come, at least in part. A block that was given up counts as a whole
+    /// one, as it is not known here how much of it has come.
     fn used(&self) -> u64 {
         self.completed + self.given_up + self.incoming.open()
     }
 
-    /// Tries every candidate address until the far end is seen to hear us.
+    /// Sends to every candidate address until the far end is seen to hear us.
     fn probe(&mut self, now: Timestamp) {
         if let Some(send_id) = self.thread.own.take_other_send_id() {
             self.thread.packets.set_send_id(send_id);
             self.last_probe = None;
         }
-        // Feedback says nothing of whether we are heard, so it does not put a probe off.
+        // Feedback does not prove that the far end hears us, so it does not put off a probe.
         let interval = if self.thread.own.is_spare { SPARE_PROBE_INTERVAL } else { PROBE_INTERVAL };
         let is_due = self.last_probe.is_none_or(|last| now - last >= interval);
         let is_possible = !self.thread.peer.is_accepting();
         if self.thread.own.state() == FlowState::Connecting && is_possible && is_due {
-            // Some networks throw away what says that it can be marked.
+            // Some networks drop datagrams that are ECN-capable.
             let began = *self.began.get_or_insert(now);
             if now - began >= ECN_PATIENCE {
                 self.marks_are_thrown_away = true;
@@ -416,7 +421,7 @@ impl FlowLoop {
         }
     }
 
-    /// Begins or ends to say that datagrams can be marked.
+    /// Starts or stops sending datagrams as ECN-capable.
     fn set_marking(&mut self) {
         let wanted = self.thread.shared.is_markable.load(Ordering::Acquire) && !self.marks_are_thrown_away;
         if wanted != self.is_marking {

@@ -1,5 +1,5 @@
-//! A way in for `fuzz/`: where the bytes of the control stream come in, something may stand in a peer's place, or
-//! listen. It does so for the sessions of the thread that has set it.
+//! A way in for `fuzz/`: at the place where the bytes of the control stream come in, a tap can replace the
+//! peer or listen. It applies to the sessions of the thread that has set it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::messages::RequestFrames;
 use super::request::FIRST;
 use super::shared::{CompleteBlock, CreditGuard, FlowPlace, FlowShared, SessionShared};
 
-/// What stands where the bytes of the control stream come in.
+/// A tap where the bytes of the control stream come in.
 pub enum Tap {
-    /// Appends what comes in place of the peer's bytes and returns how much that is. The last argument says how
-    /// long the session would wait for bytes.
+    /// Appends bytes in place of the peer's, and returns how many. The last argument says how long the
+    /// session would wait for bytes.
     Feed(FuzzFeed),
-    /// Is told what has come.
+    /// Gets the bytes that have come.
     Listen(FuzzListener),
 }
 
@@ -29,8 +29,8 @@ thread_local! {
     static TAP: RefCell<Option<Tap>> = const { RefCell::new(None) };
 }
 
-/// One message of a service, as it stands on the control stream behind its length: what was understood can be said
-/// again.
+/// Checks one message of a service, without the length that stands before it on the control stream: encoding
+/// what was decoded gives the same message.
 pub fn message_comes_back<M: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     decode: impl Fn(&[u8]) -> Result<M, Malformed>,
@@ -39,7 +39,7 @@ pub fn message_comes_back<M: PartialEq + std::fmt::Debug>(
     let Ok(message) = decode(bytes) else { return false };
     let mut frames = RequestFrames::default();
     encode(&message, frames.buffer());
-    assert_eq!(frames.take(), Ok(true), "it is no whole message");
+    assert_eq!(frames.take(), Ok(true), "it is not a complete message");
     assert_eq!(decode(frames.last()), Ok(message), "it reads back as another message");
     true
 }
@@ -52,12 +52,12 @@ pub fn tapped<T>(tap: Tap, session: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether a session of this thread is fed, also by whoever feeds it just now.
+/// Returns whether a session of this thread is fed; true also while the feeding function itself runs.
 pub fn is_fed() -> bool {
     TAP.with(|slot| slot.try_borrow().map_or(true, |tap| matches!(&*tap, Some(Tap::Feed(_)))))
 }
 
-/// What comes in place of the peer's bytes, if this thread's session is fed.
+/// Gets bytes in place of the peer's, if this thread's session is fed.
 pub(super) fn feed(shared: &SessionShared, out: &mut Vec<u8>, wait: Duration) -> Option<usize> {
     TAP.with(|slot| match &mut *slot.borrow_mut() {
         Some(Tap::Feed(feed)) => Some(feed(shared, out, wait)),
@@ -65,7 +65,7 @@ pub(super) fn feed(shared: &SessionShared, out: &mut Vec<u8>, wait: Duration) ->
     })
 }
 
-/// Tells what has come, if somebody listens to this thread's session.
+/// Passes on the bytes that have come, if somebody listens to this thread's session.
 pub(super) fn listen(bytes: &[u8]) {
     TAP.with(|slot| {
         if let Some(Tap::Listen(listen)) = &mut *slot.borrow_mut() {
@@ -74,11 +74,11 @@ pub(super) fn listen(bytes: &[u8]) {
     });
 }
 
-/// A flow by which nothing comes but what it is given.
+/// A flow that carries only what it is given.
 pub struct FedFlow(Arc<FlowShared>);
 
 impl FedFlow {
-    /// None when the system has no descriptor for it.
+    /// Returns `None` if the system has no descriptor for it.
     pub fn new() -> Option<FedFlow> {
         let place = FlowPlace {
             index: 0,
@@ -92,7 +92,7 @@ impl FedFlow {
         FlowShared::new(place).ok().map(FedFlow)
     }
 
-    /// A block with `len` bytes of the first request's service has come.
+    /// Lets a block with `len` bytes arrive for the service of the first request.
     pub fn bring(&self, shared: &SessionShared, block: Block, len: usize) {
         let Some(request) = shared.requests.get(FIRST) else { return };
         request.arrived.put([CompleteBlock {
@@ -103,7 +103,7 @@ impl FedFlow {
         }]);
     }
 
-    /// Blocks that have been let go of.
+    /// The number of blocks that have been dropped by their readers.
     pub fn released(&self) -> u64 {
         self.0.released.load(Ordering::Acquire)
     }

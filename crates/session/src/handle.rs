@@ -1,7 +1,8 @@
-//! What whoever has started a transfer holds of it: to see how far it is, to hear what happens, and to steer and stop it.
+//! The handle of a transfer, for whoever has started it: it shows progress and events, and steers and stops
+//! the transfer.
 //!
-//! Always true: a handle keeps nothing of a session alive, and what is wished through it is done by the session's own
-//! threads, soon after.
+//! Always true: a handle keeps no session alive, and the session's own threads soon do what is asked through
+//! it.
 #![deny(missing_docs)]
 
 use std::fmt;
@@ -18,14 +19,14 @@ use super::request::Request;
 use super::snapshot::{ContentRate, SessionFacts, Snapshot, TransferState};
 use crate::error::{Error, ExitCode};
 
-/// Tells transfers apart, on all hosts.
+/// Tells the transfers of all hosts apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransferId(u64);
 
 impl TransferId {
     fn random() -> TransferId {
         let mut bytes = [0; 8];
-        // Where the system gives no random numbers no session can begin either, and an id proves nothing.
+        // Without random numbers no session can begin either, and an id proves nothing.
         let _ = getrandom::fill(&mut bytes);
         TransferId(u64::from_le_bytes(bytes))
     }
@@ -43,44 +44,44 @@ impl fmt::Debug for TransferId {
     }
 }
 
-/// Counters of a transfer: relaxed atomics, written by its threads.
+/// The counters of a transfer: relaxed atomics that its threads write.
 #[derive(Debug, Default)]
 pub struct TransferCounts {
     /// Content bytes found by the scan so far.
     pub bytes_total: AtomicU64,
-    /// Files, as far as they are known.
+    /// The number of files known so far.
     pub files_total: AtomicU64,
-    /// The totals are known: the scan has ended.
+    /// True if the totals are final: the scan has ended.
     pub scan_done: AtomicBool,
     /// Content bytes that are safe at the receiver (skipped and resumed ones included).
     pub bytes_done: AtomicU64,
-    /// Files that are there.
+    /// Files that are complete at the receiver.
     pub files_done: AtomicU64,
-    /// Content bytes of files that were there before.
+    /// Content bytes of files that were there before the transfer.
     pub bytes_skipped: AtomicU64,
-    /// Content bytes among those done that an earlier run or an older version has brought there.
+    /// Content bytes among `bytes_done` that came from an earlier run or from an older version of the file.
     pub bytes_found: AtomicU64,
-    /// Entries that failed.
+    /// The number of failed entries.
     pub failed: AtomicU64,
-    /// Source files that had gone when they were to be read.
+    /// Source files that were gone when they were to be read.
     pub vanished: AtomicU64,
 }
 
 impl TransferCounts {
-    /// So many content bytes are safe at the receiver without having been sent.
+    /// Counts content bytes that are safe at the receiver without having been sent.
     pub fn found(&self, bytes: u64) {
         self.bytes_found.fetch_add(bytes, Relaxed);
         self.bytes_done.fetch_add(bytes, Relaxed);
     }
 
-    /// Content bytes that have moved.
+    /// Content bytes that were really moved.
     fn bytes_moved(&self) -> u64 {
         let there_before = self.bytes_skipped.load(Relaxed).saturating_add(self.bytes_found.load(Relaxed));
         self.bytes_done.load(Relaxed).saturating_sub(there_before)
     }
 }
 
-/// A transfer, as whoever started it holds it. Clones are the same.
+/// The handle of a transfer. All clones belong to the same transfer.
 #[derive(Clone)]
 pub struct Handle(Arc<Inner>);
 
@@ -92,13 +93,13 @@ struct Inner {
     is_cancelled: AtomicBool,
     is_paused: AtomicBool,
     is_over: AtomicBool,
-    /// How the sender is to set its rate from now on.
+    /// The rate that the user has set since this was last read.
     rate_wish: Mutex<Option<RateOptions>>,
-    /// With which weight it is to share the caps that it is in from now on.
+    /// The weight in rate caps that the user has set since this was last read.
     weight_wish: Mutex<Option<f64>>,
-    /// Paths that are to be used from now on, or not.
+    /// Paths that the user has switched on or off since this was last read.
     path_wishes: Mutex<Vec<(usize, bool)>>,
-    /// What runs for it, and what was last known of that.
+    /// The request that runs for the transfer, and the last facts known of it.
     running: Mutex<RunningSession>,
 }
 
@@ -121,7 +122,7 @@ impl Default for Handle {
 }
 
 impl Handle {
-    /// For a transfer that is yet to be started.
+    /// A handle for a transfer that has not started yet.
     pub fn new() -> Handle {
         Handle(Arc::new(Inner {
             id: TransferId::random(),
@@ -138,31 +139,31 @@ impl Handle {
         }))
     }
 
-    /// Which transfer it is.
+    /// The id of the transfer.
     pub fn id(&self) -> TransferId {
         self.0.id
     }
 
-    // ---- seen ------------------------------------------------------------------------------------------------------
+    // ---- watching -------------------------------------------------------------------------------
 
-    /// What happens from now on, as far as `level` wants to know.
+    /// The events from now on, of this level and all less detailed ones.
     pub fn events(&self, level: EventLevel) -> EventReader {
         self.0.feed.read(level)
     }
 
-    /// As [`Handle::events`], of which at most so many bytes wait.
+    /// As [`Handle::events`], with a queue of at most `bytes_max` bytes.
     #[doc(hidden)]
     pub fn events_within(&self, level: EventLevel, bytes_max: usize) -> EventReader {
         self.0.feed.read_within(level, bytes_max)
     }
 
-    /// Has `hear` called with each event that is no detail, by the thread that tells it, which must not be kept waiting.
-    /// There is one for a transfer; it is set before that begins.
+    /// Calls `hear` with each event that is no detail, on the thread where it happens; `hear` must return at
+    /// once. A transfer has one such function; set it before the transfer begins.
     pub fn hear(&self, hear: impl Fn(&Event) + Send + Sync + 'static) {
         self.0.feed.set_hearer(Box::new(hear));
     }
 
-    /// How things stand.
+    /// The state of the transfer at this moment.
     pub fn snapshot(&self) -> Snapshot {
         let counts = &self.0.counts;
         let running = self.request();
@@ -204,9 +205,9 @@ impl Handle {
         }
     }
 
-    // ---- steered ---------------------------------------------------------------------------------------------------
+    // ---- steering -------------------------------------------------------------------------------
 
-    /// Changes policy, ceiling and floor of the running transfer, whichever end sends. What is judged wrong changes
+    /// Changes policy, ceiling and floor of the running transfer, whichever end sends. Invalid options change
     /// nothing.
     pub fn set_rate(&self, rate: RateOptions) -> Result<(), Error> {
         let rate = rate.checked()?;
@@ -214,15 +215,15 @@ impl Handle {
         Ok(())
     }
 
-    /// What was wished of the rate since this was asked last.
+    /// The rate that was set since the last call.
     #[doc(hidden)]
     pub fn take_rate_wish(&self) -> Option<RateOptions> {
         self.0.rate_wish.lock().in_any_case().take()
     }
 
-    /// Changes the weight by which the running transfer shares the caps that it is in with what else is in them: twice the
-    /// weight is twice the rate, where the others want what there is. 1 is usual; within 0.001 and 1000. Without caps
-    /// it means nothing.
+    /// Changes the weight of the running transfer in the caps that it is in: with twice the weight it gets
+    /// twice the rate, if the others in the cap want more than there is. 1 is usual; the weight is kept
+    /// within 0.001 and 1000. Without caps it has no effect.
     pub fn set_weight(&self, weight: f64) {
         *self.0.weight_wish.lock().in_any_case() = Some(weight);
     }
@@ -231,8 +232,9 @@ impl Handle {
         self.0.weight_wish.lock().in_any_case().take()
     }
 
-    /// Takes a path, by its place in [`crate::NetworkOptions::paths`], out of the running transfer, or in again,
-    /// whichever end sends. What is under way there is finished there. The last path that is used stays.
+    /// Takes a path, by its index in [`crate::NetworkOptions::paths`], out of the running transfer or back
+    /// in, whichever end sends. Content that is on its way there still arrives. The last used path cannot be
+    /// taken out.
     pub fn use_path(&self, path: usize, is_used: bool) {
         self.0.path_wishes.lock().in_any_case().push((path, is_used));
     }
@@ -241,13 +243,13 @@ impl Handle {
         std::mem::take(&mut self.0.path_wishes.lock().in_any_case())
     }
 
-    /// Holds the transfer: no new content goes out, whichever end sends, until it is resumed. The session stays, and what
-    /// was under way arrives.
+    /// Pauses the transfer: whichever end sends, no new content goes out until it is resumed. The session
+    /// stays, and what is on its way still arrives.
     pub fn pause(&self) {
         self.set_paused(true);
     }
 
-    /// Goes on with what was paused. What the far end has paused goes on when that wishes so, too.
+    /// Ends this end's pause. If the far end has paused, too, the transfer waits for that end.
     pub fn resume(&self) {
         self.set_paused(false);
     }
@@ -259,12 +261,12 @@ impl Handle {
         }
     }
 
-    /// Whether this end wishes it to pause.
+    /// Returns whether this end has paused the transfer.
     pub fn is_paused(&self) -> bool {
         self.0.is_paused.load(Relaxed)
     }
 
-    /// Ends the transfer in an orderly way.
+    /// Asks the transfer to end in an orderly way.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Relaxed);
         if let Some(request) = self.request() {
@@ -272,17 +274,17 @@ impl Handle {
         }
     }
 
-    /// Whether somebody wants it to end.
+    /// Returns whether somebody has asked for the end.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Relaxed)
     }
 
-    /// The same, for what looks at a flag alone.
+    /// The same as a flag, for code that takes only that.
     pub fn cancel_flag(&self) -> &AtomicBool {
         &self.0.is_cancelled
     }
 
-    // ---- what the transfer's threads say ---------------------------------------------------------------------------
+    // ---- calls of the transfer's threads --------------------------------------------------------
 
     /// The counters, which the transfer's threads write.
     #[doc(hidden)]
@@ -290,14 +292,13 @@ impl Handle {
         &self.0.counts
     }
 
-    /// Something has happened.
+    /// Reports an event.
     #[doc(hidden)]
     pub fn tell(&self, event: Event) {
         self.0.feed.put(event, &|| self.is_cancelled());
     }
 
-    /// Something has happened of which there may be very much, and which is put into words only if somebody wants to
-    /// know.
+    /// Reports an event that may be very frequent; it is made only if somebody wants details.
     #[doc(hidden)]
     pub fn tell_detail(&self, event: impl FnOnce() -> Event) {
         if self.0.feed.wants_details() {
@@ -305,19 +306,19 @@ impl Handle {
         }
     }
 
-    /// Whether anybody wants to know of details.
+    /// Returns whether any reader wants details.
     #[doc(hidden)]
     pub fn wants_details(&self) -> bool {
         self.0.feed.wants_details()
     }
 
-    /// The work begins.
+    /// Reports that the work begins.
     #[doc(hidden)]
     pub fn begin(&self) {
         self.tell(Event::Started { id: self.id().to_string() });
     }
 
-    /// What was counted so far was for a session that came to nothing.
+    /// Resets the counters after a session that came to nothing.
     #[doc(hidden)]
     pub fn begin_again(&self) {
         let TransferCounts {
@@ -339,7 +340,7 @@ impl Handle {
         scan_done.store(false, Relaxed);
     }
 
-    /// Nothing more happens: it has ended so.
+    /// Reports the end of the transfer.
     #[doc(hidden)]
     pub fn end(&self, ok: bool, error: Option<&Error>) {
         let exit = match (error, ok) {
@@ -351,7 +352,7 @@ impl Handle {
         self.end_with(exit, error);
     }
 
-    /// As [`Handle::end`], with the exit code of what has ended.
+    /// As [`Handle::end`], with the exit code given.
     #[doc(hidden)]
     pub fn end_with(&self, exit: ExitCode, error: Option<&Error>) {
         if self.0.is_over.swap(true, Relaxed) {
@@ -366,30 +367,30 @@ impl Handle {
         self.0.feed.end();
     }
 
-    /// Nothing failed, and some source files had gone.
+    /// Returns whether nothing failed, but some source files had vanished.
     fn has_only_vanished(&self) -> bool {
         let counts = &self.0.counts;
         counts.failed.load(Relaxed) == 0 && counts.vanished.load(Relaxed) > 0
     }
 
-    /// This request runs for it.
+    /// Remembers that this request runs for the transfer.
     pub(crate) fn attach(&self, request: &Arc<Request>) {
         self.0.running.lock().in_any_case().request = Arc::downgrade(request);
     }
 
-    /// The request has ended: what is known of it stays.
+    /// The request has ended: the handle keeps the last facts.
     pub(crate) fn detach(&self, request: &Arc<Request>) {
         let facts = SessionFacts::of(request);
         *self.0.running.lock().in_any_case() = RunningSession { request: Weak::new(), facts };
     }
 
-    /// What runs for it does so in another process, which has said this of it.
+    /// Sets the facts of a transfer that another process runs.
     #[doc(hidden)]
     pub fn set_facts(&self, facts: SessionFacts) {
         self.0.running.lock().in_any_case().facts = facts;
     }
 
-    /// So that the rate now is that of the last seconds, however seldom anybody asks.
+    /// Measures the rate, so that it is that of the last seconds however rarely anybody asks.
     pub(crate) fn look(&self) {
         let counts = &self.0.counts;
         let bytes = counts.bytes_moved();

@@ -1,4 +1,4 @@
-//! The reply to the hello of a session that runs already: what the far end agrees to, or why not.
+//! The reply to the hello of a session that already runs: what the far end agrees to, or why it refuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,41 +9,41 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::setup::CarrierFallback;
 use crate::error::Error;
 
-/// What comes of it.
+/// The content of the reply.
 pub type ReplyResult = Result<SessionAgreement, SessionRefusal>;
 
 /// The daemon has agreed.
 pub struct SessionAgreement {
-    /// Ids that it wants to receive on, in the order of the client's.
+    /// The ids that it wants to receive on, in the order of the client's flows.
     pub flow_ids: Vec<u16>,
     pub fallback: CarrierFallback,
 }
 
-/// It has not.
+/// The daemon has refused.
 pub struct SessionRefusal {
     pub error: Error,
     pub then: ReplyAction,
 }
 
-/// What becomes of the session.
+/// The session's reaction to a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyAction {
     End,
-    /// The far end may agree when it is asked again.
+    /// It ends and begins again: the far end may agree when it is asked again.
     Again,
-    /// It has agreed to less than the session takes for granted.
+    /// The same; the far end has agreed to less than the session took for granted.
     AgainInAnyCase,
 }
 
-/// A session that waits for the reply while it runs. Dropped, it waits no longer.
+/// A session that runs while the reply is still awaited. Dropping this ends the wait.
 pub struct PendingReply {
     answer: Receiver<ReplyResult>,
     again: RetryFlag,
     _waits: Box<dyn Send>,
 }
 
-/// Whether the session came to nothing only because the daemon had no place, did not answer, or can do less
-/// than was taken for granted: then it is begun anew.
+/// Set if the session failed only because the daemon had no place, did not answer, or can do less than was
+/// taken for granted. Then a new session is begun.
 #[derive(Debug, Clone, Default)]
 pub struct RetryFlag(Arc<AtomicBool>);
 
@@ -54,7 +54,7 @@ impl RetryFlag {
 }
 
 impl PendingReply {
-    /// What tells the answer, and what waits for it; the latter keeps `waits` until it is dropped.
+    /// The sender for the reply, and the receiving side, which keeps `waits` until it is dropped.
     pub fn new(waits: impl Send + 'static) -> (Sender<ReplyResult>, PendingReply) {
         let (tell, answer) = bounded(1);
         (tell, PendingReply { answer, again: RetryFlag::default(), _waits: Box::new(waits) })
@@ -67,13 +67,13 @@ impl PendingReply {
         pending
     }
 
-    /// The answer, once.
+    /// The reply, if it has come; it is returned once.
     pub fn take(&self) -> Option<ReplyResult> {
         self.answer.try_recv().ok()
     }
 
-    /// The session has ended well before the answer was looked at: it is given a moment, for the sake of a
-    /// key that is to be kept.
+    /// Waits a moment for the reply, if the session has ended well before it came, because a key may have to
+    /// be remembered.
     pub(crate) fn settle(self, patience: Duration) {
         let _ = self.answer.recv_timeout(patience);
     }
@@ -82,7 +82,7 @@ impl PendingReply {
         self.again.clone()
     }
 
-    /// The session has failed for want of a place.
+    /// The session has failed because the far end had no place.
     pub(crate) fn begin_again(&self) {
         self.again.0.store(true, Ordering::Release);
     }

@@ -1,9 +1,9 @@
-//! A running session: flows, what they carry, and the requests that it is for.
+//! A running session: its flows, what they carry, and its requests.
 //!
-//! A service sees `session.rs`: it starts a session, begins and accepts requests, and speaks with the peer in a `Dialogue`.
-//! What a request's threads share is in `request.rs`; their blocks come and go by `exchange.rs`. Below that,
-//! `supervisor.rs` owns the flows (`flow_thread.rs`, with `packets.rs` and `peer_address.rs`) and looks after them; all
-//! threads of one end meet in `shared.rs`.
+//! A service uses `session.rs`: it starts a session, begins and accepts requests, and talks with the peer in
+//! a `Dialogue`. `request.rs` is what the threads of a request share; `exchange.rs` passes their blocks.
+//! Below that, `supervisor.rs` owns and watches the flows (`flow_thread.rs`, with `packets.rs` and
+//! `peer_address.rs`). `shared.rs` is what all threads of one end share.
 #![forbid(unsafe_code)]
 
 mod address_standing;
@@ -73,5 +73,5 @@ pub use snapshot::{PathTraffic, SessionFacts, Snapshot, TransferState};
 pub use supervisor::{MemoryMinimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
 pub use test_hooks::TestHooks;
 
-/// Bytes of a block's buffer: a mebibyte of content, and room for what the service says of it.
+/// Bytes of a block's buffer: a mebibyte of content, and room for the service's description of it.
 pub const BLOCK_BYTES: usize = (1 << 20) + (64 << 10);

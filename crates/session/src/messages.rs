@@ -1,12 +1,13 @@
-//! What the two ends of a session say to each other on the control stream, as values and as bytes.
+//! The messages of the control stream, as values and as bytes.
 //!
-//! The control stream is pieces, each a varint number of a request, a varint length and so many bytes. A piece of request 0
-//! is one message of the session's own; the first byte of it is the message's code. The pieces of another request are its
-//! service's words, of which the session knows nothing more: put together they are messages, each behind its own length,
-//! which [`RequestFrames`] takes apart. docs/reference/wire.md has the table.
+//! The control stream consists of pieces: the number of a request (a varint), a length (a varint), and that
+//! many bytes. A piece of request 0 is one message of the session itself; its first byte is the message's
+//! code. The pieces of another request are words of its service, which the session does not interpret. Put
+//! together, they are messages, each behind its own length; [`RequestFrames`] separates them.
+//! docs/reference/wire.md has the table.
 //!
-//! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused at its length; words of a request
-//! are handed out as they come, so that a length allocates nothing.
+//! Always true: decoding never panics. A message longer than [`MESSAGE_MAX`] is refused as soon as its length
+//! is read. Words of a request are handed out as they come, so that a large length allocates nothing.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -16,61 +17,63 @@ use super::figures::StageFigures;
 use super::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions};
 use crate::error::{Error, Misbehaviour};
 
-/// Longest message: its code and its body, without the length before them.
+/// The longest message: its code and its body, without the length in front.
 pub const MESSAGE_MAX: usize = 64 << 10;
-/// Stages and warnings that one end tells of, at most.
+/// The most stages and warnings that one end reports.
 const STAGES_MAX: u64 = 64;
 const WARNINGS_MAX: usize = 16;
 
 /// The session's own messages.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionMessage {
-    /// The initiator's first word, so that the acceptor has something to wait for.
+    /// The initiator's first message, so that the acceptor has something to wait for.
     Start,
-    /// Request `request` begins: what its service is asked for.
+    /// Request `request` begins; `words` is what its service is asked for.
     Open { request: u64, words: Vec<u8> },
-    /// The side has nothing more to do in this request; its figures.
+    /// This end has nothing more to do in this request; its figures.
     Finish { request: u64, figures: EndFigures },
-    /// The request ends here.
+    /// The request has failed.
     Fail { request: u64, complaint: Complaint },
-    /// This side wishes that no new content goes out for the request, or not any more.
+    /// This end wants no new content to be sent for the request, or wants it again.
     Pause { request: u64, is_paused: bool },
     /// How busy this end's stages were in the last seconds.
     Stages(Vec<StageFigures>),
-    /// The session ends here.
+    /// The session has failed.
     Abort(Complaint),
-    /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
+    /// This end no longer uses flow `index`; its blocks and control bytes travel on others.
     FlowDown { index: u16 },
-    /// Initiator: the stream of this index gets new blocks from now on, or does not; it may not be there yet.
+    /// From the initiator: the stream of this index gets new blocks from now on, or no longer; it may not
+    /// exist yet.
     StreamUse { index: u16, is_used: bool },
-    /// Initiator: so do the flows over UDP.
+    /// From the initiator: the flows over UDP get new blocks from now on, or no longer.
     UdpUse { is_used: bool },
-    /// A sender that is the acceptor: UDP looks policed, and streams may bring more.
+    /// From an acceptor that sends: UDP seems to be policed, and streams may carry more.
     WantStreams,
-    /// From now on the sender sets its rate so.
+    /// The sender's rate from now on.
     Rate(RateOptions),
-    /// The paths, by the bits of their numbers, that get nothing new from now on.
+    /// The paths (bits by their numbers) that get nothing new from now on.
     PathsUnused(u64),
-    /// Initiator: further path `path` begins, between these addresses.
+    /// From the initiator: further path `path` begins, between these addresses.
     PathAdd { path: u64, addresses: PathAddresses },
-    /// Acceptor: it may, to these ports, or to the one that the session began at; or not.
+    /// From the acceptor: the path may begin or not; `ports` are its ports, or empty for the port at which
+    /// the session began.
     PathOpen { path: u64, is_open: bool, ports: Vec<u16> },
 }
 
-/// Why an end gives up, as it tells the other one.
+/// Why an end gives up, as it tells the other end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Complaint {
-    /// The exit code that a command ends with for that.
+    /// The exit code of a command that ends with this error.
     pub exit: u8,
     /// The number of the error's code; 0 if there is none.
     pub code: u16,
-    /// How the other end has broken the protocol; 0 if it has not.
+    /// The number of the other end's misbehaviour; 0 if there is none.
     pub misbehaviour: u16,
     pub reason: String,
     pub hint: String,
 }
 
-/// What one end knows at the end of a session.
+/// The figures that one end has at the end of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EndFigures {
     pub(crate) cpu_us: u64,
@@ -88,12 +91,12 @@ pub struct EndFigures {
     pub(crate) rtt_mean_us: u64,
     pub(crate) stages: Vec<StageFigures>,
     pub(crate) warnings: Vec<String>,
-    /// What the service that the session is for says of itself. The session does not look into it.
+    /// The service's own figures; the session does not interpret them.
     pub of_service: Vec<u8>,
 }
 
 impl EndFigures {
-    /// What has come since these, of what is counted from the session's beginning.
+    /// The difference to earlier figures, in the fields that count from the beginning of the session.
     pub(crate) fn since(mut self, before: &EndFigures) -> EndFigures {
         for (now, then) in [
             (&mut self.cpu_us, before.cpu_us),
@@ -113,19 +116,19 @@ impl EndFigures {
     }
 }
 
-/// The end of a session whose peer has said something that is no message.
+/// The error for a peer that has sent something that is no message.
 pub fn senseless(_: Malformed) -> Error {
     Error::from(Misbehaviour::SenselessMessage)
 }
 
-/// The end of a session whose peer has said something at the wrong time.
+/// The error for a peer that has sent a message at the wrong time.
 pub fn unexpected(name: &str) -> Error {
     Error::misbehaved(Misbehaviour::UnexpectedMessage, format!("unexpected message {name}"))
 }
 
-// ---- messages as bytes ------------------------------------------------------------------------------------
+// ---- encoding -----------------------------------------------------------------------------------
 
-/// Appends what `write` writes as one message: behind its length.
+/// Appends what `write` writes as one message, with its length in front.
 pub fn put_message(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     write(out);
@@ -133,7 +136,7 @@ pub fn put_message(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_before(out, start, &[(out.len() - start) as u64]);
 }
 
-/// Appends what `write` writes as a piece of a request's words; nothing, if it writes nothing.
+/// Appends what `write` writes as a piece of a request's words; if it writes nothing, appends nothing.
 pub fn put_words(out: &mut Vec<u8>, request: u64, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     write(out);
@@ -142,7 +145,7 @@ pub fn put_words(out: &mut Vec<u8>, request: u64, write: impl FnOnce(&mut Vec<u8
     }
 }
 
-/// Numbers that are known only when what stands behind them is written.
+/// Inserts numbers at `start`. They are known only once the bytes behind them are written.
 fn put_before(out: &mut Vec<u8>, start: usize, numbers: &[u64]) {
     let end = out.len();
     numbers.iter().for_each(|&number| put_varint(out, number));
@@ -258,23 +261,23 @@ fn put_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-// ---- bytes as messages ------------------------------------------------------------------------------------
+// ---- decoding -----------------------------------------------------------------------------------
 
-/// The number under which the session speaks for itself.
+/// The number that stands for the session itself, in place of a request.
 const SESSION: u64 = 0;
 
-/// What has come on the control stream and was not looked at.
+/// Bytes of the control stream that have come and are not decoded yet.
 #[derive(Default)]
 pub struct MessageInbox {
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that have been looked at.
+    /// The number of decoded bytes in `buffer`.
     used: usize,
-    /// The request whose piece goes on, and bytes of it that have not been handed out.
+    /// The request whose piece is not finished, and how many of its bytes are still to come.
     piece: Option<(u64, u64)>,
     words: Range<usize>,
 }
 
-/// What came next.
+/// The next item of the control stream.
 #[derive(Debug, PartialEq)]
 pub enum InboxItem {
     Own(SessionMessage),
@@ -283,7 +286,7 @@ pub enum InboxItem {
 }
 
 impl MessageInbox {
-    /// Where the control stream's bytes are to be appended.
+    /// The buffer to which the control stream's bytes are appended.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer.drain(..self.used);
         self.used = 0;
@@ -291,7 +294,7 @@ impl MessageInbox {
         &mut self.buffer
     }
 
-    /// The next message, or words as far as they are there; none if more bytes are needed.
+    /// The next message, or as many words as have come; `None` if more bytes are needed.
     pub fn take(&mut self) -> Result<Option<InboxItem>, Malformed> {
         loop {
             if let Some((request, left)) = self.piece {
@@ -317,13 +320,13 @@ impl MessageInbox {
         }
     }
 
-    /// The words that were handed out last, until further bytes are appended.
+    /// The words that were handed out last; valid until further bytes are appended.
     pub fn words(&self) -> &[u8] {
         &self.buffer[self.words.clone()]
     }
 }
 
-/// The words of a request as messages, each with its code first.
+/// Separates the words of a request into messages, each beginning with its code.
 #[derive(Default)]
 pub struct RequestFrames {
     buffer: Vec<u8>,
@@ -332,7 +335,7 @@ pub struct RequestFrames {
 }
 
 impl RequestFrames {
-    /// Where the request's words are to be appended.
+    /// The buffer to which the request's words are appended.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer.drain(..self.used);
         self.used = 0;
@@ -340,7 +343,7 @@ impl RequestFrames {
         &mut self.buffer
     }
 
-    /// Whether there is a whole message next, which [`RequestFrames::last`] has then.
+    /// Returns whether a whole message is there; [`RequestFrames::last`] then returns it.
     pub fn take(&mut self) -> Result<bool, Malformed> {
         let Some(body) = message_at(&self.buffer, self.used)? else { return Ok(false) };
         if body.is_empty() {
@@ -351,29 +354,29 @@ impl RequestFrames {
         Ok(true)
     }
 
-    /// Code and body of the last message, until further bytes are appended.
+    /// Code and body of the last message; valid until further bytes are appended.
     pub fn last(&self) -> &[u8] {
         &self.buffer[self.last.clone()]
     }
 
-    /// Bytes that belong to no message that was taken.
+    /// The number of bytes that belong to no message taken so far.
     pub fn waiting(&self) -> usize {
         self.buffer.len() - self.used
     }
 }
 
-/// The number at the front of `bytes`, and how long it is; none if more bytes are needed.
+/// The number at the front of `bytes`, and its length; `None` if more bytes are needed.
 fn number_at(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
     let mut reader = ByteReader(bytes);
     match reader.varint() {
         Ok(number) => Ok(Some((number, bytes.len() - reader.0.len()))),
-        // Either more bytes are needed, or this is no number at all.
+        // Either more bytes are needed, or this is no valid number.
         Err(Malformed) if bytes.len() >= 10 => Err(Malformed),
         Err(Malformed) => Ok(None),
     }
 }
 
-/// Where the message is whose length stands at `at`; none if it is not all there.
+/// The range of the message whose length stands at `at`; `None` if it is not complete.
 fn message_at(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, Malformed> {
     let Some((len, head)) = number_at(&bytes[at..])? else { return Ok(None) };
     if len > MESSAGE_MAX as u64 {
@@ -385,7 +388,7 @@ fn message_at(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, Malformed
 }
 
 impl SessionMessage {
-    /// The message of this code and body.
+    /// Decodes a code and a body.
     pub fn decode(body: &[u8]) -> Result<SessionMessage, Malformed> {
         let mut reader = ByteReader(body);
         let message = decode_body(&mut reader)?;
@@ -429,7 +432,7 @@ fn decode_body(reader: &mut ByteReader<'_>) -> Result<SessionMessage, Malformed>
     })
 }
 
-/// The session itself is no request.
+/// Reads the number of a request; 0 is invalid, as it stands for the session.
 fn decode_request(reader: &mut ByteReader<'_>) -> Result<u64, Malformed> {
     reader.varint().and_then(|request| if request == SESSION { Err(Malformed) } else { Ok(request) })
 }
@@ -444,7 +447,7 @@ fn decode_index(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
     u16::try_from(reader.varint()?).map_err(|_| Malformed)
 }
 
-/// A message that is a rate, as [`decode_rate`] reads it after its code.
+/// Appends a message whose content is a rate; [`decode_rate`] reads it, without the code.
 pub fn put_rate(out: &mut Vec<u8>, code: u8, rate: &RateOptions) {
     let policy = match rate.policy {
         Policy::Fair => 0,
@@ -456,7 +459,7 @@ pub fn put_rate(out: &mut Vec<u8>, code: u8, rate: &RateOptions) {
     put_numbers(out, code, &[policy, limits[0], limits[1]]);
 }
 
-/// Only what this end's own user could have asked for.
+/// Reads a rate; only options that a user of this end could set are valid.
 pub fn decode_rate(reader: &mut ByteReader<'_>) -> Result<RateOptions, Malformed> {
     let policy = match reader.varint()? {
         0 => Policy::Fair,
@@ -519,7 +522,7 @@ mod tests {
 
     use super::*;
 
-    /// Of no service that there is.
+    /// A code that no service uses.
     const CODE: u8 = 200;
 
     fn all() -> Vec<SessionMessage> {
@@ -604,7 +607,7 @@ mod tests {
         for (number, message) in messages.into_iter().enumerate() {
             message.encode(&mut bytes);
             own.push(message);
-            // Lengths of one, two and three bytes, two at a time.
+            // Lengths of one, two and three bytes, each twice.
             let of_service = vec![CODE; 1 + number * MESSAGE_MAX / 15];
             put_words(&mut bytes, 1, |out| {
                 put_message(out, |out| out.extend_from_slice(&of_service));
@@ -660,7 +663,7 @@ mod tests {
         let mut frames = RequestFrames::default();
         put_varint(frames.buffer(), MESSAGE_MAX as u64 + 1);
         assert_eq!(frames.take(), Err(Malformed));
-        // Of words there may be any number, as they are handed out as they come.
+        // A piece of words may have any length, as they are handed out as they come.
         let mut inbox = MessageInbox::default();
         put_numbers(inbox.buffer(), 1, &[u64::MAX]);
         inbox.buffer().push(b'x');

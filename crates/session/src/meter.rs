@@ -1,5 +1,5 @@
-//! How busy each stage of a session is: every thread books the time that it works, by stage; at the end the busiest
-//! one gives the report's `bottleneck`.
+//! Measures how busy each stage of a session is: every thread books its working time by stage. At the end,
+//! the busiest stage is the report's `bottleneck`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -10,13 +10,13 @@ use farhaul_handover::Held as _;
 use super::figures::StageFigures;
 use super::supervisor::ContentRole;
 
-/// What a sender waited for while it had something to send: no stages, but booked as such.
+/// The waits of a sender while it had something to send. These are no stages, but are booked in the same way.
 pub(crate) const WAIT_CONTENT: &str = "wait-content";
 pub(crate) const WAIT_RECEIVER: &str = "wait-receiver";
 pub(crate) const WAIT_NETWORK: &str = "wait-network";
 pub(crate) const WAIT_RATE: &str = "wait-rate";
 
-/// Time that one thread has spent in one stage.
+/// The time that one thread has spent in one stage.
 #[derive(Debug)]
 pub struct Meter {
     stage: &'static str,
@@ -28,12 +28,12 @@ impl Meter {
         self.busy_ns.fetch_add(busy.as_nanos() as u64, Relaxed);
     }
 
-    /// All that it has booked.
+    /// All time that it has booked.
     pub(crate) fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_ns.load(Relaxed))
     }
 
-    /// Books the time that `work` takes.
+    /// Runs `work` and books the time that it takes.
     pub fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();
@@ -49,7 +49,7 @@ pub struct Meters {
     all: Mutex<Vec<Arc<Meter>>>,
 }
 
-/// What the meters measure.
+/// The present subject of the meters.
 #[derive(Debug, Clone, Copy)]
 struct Since {
     /// "sender" or "receiver".
@@ -64,32 +64,33 @@ impl Default for Meters {
 }
 
 impl Meters {
-    /// A request begins whose content goes this way: all begin anew if it is `alone`.
+    /// A request begins. If it is `alone`, all meters begin anew, for an end with this `role`.
     pub(crate) fn begin(&self, role: ContentRole, alone: bool) {
         if alone {
             let end = if role == ContentRole::Sender { "sender" } else { "receiver" };
             *self.since.lock().in_any_case() = Since { end, start: Instant::now() };
             let mut all = self.all.lock().in_any_case();
-            // Those of threads that have ended are nobody's any more.
+            // Meters of threads that have ended are dropped.
             all.retain(|meter| Arc::strong_count(meter) > 1);
             all.iter().for_each(|meter| meter.busy_ns.store(0, Relaxed));
         }
     }
 
-    /// A new meter, for one thread: two half-busy readers must not look like a full one.
+    /// A new meter for one thread. Threads do not share one, as two half-busy readers must not look like a
+    /// busy one.
     pub fn meter(&self, stage: &'static str) -> Arc<Meter> {
         let meter = Arc::new(Meter { stage, busy_ns: AtomicU64::new(0) });
         self.all.lock().in_any_case().push(meter.clone());
         meter
     }
 
-    /// Busy share of each stage: that of its busiest thread.
+    /// The busy share of each stage, which is that of its busiest thread.
     pub(crate) fn stages(&self) -> Vec<StageFigures> {
         let Since { end, start } = *self.since.lock().in_any_case();
         self.stages_of(end, start.elapsed().as_nanos().max(1) as f64)
     }
 
-    /// As [`Meters::stages`], but `busy` is in seconds.
+    /// As [`Meters::stages`], but with `busy` in seconds.
     pub(crate) fn stages_in_seconds(&self) -> Vec<StageFigures> {
         let Since { end, .. } = *self.since.lock().in_any_case();
         self.stages_of(end, 1e9)

@@ -1,5 +1,5 @@
-//! What the user may choose for a session, whatever it is for. The same struct travels in the hello, so that both ends work
-//! by one set of options. `Default` works; nothing in here is judged but in [`NetworkOptions::checked`].
+//! The options of a session, whatever it is for. The same struct travels in the hello, so that both ends use
+//! one set of options. `Default` works; only [`NetworkOptions::checked`] judges the values.
 #![deny(missing_docs)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -12,11 +12,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::{Code, Error};
 use crate::test_hooks::TestHooks;
 
-/// Most flows of a session at a time.
+/// The most flows that a session has at a time.
 pub const FLOWS_MAX: usize = 16;
-/// Smallest rate that can be set, in bits a second.
+/// The smallest rate that can be set, in bits a second.
 pub const RATE_MIN_BPS: u64 = 8_000;
-/// Smallest budget that still lets blocks overlap on the way through the stages.
+/// The smallest memory with which blocks still overlap on their way through the stages.
 pub const MEMORY_MIN: u64 = 16 << 20;
 
 /// The cipher of the data packets.
@@ -33,14 +33,14 @@ pub enum Cipher {
     /// For processors without AES.
     #[serde(rename = "chacha20-poly1305")]
     ChaCha20Poly1305,
-    /// Block bytes travel in the clear, with where in a block they belong; everything else stays sealed. A far end with rules of
-    /// its own must allow it.
+    /// The bytes of blocks travel in the clear, together with their place in the block; everything else stays
+    /// sealed. The far end may refuse this.
     #[serde(rename = "none")]
     None,
 }
 
 impl Cipher {
-    /// The name as on the command line and in reports.
+    /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Cipher::Aes128Gcm => "aes-128-gcm",
@@ -51,47 +51,47 @@ impl Cipher {
     }
 }
 
-/// A way between the two hosts: an address of the client and one of the far end.
+/// A path between the two hosts: an address of the client and one of the far end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PathAddresses {
-    /// Of this end, if it is the one that connects.
+    /// The address of this end, if this end connects.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub local: IpAddr,
-    /// Of the far end.
+    /// The address of the far end.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub remote: IpAddr,
-    /// The interface of the end that connects, for addresses that are good on one link only (fe80::...). Default: the one that has
-    /// `local`.
+    /// The interface of the end that connects, for addresses that are valid on one link only (fe80::...).
+    /// Default: the interface that has `local`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub interface: Option<InterfaceName>,
 }
 
 impl PathAddresses {
-    /// Between these two.
+    /// The path between these two addresses.
     pub fn new(local: IpAddr, remote: IpAddr) -> PathAddresses {
         PathAddresses { local, remote, interface: None }
     }
 
-    /// What the end that connects binds; the port is 0. An error says that the interface is not known.
+    /// The address that the connecting end binds, with port 0. Fails if the interface is not known.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(with_scope(self.local, self.scope()?))
     }
 
-    /// Where the end that connects finds the far end.
+    /// The address at which the connecting end reaches the far end.
     pub fn remote_address(&self, port: u16) -> SocketAddr {
         with_port(with_scope(self.remote, self.scope().unwrap_or(0)), port)
     }
 
-    /// Where the far end finds the one that connects; the port is 0. An interface is one of the other host,
-    /// and means nothing here.
+    /// The address at which the far end reaches the connecting end, with port 0. `interface` is not used, as
+    /// it names an interface of the other host.
     pub fn seen_from_far_end(&self) -> SocketAddr {
         let scope = if is_link_local(self.local) { interface_of(self.remote) } else { 0 };
         with_scope(self.local, scope)
     }
 
-    /// The number of the interface, where one is needed.
+    /// The number of the interface; 0 if none is needed.
     fn scope(&self) -> io::Result<u32> {
         if !is_link_local(self.local) && !is_link_local(self.remote) {
             return Ok(0);
@@ -115,7 +115,7 @@ impl PathAddresses {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InterfaceName([u8; INTERFACE_NAME_MAX]);
 
-/// From: if(7), IFNAMSIZ without the zero byte at its end.
+/// From: if(7), IFNAMSIZ without the terminating zero byte.
 const INTERFACE_NAME_MAX: usize = 15;
 
 impl InterfaceName {
@@ -158,36 +158,38 @@ impl<'de> Deserialize<'de> for InterfaceName {
     }
 }
 
-/// How a session travels.
+/// How a session uses the network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NetworkOptions {
-    /// How the data are sealed.
+    /// The cipher that seals the data.
     pub cipher: Cipher,
-    /// How the rate is set.
+    /// The policy that sets the rate.
     pub policy: Policy,
-    /// Bits per second; the target for `fixed`, the ceiling for the others. Default none.
+    /// Bits per second: the rate for `fixed`, the ceiling for the other policies. Default: none.
     pub rate_bps: Option<u64>,
-    /// Bits per second that all but `fixed` send at least, whatever happens. Default none.
+    /// Bits per second that every policy but `fixed` sends at least, whatever happens. Default: none.
     pub rate_min_bps: Option<u64>,
-    /// Number of flows on each path, 1 to 16. Default 1.
+    /// The number of flows on each path, 1 to 16. Default: 1.
     pub flows: u16,
     /// Paths to use at once, each at its own rate. Default: the one that the system chooses.
     pub paths: Vec<PathAddresses>,
-    /// The paths are found by both ends: the one that the system chooses, and those of further interfaces.
+    /// True if both ends find the paths themselves: the one that the system chooses, and those of further
+    /// interfaces.
     pub auto_paths: bool,
-    /// Paths that can be added while a stream runs. Memory is divided as if they were in use. Default 0.
+    /// The number of paths that can be added while a stream runs. Memory is divided as if they were in use.
+    /// Default: 0.
     pub further_paths: u16,
-    /// Largest IP packet to use, in bytes. Default: found by probing.
+    /// The largest IP packet to use, in bytes. Default: found by probing.
     pub mtu: Option<u16>,
-    /// Bytes that this transfer may hold in blocks on either end. Default 256 MiB.
+    /// Bytes of blocks that this transfer may hold at either end. Default: 256 MiB.
     pub memory_bytes: u64,
-    /// Never fall back to TCP or the SSH channel.
+    /// If true, the session never falls back to TCP or the SSH channel.
     pub udp_only: bool,
-    /// First and last UDP port that the far end may bind (over SSH).
+    /// The first and the last UDP port that the far end may bind (over SSH).
     pub udp_ports: (u16, u16),
-    /// Of this process alone: it does not travel, and a far end has its own.
+    /// For tests of this process; it is not sent to the far end.
     #[serde(skip)]
     #[cfg_attr(feature = "schema", schema(ignore))]
     pub testing: TestHooks,
@@ -213,10 +215,10 @@ impl Default for NetworkOptions {
     }
 }
 
-/// How a sender sets its rate: what of its options can be changed while a transfer runs.
+/// How a sender sets its rate: the options that can be changed while a transfer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateOptions {
-    /// How the rate is set.
+    /// The policy that sets the rate.
     pub policy: Policy,
     /// As [`NetworkOptions::rate_bps`].
     pub rate_bps: Option<u64>,
@@ -225,7 +227,7 @@ pub struct RateOptions {
 }
 
 impl RateOptions {
-    /// The one place that judges them.
+    /// Judges the values; nothing else does.
     pub fn checked(self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if self.policy == Policy::Fixed && self.rate_bps.is_none() {
@@ -245,17 +247,17 @@ impl RateOptions {
 }
 
 impl NetworkOptions {
-    /// Paths that are used at once.
+    /// The number of paths that are used at once.
     pub fn path_count(&self) -> usize {
         self.paths.len().max(1)
     }
 
-    /// Flows of all paths together.
+    /// The number of flows of all paths together.
     pub fn flow_count(&self) -> usize {
         usize::from(self.flows) * self.path_count()
     }
 
-    /// Flows of all paths that may be added.
+    /// The number of flows of the paths that may be added.
     pub fn further_flows(&self) -> usize {
         usize::from(self.flows) * usize::from(self.further_paths)
     }
@@ -265,19 +267,19 @@ impl NetworkOptions {
         flow % self.path_count()
     }
 
-    /// What of them can be changed while the transfer runs.
+    /// The options that can be changed while the transfer runs.
     pub fn rate_options(&self) -> RateOptions {
         RateOptions { policy: self.policy, rate_bps: self.rate_bps, rate_min_bps: self.rate_min_bps }
     }
 
-    /// The one place that judges them.
+    /// Judges the values; nothing else does.
     pub fn checked(self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if self.flows == 0 || self.flow_count() + self.further_flows() > FLOWS_MAX {
-            return bad("--flows, times the number of paths that there can be, must be between 1 and 16");
+            return bad("--flows times the number of paths (added ones included) must be between 1 and 16");
         }
         if self.auto_paths && !self.paths.is_empty() {
-            return bad("--path auto finds the paths itself: leave it, or those that you name");
+            return bad("--path auto finds the paths itself: leave out either it or the paths that you name");
         }
         if self.paths.iter().any(|path| path.local.is_ipv4() != path.remote.is_ipv4()) {
             return bad("--path: both addresses must be IPv4, or both IPv6");

@@ -1,12 +1,15 @@
-//! Planned packets to sealed datagrams and back: the one place where payload, frames and cipher meet.
+//! Turns planned packets into sealed datagrams and back: the one place where payload, frames and cipher meet.
 //!
-//! A datagram is the 8-byte header, the sealed frames, the tag. With `cipher none` a segment of content follows the tag in the
-//! clear, and its checksum and length stand behind the header, as authentic as that: nothing can be appended or cut off, and what
-//! memory, cards and cables damage is lost as a packet is. Against those who mean to change it only the digest helps, which stands
-//! at the end of the block and so in a sealed segment. Where nothing but content is in such a datagram (it is bare), the segment's
-//! place is not sealed either, but authentic by a tag of its own: most datagrams are such, and the cipher was the dearest part of them.
+//! A datagram is the 8-byte header, the sealed frames, and the tag. With `cipher none`, a segment of content
+//! follows the tag in the clear; its checksum and length stand behind the header and are authenticated like
+//! it. So nothing can be appended or cut off, and a datagram that memory, cards or cables damage is dropped,
+//! like a lost packet. An attacker who changes the content is found only by the digest, which stands at the
+//! end of the block and so in a sealed segment. A datagram that has nothing but content is bare: the
+//! segment's place is not sealed either, but authenticated by a tag of its own. Most datagrams are bare, as
+//! the cipher was the most expensive part of them.
 //!
-//! Always true: nothing of a datagram is believed before its tag has passed; a datagram of another flow is left alone.
+//! Always true: nothing in a datagram is believed before its tag has passed; a datagram of another flow is
+//! left untouched.
 
 use farhaul_clear::{checksum, copy_with_checksum};
 use farhaul_proto::{
@@ -17,16 +20,16 @@ use farhaul_proto::{
 use super::cipher::{Key, SessionSuite};
 use super::options::Cipher;
 
-/// Extra header bytes of `cipher none`: the XXH3 of what is in the clear, and how much that is.
+/// The additional header bytes of `cipher none`: the XXH3 of the bytes in the clear, and their number.
 pub(crate) const CLEAR_EXTRA: usize = 8 + 2;
-/// What stands in front of a bare datagram's tag.
+/// The number of bytes in front of a bare datagram's tag.
 const BARE_LEN: usize = HEADER_LEN + CLEAR_EXTRA + SEGMENT_FRAME_LEN;
 
-/// Keys and ids of one flow, both directions.
+/// The keys and ids of one flow, in both directions.
 pub struct Packets {
     sealing: PacketKeys<SessionSuite>,
     opening: PacketKeys<SessionSuite>,
-    /// The peer's id for this flow; stands in what we send.
+    /// The peer's id for this flow; it stands in the datagrams that we send.
     send_id: u16,
     /// Our id; only datagrams that carry it are opened.
     recv_id: u16,
@@ -34,7 +37,7 @@ pub struct Packets {
     opens_apart: bool,
 }
 
-/// Which flow of which session, seen from this end.
+/// Which flow of which session it is, seen from this end.
 pub struct FlowIdentity {
     pub index: u16,
     pub send_id: u16,
@@ -42,35 +45,36 @@ pub struct FlowIdentity {
     pub is_initiator: bool,
 }
 
-/// What a segment carries.
+/// The payload of a segment.
 #[derive(Debug, Clone, Copy)]
 pub enum SegmentPayload<'a> {
     /// Bytes that `cipher none` leaves in the clear.
     Content(&'a [u8]),
-    /// Also some of what says whose content it is, or nothing at all.
+    /// Bytes that are always sealed: the block's trailer is among them, or there are none.
     Sealed(&'a [u8]),
 }
 
-/// A datagram that has passed its tag.
+/// A datagram whose tag was right.
 pub struct OpenedDatagram<'a> {
     pub number: u64,
     pub control: &'a [u8],
     pub segment: Option<(Segment, &'a [u8])>,
-    /// The segment's payload lies where [`ExpectedSegment`] had room for it, and is not repeated here.
+    /// True if the payload was written to the place of [`ExpectedSegment`]; then it is not repeated here.
     pub is_in_place: bool,
 }
 
-/// Where the next segment belongs if segments come in order: one that is opened to there needs no copy.
+/// The place of the next segment if segments come in order. A segment that is opened into it needs no copy.
 pub(crate) struct ExpectedSegment<'a> {
     pub(crate) block: u64,
     pub(crate) offset: u32,
-    /// Of the block, the payload's place and [`SEGMENT_FRAME_LEN`] bytes in front of it, which stay what they are: the segment's header
-    /// stands there while it is opened. Nothing has arrived behind; what does not pass its tag or checksum leaves anything there.
+    /// The payload's place in the block, and [`SEGMENT_FRAME_LEN`] bytes in front of it. The segment's header
+    /// stands in those while it is opened; then they get their old content back. Nothing has arrived behind
+    /// this place yet, so a datagram whose tag or checksum is wrong may leave anything there.
     pub(crate) room: &'a mut [u8],
 }
 
 impl Packets {
-    /// Keys derive from the session's `secret`.
+    /// The keys are derived from the session's `secret`.
     pub fn new(secret: &[u8; 32], flow: &FlowIdentity, cipher: Cipher, epoch_bits: u32) -> Packets {
         let (out, back) = match flow.is_initiator {
             true => (KeyDirection::ToAcceptor, KeyDirection::ToInitiator),
@@ -87,25 +91,25 @@ impl Packets {
         }
     }
 
-    /// The peer receives under another id. Keys and nonces are those of the flow's index, so that they stay
-    /// what they are.
+    /// The peer receives under another id from now on. Keys and nonces do not change, as they depend on the
+    /// flow's index.
     pub(crate) fn set_send_id(&mut self, send_id: u16) {
         self.send_id = send_id;
     }
 
-    /// Bytes that datagrams are longer than the transport plans.
+    /// How many bytes longer datagrams are than the transport plans.
     pub(crate) fn extra(&self) -> usize {
         if self.clear { CLEAR_EXTRA } else { 0 }
     }
 
-    /// Bytes of the datagram of `packet`.
+    /// The length of the datagram of `packet`.
     pub fn datagram_len(&self, packet: &PlannedPacket) -> usize {
         packet.wire_len() + self.extra()
     }
 
     /// Writes the datagram of `packet` into `out`, which has exactly `datagram_len` bytes.
     ///
-    /// The payload is read once, by the cipher: a copy before it would cost a tenth of the sender's core.
+    /// The payload is read once, by the cipher: a copy before it would cost much of the sender's core.
     pub fn seal(
         &mut self,
         packet: &PlannedPacket,
@@ -154,13 +158,14 @@ impl Packets {
         clear.copy_from_slice(clear_payload);
     }
 
-    /// The number in the clear header, if this looks like a datagram of this flow.
+    /// The packet number in the clear header, if this looks like a datagram of this flow.
     pub(crate) fn peek(&self, datagram: &[u8]) -> Option<u64> {
         let header = PacketHeader::decode(datagram)?;
         (header.flow_id == self.recv_id).then_some(header.number)
     }
 
-    /// The payload of a datagram of `len` bytes, if it has nothing but a segment and could be opened to [`ExpectedSegment`].
+    /// The payload length of a datagram of `len` bytes, if it consists of a segment only and could be opened
+    /// into [`ExpectedSegment`].
     pub(crate) fn payload_len_ahead(&self, len: usize) -> Option<usize> {
         if self.opens_ahead() { len.checked_sub(SEGMENT_OVERHEAD + self.extra()) } else { None }
     }
@@ -169,12 +174,12 @@ impl Packets {
         self.clear || self.opens_apart
     }
 
-    /// Opens a datagram in place; `None` when it is not ours or its tag does not pass.
+    /// Opens a datagram in place; `None` if it is not of this flow or its tag is wrong.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<OpenedDatagram<'a>> {
         self.open_to(datagram, None)
     }
 
-    /// The same, to where its payload belongs if that is `ahead`.
+    /// The same, but opens the payload into its place if that is `ahead`.
     pub(crate) fn open_to<'a>(
         &mut self,
         datagram: &'a mut [u8],
@@ -217,26 +222,27 @@ impl Packets {
                 is_in_place: true,
             });
         }
-        // What cannot be split is control that makes no sense; the transport says so.
+        // Frames that cannot be split are malformed control frames; the transport reports them.
         let sealed: &'a [u8] = sealed;
         let (control, segment) = split(sealed).unwrap_or((sealed, None));
         let segment = match segment {
             Some((segment, payload)) if clear_payload.is_empty() => Some((segment, payload)),
             Some((_, payload)) if !self.clear || !payload.is_empty() => return None,
-            // The sealed part ends with the segment's header; its length is that of the clear bytes.
+            // The sealed part ends with the segment's header; the segment's length is that of the clear
+            // bytes.
             Some((segment, _)) => {
                 Some((Segment { len: clear_payload.len() as u32, ..segment }, &*clear_payload))
             }
             None => None,
         };
-        // A segment without payload says nothing, and one beyond 4 GiB has no place.
+        // A segment without payload has no meaning, and one beyond 4 GiB has no place.
         if segment.is_some_and(|(segment, _)| segment.len == 0 || segment.end() > u64::from(u32::MAX)) {
             return None;
         }
         Some(OpenedDatagram { number, control, segment, is_in_place: false })
     }
 
-    /// Opens a datagram of content in the clear, and where that belongs.
+    /// Opens a bare datagram: content in the clear, and its place.
     fn open_bare<'a>(
         &mut self,
         number: u64,
@@ -247,13 +253,13 @@ impl Packets {
     ) -> Option<OpenedDatagram<'a>> {
         let (key, _) = self.opening.open_key(number)?;
         let head = BareHead::read(front, segment)?;
-        // As one number, so that the time it takes does not tell how much of a forged tag is right.
+        // Compared as one number, so that the time does not show how much of a forged tag is right.
         if u128::from_ne_bytes(key.tag(head.words, head.rest)) != u128::from_ne_bytes(*tag) {
             return None;
         }
         let Ok(([], Some((segment, _)))) = split(segment) else { return None };
         let segment = Segment { len: content.len() as u32, ..segment };
-        // What lies beyond 4 GiB has no place.
+        // A segment beyond 4 GiB has no place.
         if segment.end() > u64::from(u32::MAX) {
             return None;
         }
@@ -278,8 +284,8 @@ impl ExpectedSegment<'_> {
         is_here && self.room.len() == SEGMENT_FRAME_LEN + segment.len as usize
     }
 
-    /// Opens what is sealed, and returns the segment if it is the expected one; anything else stands where it was sealed, as if opened
-    /// in place. None if the tag does not pass.
+    /// Opens a sealed datagram. Returns the segment if it is the expected one; any other content is left
+    /// where it was sealed, as if opened in place. `None` if the tag is wrong.
     fn open(
         self,
         key: &Key,
@@ -302,19 +308,19 @@ impl ExpectedSegment<'_> {
     }
 }
 
-/// Whether a datagram carries content in the clear and beside it nothing but where that belongs.
+/// Returns whether a datagram carries content in the clear, and nothing else but its place.
 fn is_bare(frames_len: usize, clear_len: usize) -> bool {
     frames_len == SEGMENT_FRAME_LEN && clear_len > 0
 }
 
-/// What stands behind the header when content of this checksum and length is in the clear.
+/// The bytes behind the header if content of this checksum and length is in the clear.
 fn clear_header(checksum: u64, len: usize) -> ([u8; 8], [u8; 2]) {
     (checksum.to_be_bytes(), (len as u16).to_be_bytes())
 }
 
-/// What stands in front of a bare datagram's tag, as the numbers that the tag is made of.
+/// The bytes in front of a bare datagram's tag, as the numbers from which the tag is computed.
 struct BareHead {
-    /// Header; checksum; length and the begin of the segment's header.
+    /// The header; the checksum; the length and the first part of the segment's header.
     words: [u64; 3],
     rest: u32,
 }
@@ -331,7 +337,7 @@ impl BareHead {
         BareHead { words: [header, checksum, third].map(u64::from_le_bytes), rest: u32::from_le_bytes(rest) }
     }
 
-    /// From where it stands in a datagram: the part in front of the segment's header, and that.
+    /// Reads it from a datagram: `front` is the part before the segment's header, `segment` that header.
     fn read(front: &[u8], segment: &[u8]) -> Option<BareHead> {
         let (header, front) = front.split_first_chunk()?;
         let (checksum, len) = front.split_first_chunk()?;
@@ -419,7 +425,7 @@ mod tests {
         }
     }
 
-    /// As docs/reference/wire.md says, for who writes another end.
+    /// The bytes that docs/reference/wire.md shows to authors of another implementation.
     #[test]
     fn a_bare_datagram_has_the_documented_bytes() {
         let (mut initiator, _) = pair(Cipher::None, 22);
@@ -461,7 +467,7 @@ mod tests {
         [&[0xaa; SEGMENT_FRAME_LEN][..], &vec![0xbb; len]].concat()
     }
 
-    /// Short ones, and those whose bytes are copied and hashed many at a time.
+    /// Short segments, and such as are copied and hashed many bytes at a time.
     #[test]
     fn the_expected_segment_is_opened_to_its_place() {
         for cipher in CIPHERS {

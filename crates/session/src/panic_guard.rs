@@ -1,6 +1,8 @@
-//! A panic is one failed session: it is caught where a thread's work begins, and becomes an error that names its place.
+//! Limits a panic to one session: it is caught where a thread's work begins, and becomes an error that names
+//! its place.
 //!
-//! Always true: nothing unwinds out of [`contained`]; a panic that nobody contains is told as if this module were not there.
+//! Always true: nothing unwinds out of [`contained`]; a panic outside of it is reported as if this module did
+//! not exist.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
@@ -9,14 +11,14 @@ use std::sync::Once;
 use crate::error::Error;
 
 thread_local! {
-    /// How many calls of [`contained`] this thread is in.
+    /// How many calls of [`contained`] this thread is inside of.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Where and why it panicked last.
+    /// Where and why the thread last panicked.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `work`; a panic in it is an error. What `work` has shared with others may be half done then, so whoever gets the error
-/// lets go of it.
+/// Runs `work` and returns a panic in it as an error. Data that `work` has shared with others may be left
+/// half changed, so whoever gets the error must drop them.
 pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
     keep_places();
     DEPTH.set(DEPTH.get() + 1);
@@ -28,7 +30,8 @@ pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
     })
 }
 
-/// From the first call on the place of a contained panic is kept for its error, in the place of several lines on standard error.
+/// From the first call on, the place of a caught panic is kept for its error, in place of several lines on
+/// standard error.
 fn keep_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

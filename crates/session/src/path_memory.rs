@@ -1,7 +1,8 @@
-//! The last good rate, round trip time and loss of a path, kept for the next transfer on it (RFC 9959).
+//! Keeps the last good rate, round trip time and loss of a path for the next transfer on it (RFC 9959).
 //!
-//! One small file for all paths, by the far end's address. It is advice: what cannot be read, or written, or is old, is
-//! as if it were not there. Two transfers that end at once may lose one of the two notes.
+//! One small file has all paths, by the far end's address. It is only advice: if it cannot be read or
+//! written, or is old, the transfer goes on without. If two transfers end at once, one of their notes may be
+//! lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
@@ -17,11 +18,11 @@ use super::options::{Policy, RateOptions};
 use super::setup::{FlowLink, FlowSetup};
 use super::supervisor::CHECK_INTERVAL;
 
-/// Networks change; a note of the day before says little.
+/// A note is forgotten after this, as networks change.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Paths in the file.
+/// The most paths in the file.
 const PATHS_MAX: usize = 256;
-/// A longer file is not ours.
+/// A file that is longer than this is not ours.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -35,7 +36,7 @@ struct Note {
 
 type Notes = BTreeMap<IpAddr, Note>;
 
-/// What a sender knows, and learns, of one of its paths.
+/// The knowledge that a sender has, and gathers, of one of its paths.
 pub(crate) struct PathKnowledge {
     file: PathBuf,
     peer_addresses: Vec<IpAddr>,
@@ -43,7 +44,7 @@ pub(crate) struct PathKnowledge {
 }
 
 impl PathKnowledge {
-    /// Of path `path` of so many, which these flows use.
+    /// The knowledge of path `path` among `paths`, which these flows use.
     pub(crate) fn new(flows: &[FlowSetup], path: usize, paths: usize) -> PathKnowledge {
         let peer_addresses = peer_addresses(flows, path, paths);
         PathKnowledge { file: default_path(), peer_addresses, watch: ControllerWatch::default() }
@@ -53,7 +54,7 @@ impl PathKnowledge {
         recall(&self.file, self.peer_addresses.iter().copied())
     }
 
-    /// Notes what the path to `used` has carried.
+    /// Writes a note of what the path to `used` has carried.
     pub(crate) fn keep(&self, used: Option<IpAddr>, elapsed: Duration) {
         let (Some(path), Some(peer)) = (self.watch.result(elapsed), used) else { return };
         if let Err(error) = keep(&self.file, peer, path) {
@@ -62,12 +63,12 @@ impl PathKnowledge {
     }
 }
 
-/// A sender that is held back learns little of the path.
+/// Returns whether a sender learns what a path carries; one that is held back does not.
 pub(crate) fn says_what_a_path_carries(rate: RateOptions) -> bool {
     rate.rate_bps.is_none() && matches!(rate.policy, Policy::Fair | Policy::High)
 }
 
-/// The addresses that the far end may have on one of so many paths.
+/// The addresses that the far end may have on path `path` among `paths`.
 fn peer_addresses(flows: &[FlowSetup], path: usize, paths: usize) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for flow in flows.iter().filter(|flow| usize::from(flow.index) % paths == path) {
@@ -82,7 +83,8 @@ fn peer_addresses(flows: &[FlowSetup], path: usize, paths: usize) -> Vec<IpAddr>
     addresses
 }
 
-/// What a user's transfers remember lies in `$XDG_STATE_HOME/farhaul`, by default below `~/.local/state`.
+/// The folder for what a user's transfers remember: `$XDG_STATE_HOME/farhaul`, by default below
+/// `~/.local/state`.
 pub fn state_folder() -> PathBuf {
     let xdg = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = xdg.unwrap_or_else(|| std::env::home_dir().unwrap_or_default().join(".local/state"));
@@ -93,7 +95,7 @@ fn default_path() -> PathBuf {
     state_folder().join("paths.json")
 }
 
-/// What is known of the path to one of `peers`, the newest note if there are several.
+/// Returns what is known of the path to one of `peers`: the newest note, if there are several.
 pub fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<PathMemory> {
     let notes = load(file);
     let now = unix_now();
@@ -103,7 +105,7 @@ pub fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Pa
     Some(PathMemory { rate_bps: note.rate_bps, rtt, loss_ppm: note.loss_ppm })
 }
 
-/// Notes what the path to `peer` has carried.
+/// Writes a note of what the path to `peer` has carried.
 pub fn keep(file: &Path, peer: IpAddr, path: PathMemory) -> std::io::Result<()> {
     let now = unix_now();
     let mut notes = load(file);
@@ -117,14 +119,15 @@ pub fn keep(file: &Path, peer: IpAddr, path: PathMemory) -> std::io::Result<()> 
     }
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // Others may be at it: each writes a file of its own, whose name nobody can foresee, and renames it.
+    // Others may write at the same time: each writes a file of its own, whose name nobody can foresee, and
+    // renames it.
     let mut own = tempfile::NamedTempFile::new_in(folder)?;
     own.write_all(&serde_json::to_vec(&notes)?)?;
     own.persist(file).map_err(|error| error.error)?;
     Ok(())
 }
 
-/// A note from the future is of a clock that was wrong.
+/// A note from the future was written by a wrong clock, and is not fresh.
 fn is_fresh(note: &Note, now: u64) -> bool {
     now.abs_diff(note.unix_s) <= AGE_MAX.as_secs()
 }
@@ -139,26 +142,28 @@ fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Watches a sending controller and holds on to its best recent rate: at the end of a transfer little is left to send.
+/// Watches the controller of a sender and keeps its best recent rate, as there is little left to send at the
+/// end of a transfer.
 #[derive(Debug, Default)]
 pub(crate) struct ControllerWatch {
     held: Option<PathMemory>,
-    /// The last rates, the newest last.
+    /// The latest rates, the newest last.
     recent: VecDeque<u64>,
 }
 
-/// What a rate that was seen once still counts after each further look; the supervisor looks when it checks.
+/// The factor by which the kept rate falls with each further look; the supervisor looks when it checks.
 const FADE: f64 = 0.98;
-/// Looks that a rate takes to be good, and the most that are kept.
+/// The fewest looks for which a rate must last to count as good, and the most that are kept.
 const LOOKS_MIN: usize = 4;
 const LOOKS_MAX: usize = 64;
-/// And so many round trips: what drains from a queue arrives faster than the path carries, for one of them.
+/// A rate must also last for this many round trips: a queue that drains lets data arrive faster than the path
+/// carries, for one round trip.
 const ROUNDS_GOOD: u32 = 2;
-/// Round trips of sending that it takes as well.
+/// The fewest round trips of sending after which a note is written.
 const ROUNDS_MIN: u32 = 10;
 
 impl ControllerWatch {
-    /// A look while there was content to send.
+    /// Takes the controller's figures while there was content to send.
     pub(crate) fn look(&mut self, seen: PathMemory) {
         let rounds = (ROUNDS_GOOD * seen.rtt).as_nanos().div_ceil(CHECK_INTERVAL.as_nanos()) as usize;
         let wanted = rounds.clamp(LOOKS_MIN, LOOKS_MAX);
@@ -171,7 +176,7 @@ impl ControllerWatch {
         self.held = lasted.max(faded).map(|rate_bps| PathMemory { rate_bps, ..seen });
     }
 
-    /// What is worth a note, after sending for `time`.
+    /// Returns what is worth a note after sending for `time`.
     pub(crate) fn result(&self, time: Duration) -> Option<PathMemory> {
         self.held.filter(|held| time >= held.rtt * ROUNDS_MIN)
     }

@@ -1,12 +1,13 @@
-//! Where a flow's datagrams go, and how the peer is followed when its address changes.
+//! Where a flow's datagrams go, and how the peer's address is followed when it changes.
 //!
-//! The initiator tries all candidates and takes the first from which an authentic packet comes; the acceptor's address
-//! does not change. The acceptor follows the newest authentic packet, so that both end on the same pair of addresses
-//! although both tried several. Once that has settled, another address (a NAT that has forgotten its mapping, a host that
-//! has moved to another network) is on [`AddressTrial`] first.
+//! The initiator tries all candidates and takes the first from which an authentic packet comes; the
+//! acceptor's address does not change. The acceptor follows the newest authentic packet, so that both end up
+//! with the same pair of addresses although both have tried several. Once that has settled, any other address
+//! (a NAT has forgotten its mapping, a host has moved to another network) goes through an [`AddressTrial`]
+//! first.
 //!
-//! Always true: only a packet that has passed its tag can change where datagrams go; how much goes to an address that has not
-//! answered, its [`AddressStanding`] says.
+//! Always true: only a packet that has passed its tag can change where datagrams go. An [`AddressStanding`]
+//! says how much may go to an address that has not answered.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,68 +20,71 @@ use super::address_standing::AddressStanding;
 use super::address_trial::AddressTrial;
 use super::setup::{AcceptSocket, FirstDatagram};
 
-/// Authentic packets in a row from one address after which another one has to answer a challenge.
+/// After this many authentic packets in a row from one address, another address has to answer a challenge.
 const STEADY: u32 = 32;
 
-/// What is done to the link once it exists (faults for tests).
+/// Wraps the link once it exists, to inject faults in tests.
 pub(crate) type LinkWrapper = Box<dyn Fn(Box<dyn Link>) -> Box<dyn Link> + Send>;
 
 pub(crate) enum PeerAddress {
-    /// The link knows its peer.
+    /// The link is connected to the peer.
     Connected,
-    /// An initiator's choice, until one of them answers.
+    /// The candidates of an initiator, until one of them answers.
     Candidates(Vec<SocketAddr>),
-    /// An acceptor with a socket of its own, open to all.
+    /// An acceptor with an own socket, which is not connected.
     Open { candidates: Vec<SocketAddr>, follower: PeerFollower },
-    /// A daemon's session.
+    /// An acceptor in a daemon.
     Accepting(AcceptorAddress),
 }
 
-/// A daemon's socket is connected to the client; the listening one hands over what comes from elsewhere.
+/// An acceptor whose socket is connected to the client; the listening socket hands over datagrams from other
+/// addresses.
 pub(crate) struct AcceptorAddress {
     first: Receiver<FirstDatagram>,
     socket: AcceptSocket,
     wrap: LinkWrapper,
-    /// Where the handshake came from, and what the client has named as its address on this path.
+    /// The handshake's source address first, then the address that the client has named on this path.
     clients: Vec<IpAddr>,
-    /// Where the newest of the first datagrams arrived, and where those arrive that the socket is for.
+    /// The local address at which the newest handed-over datagram arrived, and the one of the connected
+    /// socket.
     arrived_at: Option<SocketAddr>,
     local: Option<SocketAddr>,
     follower: PeerFollower,
 }
 
-/// An authentic packet, as far as it concerns the address.
+/// The part of an authentic packet that matters for the address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AuthenticPacket<'a> {
-    /// `None` for the connected peer. Not a copy: an address is written in parts and would be read at once, for each packet.
+    /// `None` for the connected peer. A reference, as copying an address that was just written in parts is
+    /// slow, and this happens for each packet.
     pub(crate) from: Option<&'a SocketAddr>,
     pub(crate) number: u64,
     pub(crate) len: usize,
 }
 
-/// What an authentic packet or an answer has changed.
+/// The effect of an authentic packet or of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressChange {
     No,
-    /// The link is connected now.
+    /// The link is now connected.
     Connected,
-    /// The peer's port is another one.
+    /// The peer has another port.
     Port,
-    /// The peer is in another network.
+    /// The peer has another network address.
     Network,
 }
 
 impl PeerAddress {
-    /// The far end's addresses, as the initiator knows them.
+    /// For an initiator: the far end's addresses that it knows.
     pub(crate) fn candidates(candidates: Vec<SocketAddr>) -> PeerAddress {
         PeerAddress::Candidates(candidates)
     }
 
-    /// The initiator's, as it has named them. `shown` is where its handshake came from; so many datagrams go to where nothing came
-    /// from.
+    /// For an acceptor: the addresses that the initiator has named. `shown` is the source address of the
+    /// handshake; `grants` is the number of datagrams for addresses from which nothing has come.
     pub(crate) fn open(candidates: Vec<SocketAddr>, shown: Option<IpAddr>, grants: u16) -> PeerAddress {
         let is_shown = |address: &SocketAddr| shown == Some(address.ip().to_canonical());
-        // One that is known to be there gets one for each flow.
+        // If all candidates are known to be there, each flow may send at least one datagram.
         let least = u16::from(candidates.iter().all(is_shown));
         let standing = AddressStanding::named(grants.max(least));
         PeerAddress::Open {
@@ -97,13 +101,13 @@ impl PeerAddress {
         wrap: LinkWrapper,
     ) -> PeerAddress {
         let (arrived_at, local) = (None, None);
-        // The first address is that of the handshake, so every other one has to answer.
+        // The first address is the handshake's; every other one has to answer a challenge.
         let shown = clients.first().map(IpAddr::to_canonical);
         let follower = PeerFollower { steady: STEADY, shown, grants, ..PeerFollower::default() };
         PeerAddress::Accepting(AcceptorAddress { first, socket, wrap, clients, arrived_at, local, follower })
     }
 
-    /// A datagram that the listening socket received for this flow.
+    /// Takes a datagram that the listening socket received for this flow.
     pub(crate) fn receive_first(&mut self) -> Option<FirstDatagram> {
         let PeerAddress::Accepting(accepting) = self else { return None };
         let datagram = accepting.first.try_recv().ok()?;
@@ -111,7 +115,7 @@ impl PeerAddress {
         Some(datagram)
     }
 
-    /// Notes that a packet was authentic.
+    /// Follows the peer's address: a packet was authentic.
     pub(crate) fn authentic(
         &mut self,
         now: Timestamp,
@@ -137,7 +141,7 @@ impl PeerAddress {
         }
     }
 
-    /// A challenge was answered.
+    /// A challenge was answered with `token`.
     pub(crate) fn answered(&mut self, token: [u8; 8], link: &mut Box<dyn Link>) -> AddressChange {
         match self {
             PeerAddress::Connected | PeerAddress::Candidates(_) => AddressChange::No,
@@ -163,7 +167,7 @@ impl PeerAddress {
         self.follower()?.trial.as_mut()
     }
 
-    /// Gives up an address that does not answer.
+    /// Gives up the address on trial, which does not answer.
     pub(crate) fn end_trial(&mut self) {
         if let Some(follower) = self.follower() {
             follower.trial = None;
@@ -179,12 +183,13 @@ impl PeerAddress {
         }
     }
 
-    /// Of the address that datagrams go to; none where this end has chosen it, as the initiator has.
+    /// The standing of the address that datagrams go to; `None` if this end has chosen the address, as an
+    /// initiator does.
     pub(crate) fn standing(&mut self) -> Option<&mut AddressStanding> {
         self.follower().map(|follower| &mut follower.standing)
     }
 
-    /// Nothing has come for a while: whoever is there now has to answer anew.
+    /// Nothing has come for a while: whoever is at the address now has to answer a challenge.
     pub(crate) fn fall_silent(&mut self, now: Timestamp) {
         if let Some(follower) = self.follower()
             && follower.standing.is_proven()
@@ -193,15 +198,16 @@ impl PeerAddress {
         }
     }
 
-    /// A question for the address that datagrams go to, when it is time for a challenge of `bytes`.
+    /// The token of a challenge of `bytes` to the current address, if one is due.
     pub(crate) fn challenge(&mut self, now: Timestamp, bytes: usize) -> Option<[u8; 8]> {
         let standing = self.standing()?;
         standing.challenge_due(bytes).filter(|&due| due <= now)?;
         standing.challenge(now, || new_token().ok())
     }
 
-    /// Whether there is one address for what is said before the peer is known to hear it: not one of several, and at a daemon only
-    /// that of the handshake, since a datagram may come from, and an answer go to, whatever its sender writes there.
+    /// Returns whether control data may go out before the peer is known to hear this end. There must be one
+    /// address, and at a daemon that of the handshake: anybody can forge the source address of a datagram,
+    /// and the answer would go there.
     pub(crate) fn may_be_told_early(&self) -> bool {
         match self {
             PeerAddress::Accepting(AcceptorAddress { clients, follower, .. }) => {
@@ -213,7 +219,7 @@ impl PeerAddress {
         }
     }
 
-    /// Where the next datagram goes; `None` stands for the connected peer.
+    /// The addresses for the next datagram; `None` stands for the connected peer.
     pub(crate) fn targets(&self) -> Vec<Option<SocketAddr>> {
         match self {
             PeerAddress::Connected => vec![None],
@@ -228,7 +234,8 @@ impl PeerAddress {
         }
     }
 
-    /// The listening socket's hand-over has no descriptor to wait on, so the thread looks often.
+    /// Returns whether datagrams still come through the listening socket. Its hand-over has no descriptor to
+    /// wait for, so the thread looks often.
     pub(crate) fn is_accepting(&self) -> bool {
         matches!(self, PeerAddress::Accepting(accepting) if accepting.local.is_none())
     }
@@ -257,14 +264,14 @@ impl AcceptorAddress {
             self.follower.newest = packet.number;
             return AddressChange::Connected;
         }
-        // The client goes on to where it has always sent.
+        // The client keeps sending to the same local address.
         if self.local == Some(arrived_at) {
             self.follower.authentic(now, packet);
         }
         AddressChange::No
     }
 
-    /// Makes the socket for an address that is known to be the client's.
+    /// Opens the socket for an address that is known to be the client's.
     fn connect(&self, local: SocketAddr, remote: SocketAddr, link: &mut Box<dyn Link>) -> bool {
         match self.socket.connect(local, remote) {
             Ok(connected) => {
@@ -279,7 +286,7 @@ impl AcceptorAddress {
     }
 }
 
-/// Where the initiator is, as an acceptor sees it.
+/// Follows the initiator's address, for an acceptor.
 #[derive(Debug, Default)]
 pub(crate) struct PeerFollower {
     current: Option<SocketAddr>,
@@ -287,15 +294,15 @@ pub(crate) struct PeerFollower {
     newest: u64,
     steady: u32,
     trial: Option<AddressTrial>,
-    /// Where the handshake came from, which has shown with it that somebody is there.
+    /// The source address of the handshake, which has proved that somebody is there.
     shown: Option<IpAddr>,
-    /// Datagrams that may go to where nothing comes from.
+    /// The number of datagrams for addresses from which nothing comes.
     grants: u16,
     standing: AddressStanding,
 }
 
 impl PeerFollower {
-    /// From now on datagrams go to `address`, from which one of so many bytes has come.
+    /// Sends datagrams to `address` from now on; a datagram of `bytes` bytes has come from there.
     fn take(&mut self, address: SocketAddr, bytes: usize) {
         self.current = Some(address);
         self.standing = match self.shown == Some(address.ip().to_canonical()) {

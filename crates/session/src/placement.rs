@@ -1,8 +1,10 @@
-//! Where a session's threads run: on a host with several memory nodes, on the CPUs of the node that its network interface is
-//! attached to, and with them the memory that they touch first. What goes by another node crosses a bus twice.
+//! Chooses where a session's threads run. On a host with several memory nodes they run on the CPUs of the
+//! node that the network interface is attached to, and so does the memory that they touch first: data that
+//! goes by another node crosses a bus twice.
 //!
-//! Always true: who has chosen CPUs already (`--cpus`, `taskset`, a container) is obeyed; on a host with one node, or where the
-//! interface's node is not known (most virtual ones), nothing is changed. Threads are not bound to single CPUs.
+//! Always true: if somebody has already chosen CPUs (`--cpus`, `taskset`, a container), that holds. On a host
+//! with one node, or if the interface's node is not known (as on most virtual hosts), nothing changes.
+//! Threads are not bound to single CPUs.
 
 use std::fs;
 use std::net::IpAddr;
@@ -14,17 +16,17 @@ use super::cpus::{Affinity, CpuList, chosen};
 use super::figures::CpuChoice;
 use super::setup::{FlowLink, FlowSetup};
 
-/// Fewer CPUs are not enough to read, digest, seal and send side by side, wherever they are.
+/// Fewer CPUs are not enough to read, digest, seal and send at the same time, wherever they are.
 const CPUS_MIN: usize = 4;
 
-/// This thread, and those that it starts, keep to some CPUs as long as this lives.
+/// Keeps this thread, and those that it starts, on some CPUs until it is dropped.
 pub(crate) struct Placement {
     choice: CpuChoice,
     _affinity: Option<Affinity>,
 }
 
 impl Placement {
-    /// None if the threads run where the system likes.
+    /// Returns `None` if the threads run where the system puts them.
     pub(crate) fn new(flows: &[FlowSetup]) -> Option<Placement> {
         if let Some(cpus) = chosen() {
             let choice = CpuChoice { list: cpus.to_string(), node: None, interface: None };
@@ -32,7 +34,7 @@ impl Placement {
         }
         let system = System(Path::new("/sys"));
         let nodes = system.nodes();
-        // Spares a look at the interfaces where there is nothing to choose.
+        // With one node there is nothing to choose, so the interfaces need not be looked at.
         if nodes.len() < 2 {
             return None;
         }
@@ -49,7 +51,7 @@ impl Placement {
     }
 }
 
-/// The names of the interfaces that the flows' packets go by.
+/// The names of the interfaces that carry the flows' packets.
 fn interfaces_of(flows: &[FlowSetup]) -> Vec<String> {
     let known = farhaul_net::interfaces().unwrap_or_default();
     let by_address = |ip: IpAddr| {
@@ -74,22 +76,23 @@ fn interfaces_of(flows: &[FlowSetup]) -> Vec<String> {
     names
 }
 
-/// What the kernel says of the host, below this folder.
+/// The kernel's files about the host, below this folder.
 struct System<'a>(&'a Path);
 
 impl System<'_> {
-    /// Nodes with CPUs, by number.
+    /// The nodes that have CPUs, with their numbers.
     fn nodes(&self) -> Vec<(usize, CpuList)> {
         let list = |path: &str| fs::read_to_string(self.0.join(path)).ok()?.trim().parse::<CpuList>().ok();
         let online = list("devices/system/node/online");
         let numbers = online.iter().flat_map(CpuList::numbers);
-        // A node may have only memory; its list is empty.
+        // A node may have only memory; then its list is empty.
         numbers
             .filter_map(|node| Some((node, list(&format!("devices/system/node/node{node}/cpulist"))?)))
             .collect()
     }
 
-    /// The node that an interface's device is attached to; that of a bond or a VLAN is that of what it is made of.
+    /// The node that an interface's device is attached to; a bond or a VLAN has the node of the interfaces
+    /// below it.
     fn node_of(&self, interface: &str) -> Option<usize> {
         let folder = self.0.join("class/net").join(interface);
         if let Ok(text) = fs::read_to_string(folder.join("device/numa_node")) {
@@ -135,7 +138,8 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// Two nodes of eight CPUs that take turns, one of two, one without; cards on the first two, a bond of each kind.
+    /// A host with two nodes of eight CPUs in turns, one node of two, and one without CPUs; cards on the
+    /// first two, and a bond of each kind.
     fn host(root: &Path) {
         write(root, "devices/system/node/online", "0-3\n");
         for (node, cpus) in ["0-3,8-11\n", "4-7,12-15\n", "16-17\n", "\n"].iter().enumerate() {
@@ -168,14 +172,14 @@ mod tests {
             ("far0", "0-17", Some((1, "4-7,12-15"))),
             ("far0 far1", "0-17", Some((1, "4-7,12-15"))),
             ("bond0", "0-17", Some((1, "4-7,12-15"))),
-            // On several nodes, on a small one, or on nobody knows which.
+            // Interfaces on several nodes, on a small node, or on an unknown one.
             ("bond1", "0-17", None),
             ("near0 far0", "0-17", None),
             ("small0", "0-17", None),
             ("vm0", "0-17", None),
             ("veth0", "0-17", None),
             ("", "0-17", None),
-            // Somebody has chosen.
+            // Somebody has chosen CPUs already.
             ("near0", "0-15", None),
         ];
         for (interfaces, allowed, expected) in table {

@@ -1,11 +1,13 @@
-//! What content may still come from the sender's readers: when none can, the flows repair their tails ahead of feedback.
+//! Counts what may still bring content from the sender's readers. Once nothing can, the flows repair their
+//! tails ahead of feedback.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::shared::SessionShared;
 
-/// Held for whatever may still bring a block: the scan, a file that the receiver has not decided on, one being read.
+/// Held for everything that may still bring a block: the scan, a file that the receiver has not decided on, a
+/// file that is being read.
 pub struct ProducerToken(Arc<SessionShared>);
 
 impl ProducerToken {

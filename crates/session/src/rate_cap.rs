@@ -1,27 +1,33 @@
-//! The most that several sessions may move together, and each one's part of it: those of one principal at a
-//! daemon, within the daemon's own cap those of all principals, and those in the named caps of a service.
+//! Rate caps: the most that several sessions may move together, and each session's part of it. One
+//! principal's sessions at a daemon are in a cap, which lies within the daemon's own cap for all principals;
+//! a service also has named caps.
 //!
-//! Rates are of IP bytes both ways, repairs and headers included, where this end sends or receives; what of that is
-//! exact and what an estimate is said in `rate_cap/headers.rs`. A session that sends keeps to its part by its own pace. One that
-//! receives asks the far end to do so, and grants it no more than its part allows: who does not listen gets no
-//! further for it.
+//! Rates are of IP bytes, both ways, repairs and headers included, where this end sends or receives;
+//! `rate_cap/headers.rs` says what of that is exact and what is estimated. A session that sends keeps to its
+//! part by pacing. One that receives asks the far end to keep to it, and grants no more credit than the part
+//! allows, so that a sender who ignores the request gains nothing.
 //!
-//! Parts are as the weights of the members, but what a member does not want, or has not used of late, is the others'.
-//! A cap within another is one member of that, however many sessions it has: it divides the part that it has there.
-//! A session may be in several caps, also of different trees: its part is what the least of them leaves it, and what it does not use in
-//! one is the others' there (`rate_cap/fill.rs`). Whoever put it into named ones may put it into others while it runs (`rate_cap/memberships.rs`).
+//! The members of a cap get parts in proportion to their weights. Rate that a member does not want, or has
+//! not used lately, goes to the others. A cap within another is one member of that, however many sessions it
+//! has, and divides the part that it gets there. A session may be in several caps, also of different trees.
+//! Its part is then what the tightest of them leaves it, and what it does not use in one goes to the others
+//! there (`rate_cap/fill.rs`). The owner of named caps may move a session to others while it runs
+//! (`rate_cap/memberships.rs`).
 //!
-//! When parts change, those that fall are told first, and the others get what these have confirmed to have let go
-//! (`rate_cap/order.rs`). A sender here has when its pacers have the new rate; one at the far end when it has acknowledged
-//! that it was told, or what arrives has fallen; in any case after two seconds.
+//! When parts change, the members whose parts fall are told first, and the others get what these have
+//! confirmed to give up (`rate_cap/order.rs`). A sender here has confirmed when its pacers have the new rate.
+//! A sender at the far end has when it has acknowledged the message, or when less arrives. After two seconds
+//! a change counts as confirmed in any case.
 //!
-//! Parts that are not used as fast as they are given leave something of a cap that everybody wants. It is made up for
-//! (`rate_cap/lag.rs`): below, a cap is what it is taken for by that, at most a twentieth more or less than it was set to.
+//! If parts are not used as fast as they are given, some of a cap is lost although everybody wants more.
+//! `rate_cap/lag.rs` makes up for that: the code below divides an adjusted cap, which is at most a twentieth
+//! more or less than the one that was set.
 //!
-//! Always true: the parts come to no more than the cap (but for sessions that have the smallest rate there is), and
-//! to all of it where the wishes do; no part rises while it would come to more with what others may still be using;
-//! the content that is granted comes to no more than what the parts of those that receive allow since the cap
-//! began, [`BURST_BLOCKS`], and a block for each of those that are there.
+//! Always true: the parts come to no more than the cap (except for sessions that have the smallest possible
+//! rate), and to all of it if the members want that much. No part rises while the sum, with what others may
+//! still be using, would exceed the cap. The content that is granted comes to no more than what the
+//! receivers' parts have allowed since the cap began, plus [`BURST_BLOCKS`], plus one block for each
+//! receiver.
 
 mod balance;
 mod demand;
@@ -48,18 +54,19 @@ use farhaul_handover::Held as _;
 
 pub use memberships::{CapMemberships, WeakCapMemberships};
 
-/// Blocks that may be granted at once after a silence, and the time that they may be worth where that is
-/// more: grants come as seldom as a flow thread wakes by itself.
+/// The blocks that may be granted at once after a silence, or those of this time if they are more: grants
+/// come as rarely as a flow thread wakes by itself.
 const BURST_BLOCKS: f64 = 4.0;
 const BURST_SECONDS: f64 = 0.25;
-/// Blocks that a flow has before it needs them, on the nearest path.
+/// The blocks that a flow has before it needs them, on the shortest path.
 const BLOCKS_AHEAD: u64 = 1;
-/// Bytes of a bit.
+/// The bytes of a bit.
 const BITS: f64 = 1.0 / 8.0;
-/// Bits a second where nothing bounds them.
+/// The bits a second of a part without any bound.
 const FREE: u64 = u64::MAX;
 
-/// What may be moved together. Clones are the same; it is there as long as one of them is, or a session in it.
+/// A cap on what its sessions may move together. Clones are the same cap. It exists as long as a clone of it
+/// or a session in it.
 #[derive(Debug, Clone)]
 pub struct RateCap(Arc<CapInner>);
 
@@ -67,15 +74,15 @@ pub struct RateCap(Arc<CapInner>);
 struct CapInner {
     balance: Arc<Mutex<Balance>>,
     id: u64,
-    /// The one that it lies within has to be there as long.
+    /// Keeps the cap that this one lies within.
     _above: Option<RateCap>,
 }
 
-/// A named cap that a session is to be in, and with which weight: parts are as the weights of those that are in it.
+/// A named cap that a session is in, and the session's weight in it: parts are in proportion to the weights.
 #[derive(Debug, Clone)]
 pub struct CapMembership {
     pub cap: RateCap,
-    /// 1 is usual; within 0.001 and 1000.
+    /// 1 is usual; the weight is kept within 0.001 and 1000.
     pub weight: f64,
 }
 
@@ -85,13 +92,13 @@ impl From<RateCap> for CapMembership {
     }
 }
 
-/// Each session would have less than the smallest rate.
+/// Another session is refused, as each would have less than the smallest rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the rate of {whose} is used up ({most_bps} bit/s): another transfer would have next to none of it")]
+#[error("the rate of {whose} is used up ({most_bps} bit/s): another transfer would get almost nothing")]
 pub struct RateUsedUp {
-    /// Whose rate it is, as people are told.
+    /// The owner of the rate, as messages name him.
     pub whose: Arc<str>,
-    /// Bits a second.
+    /// The cap in bits a second.
     pub most_bps: u64,
 }
 
@@ -102,31 +109,31 @@ impl From<RateUsedUp> for Error {
     }
 }
 
-/// How a cap is used.
+/// The use of a cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CapUse {
-    /// Bits a second that it is set to.
+    /// The cap in bits a second, if it is set.
     pub most_bps: Option<u64>,
-    /// Sessions in it, and in what lies within it.
+    /// The sessions in it, and in the caps within it.
     pub sessions: u64,
-    /// Bits a second that these may use now, together; those without any limit do not count.
+    /// The bits a second that these may use now, together; sessions without any limit do not count.
     pub given_bps: u64,
-    /// IP bytes that its sessions have moved, also those that have ended.
+    /// The IP bytes that its sessions have moved, including sessions that have ended.
     pub moved_bytes: u64,
 }
 
 impl RateCap {
-    /// A cap within no other; `whose` is for people.
+    /// A cap that lies within no other; `whose` names the owner in messages.
     pub fn new(whose: impl Into<Arc<str>>, most_bps: Option<u64>, now: Instant) -> RateCap {
         RateCap::of(&Arc::default(), whose.into(), most_bps, None, now)
     }
 
-    /// A cap within this one: its sessions have one part of this one together.
+    /// A cap within this one: its sessions share one part of this one.
     pub fn within(&self, whose: impl Into<Arc<str>>, most_bps: Option<u64>, now: Instant) -> RateCap {
         RateCap::of(&self.0.balance, whose.into(), most_bps, Some(self.clone()), now)
     }
 
-    /// A cap within no other, for sessions that may be in this one, too.
+    /// A cap that lies within no other, for sessions that may be in this one, too.
     pub fn beside(&self, whose: impl Into<Arc<str>>, most_bps: Option<u64>, now: Instant) -> RateCap {
         RateCap::of(&self.0.balance, whose.into(), most_bps, None, now)
     }
@@ -143,55 +150,56 @@ impl RateCap {
         RateCap(Arc::new(CapInner { balance: balance.clone(), id, _above: above }))
     }
 
-    /// Whether there is a most, here or above.
+    /// Returns whether a rate is set, here or in a cap above.
     pub fn is_set(&self) -> bool {
         with(&self.0.balance, |balance| balance.is_set(self.0.id))
     }
 
-    /// Another session, in this cap alone.
+    /// Adds a session that is in this cap alone.
     pub fn join(&self, now: Instant) -> Result<RateShares, RateUsedUp> {
         RateShares::join(Some(self.clone().into()), &CapMemberships::default(), now)
     }
 
-    /// From now on so much; running sessions go on at it.
+    /// Sets the cap; running sessions adjust to it.
     pub fn set_most(&self, most_bps: Option<u64>, now: Instant) {
         with(&self.0.balance, |balance| balance.set_most(self.0.id, most_bps, now));
     }
 
-    /// From now on it has a part of the cap above by this weight.
+    /// Sets the weight that this cap has in the cap above.
     pub fn set_weight(&self, weight: f64, now: Instant) {
         with(&self.0.balance, |balance| balance.set_cap_weight(self.0.id, weight, now));
     }
 
-    /// All that `work` changes of this cap, of those beside it and of who is in them counts at once: on the way from the old to the
-    /// new nobody is given a part that belongs to neither.
+    /// Makes all changes of `work` to this cap, to those beside it and to their members count at once.
+    /// Otherwise a session could get a part that belongs neither to the old state nor to the new one.
     pub fn at_once<R>(&self, work: impl FnOnce() -> R) -> R {
         let _changes = BatchedChanges::begin(&self.0.balance);
         work()
     }
 
-    /// How it is used.
+    /// How the cap is used.
     pub fn usage(&self) -> CapUse {
         with(&self.0.balance, |balance| balance.usage(self.0.id))
     }
 
-    /// Whether nothing would be known less without it: no session has a part, and all that may be saved is.
+    /// Returns whether the cap may be forgotten: no session has a part of it, and it has saved up all that it
+    /// may.
     pub fn is_idle(&self, now: Instant) -> bool {
         with(&self.0.balance, |balance| balance.is_idle(self.0.id, now))
     }
 
-    /// Whether they are the same.
+    /// Returns whether both are the same cap.
     pub fn is(&self, other: &RateCap) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether a session can be in both.
+    /// Returns whether a session can be in both caps.
     pub fn is_beside(&self, other: &RateCap) -> bool {
         Arc::ptr_eq(&self.0.balance, &other.0.balance)
     }
 }
 
-/// Changes that are to count at once, until this is dropped.
+/// Makes changes count at once, when it is dropped.
 struct BatchedChanges<'a>(&'a Mutex<Balance>);
 
 impl BatchedChanges<'_> {
@@ -213,8 +221,8 @@ impl Drop for CapInner {
     }
 }
 
-/// A session's parts of the caps that it is in, which are the others' again when this is dropped. The default is in
-/// none, and may move what it likes.
+/// A session's parts of the caps that it is in; dropping it gives them back. The default is in no cap and has
+/// no limit.
 #[derive(Debug, Default)]
 pub struct RateShares(Option<Arc<Share>>);
 
@@ -222,17 +230,17 @@ pub struct RateShares(Option<Arc<Share>>);
 struct Share {
     id: u64,
     balance: Arc<Mutex<Balance>>,
-    /// The cap that it stays in whatever becomes of the named ones.
+    /// The session's own cap, which it keeps whatever happens to the named ones.
     own: Option<CapMembership>,
-    /// All that it is in, which have to be there as long.
+    /// All caps that it is in; this keeps them in existence.
     caps: Mutex<Vec<RateCap>>,
-    /// From there its named ones are changed.
+    /// The handle by which its named caps are changed.
     _named: CapMemberships,
-    /// Its part has changed since this was looked at.
+    /// True if its part has changed since this was last read.
     news: Arc<AtomicBool>,
 }
 
-/// Bits of IP a second that a session may move.
+/// The bits of IP a second that a session may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RatePart {
     pub in_all: u64,
@@ -240,7 +248,7 @@ pub(crate) struct RatePart {
 }
 
 impl RatePart {
-    /// What two users want, within what the pacers may send each way.
+    /// The user's wish, bounded by what the pacers may send each way.
     pub(crate) fn bounds(self, wish: RateOptions, most: u64) -> RateOptions {
         let rate_bps = wish.rate_bps.map_or(most, |bps| bps.min(most));
         let rate_min_bps = wish.rate_min_bps.map(|bps| bps.min(rate_bps));
@@ -253,17 +261,17 @@ impl Share {
         with(&self.balance, work)
     }
 
-    /// It is in these named caps from now on, and in its own.
+    /// Moves the session into these named caps, besides its own.
     fn move_to(&self, named: &[CapMembership], now: Instant) {
         let (ids, caps) = seats(&self.balance, self.own.as_ref(), named);
         self.with(|balance| balance.place(self.id, &ids, now));
-        // What it was in may end with this, for which the balance has to be free.
+        // Dropping the old caps may end them, for which the balance must not be locked.
         let _before = std::mem::replace(&mut *self.caps.lock().in_any_case(), caps);
     }
 }
 
-/// What a balance calls the caps that a session is in, with its weights there, and the caps. Of another balance's nothing is known
-/// here.
+/// The ids of the caps that a session is in, with its weights there, and the caps. Caps of another balance
+/// are left out.
 fn seats(
     balance: &Arc<Mutex<Balance>>,
     own: Option<&CapMembership>,
@@ -279,8 +287,9 @@ fn seats(
 }
 
 impl RateShares {
-    /// A session that is in its own cap, in these named ones, and in those that take their place later. Each of them has to have been
-    /// made within or beside the first one. One that begins in none may move what it likes, and stays in none.
+    /// Adds a session that is in its own cap, in these named ones, and in those that take their place later.
+    /// All of them must have been made within or beside the first one. A session that begins in no cap stays
+    /// in none, and has no limit.
     pub fn join(
         own: Option<CapMembership>,
         named: &CapMemberships,
@@ -289,17 +298,17 @@ impl RateShares {
         named.join(own, now)
     }
 
-    /// Whether it is in no cap.
+    /// Returns whether the session is in no cap.
     pub fn is_none(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Bits of IP a second that go each way, at most; `None` for as many as it likes.
+    /// The most bits of IP a second that go each way; `None` if there is no limit.
     pub fn bps(&self) -> Option<u64> {
         self.read(Member::each_way_bps)
     }
 
-    /// Its part, as it is now.
+    /// The session's part as it is now.
     pub(crate) fn part(&self) -> Option<RatePart> {
         self.read(|session| Some(RatePart { in_all: session.part_bps()?, each_way: session.each_way_bps()? }))
     }
@@ -309,18 +318,18 @@ impl RateShares {
         share.with(|balance| balance.sessions.get(&share.id).and_then(of))
     }
 
-    /// What its users want at most, in bits of IP a second: what they leave is the others'.
+    /// Sets the most that the session's users want, in bits of IP a second; the rest goes to other sessions.
     pub(crate) fn set_wish(&self, wish_bps: Option<u64>) {
         self.change(|session| session.set_wish(wish_bps));
     }
 
-    /// From now on it has parts by this weight, times that which it has in each cap.
+    /// Sets a weight that multiplies the weights that the session has in its caps.
     pub fn set_weight(&self, weight: f64, now: Instant) {
         self.change_at(now, |session| session.set_weight(weight));
     }
 
-    /// This end sends from now on, or it receives: then its part counts where blocks are granted. One that does
-    /// both has half of its part for each.
+    /// The session begins to send, or to receive; for a receiver, its part limits the blocks that are
+    /// granted. One that does both has half of its part for each.
     pub(crate) fn allow(&self, role: ContentRole) {
         self.change(|session| match role {
             ContentRole::Sender => session.begin_to_send(),
@@ -338,72 +347,71 @@ impl RateShares {
         }
     }
 
-    // ---- what it has, and what it uses ------------------------------------------------------------------------------
+    // ---- the use of parts -----------------------------------------------------------------------
 
-    /// A session begins to use it: from now on a part that falls has to be confirmed, and `ring` is called when it has
-    /// changed.
+    /// The session begins to use its part: from now on it must confirm a part that falls. `ring` is called
+    /// when the part has changed.
     pub(crate) fn follow(&self, ring: impl Fn() + Send + Sync + 'static) {
         if let Some(share) = &self.0 {
             share.with(|balance| balance.follow(share.id, share.news.clone(), Arc::new(ring)));
         }
     }
 
-    /// Whether the part has changed since this was asked last.
+    /// Returns whether the part has changed since the last call.
     pub(crate) fn take_news(&self) -> bool {
         self.0.as_ref().is_some_and(|share| {
             share.news.load(Ordering::Relaxed) && share.news.swap(false, Ordering::AcqRel)
         })
     }
 
-    /// Whoever sends keeps to this part by now: what it had beyond that is the others'.
+    /// The sender now keeps to this part; what it had above that goes to other sessions.
     pub(crate) fn confirm(&self, part: RatePart, now: Instant) {
         if let Some(share) = &self.0 {
             share.with(|balance| balance.confirm(share.id, part.in_all, now));
         }
     }
 
-    /// It has moved so many IP bytes in all: what it does not use is the others' until it does. Besides what it was granted
-    /// it has received `beside_content` since this was said last.
+    /// Reports that the session has moved `ip_bytes` in all; what it does not use goes to others until it
+    /// uses it. `beside_content` are the bytes received since the last report that were not granted content.
     pub(crate) fn has_moved(&self, ip_bytes: u64, beside_content: u64, now: Instant) {
         if let Some(share) = &self.0 {
             share.with(|balance| balance.has_moved(share.id, ip_bytes, beside_content, now));
         }
     }
 
-    /// Blocks of such a length that a flow needs before it has begun with them: what its part brings in a
-    /// round trip, and one that follows.
+    /// How many blocks of this length a flow needs ahead: what its part brings in a round trip, and one more.
     pub(crate) fn blocks_ahead(&self, round_trip: Duration, block_bytes: f64) -> u64 {
         let bytes = |bps: u64| bps as f64 * BITS * round_trip.as_secs_f64();
         self.bps().map_or(u64::MAX, |bps| BLOCKS_AHEAD + (bytes(bps) / block_bytes.max(1.0)).ceil() as u64)
     }
 
-    /// Takes so many blocks, or as many as may be granted now.
+    /// Takes `wanted` blocks, or as many as may be granted now.
     pub(crate) fn take_blocks(&self, wanted: u64, now: Instant) -> u64 {
         let Some(share) = &self.0 else { return wanted };
         share.with(|balance| balance.take_blocks(share.id, wanted, now))
     }
 
-    /// Takes a block for who has none to go on with, also ahead of what there is.
+    /// Takes a block for a flow that has none left, even ahead of the allowance.
     pub(crate) fn take_when_dry(&self, now: Instant) -> u64 {
         let Some(share) = &self.0 else { return 1 };
         share.with(|balance| balance.take_when_dry(share.id, now))
     }
 
-    /// It moves nothing any more: what it had is the others'.
+    /// The session moves nothing any more; its part goes to others.
     pub(crate) fn leave(&self) {
         if let Some(share) = &self.0 {
             share.with(|balance| balance.leave(share.id, Instant::now()));
         }
     }
 
-    /// So many blocks that were taken do not come.
+    /// Gives back blocks that were taken and will not come.
     pub(crate) fn give_back_blocks(&self, blocks: u64) {
         if let Some(share) = &self.0 {
             share.with(|balance| balance.give_back(share.id, (blocks * BLOCK_BYTES as u64) as f64));
         }
     }
 
-    /// A block that was taken is only so long.
+    /// Gives back the unused rest of a block that is only `len` bytes long.
     pub(crate) fn give_back_rest(&self, len: u32) {
         if let Some(share) = &self.0 {
             let rest = (BLOCK_BYTES as u64).saturating_sub(len.into());

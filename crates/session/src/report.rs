@@ -1,4 +1,4 @@
-//! What a session tells when it is over, from what both ends have counted.
+//! The report of a session that is over, from the counts of both ends.
 #![deny(missing_docs)]
 
 use serde::{Deserialize, Serialize};
@@ -14,69 +14,70 @@ use super::supervisor::{ContentRole, SessionAccount};
 pub struct SessionReport {
     /// Content bytes that arrived in this run.
     pub bytes: u64,
-    /// From the session's start to its end.
+    /// Seconds from the session's start to its end.
     pub seconds: f64,
     /// Content bits per second from the session's start to its end.
     pub goodput_bps: f64,
     /// UDP payload or stream bytes that the sender of the content sent.
     pub wire_bytes_sent: u64,
-    /// Repairs included.
+    /// Segments sent, repairs included.
     pub segments_sent: u64,
-    /// Sent again because they were lost.
+    /// Segments sent again because they were lost.
     pub segments_retransmitted: u64,
-    /// Sent again ahead of feedback, at the tail.
+    /// Segments sent again ahead of feedback, at the tail.
     pub segments_proactive: u64,
-    /// That the receiver had already.
+    /// Segments that the receiver had already.
     pub segments_duplicate: u64,
-    /// Content bytes that were read and sent again (carrier changed, digest did not match).
+    /// Content bytes that were read and sent again (the carrier changed, or a digest did not match).
     pub content_bytes_resent: u64,
-    /// Content bytes that left the sender, repairs not counted.
+    /// Content bytes that left the sender, without repairs.
     pub content_bytes_sent: u64,
-    /// Smallest round trip.
+    /// The smallest round trip.
     pub rtt_min_ms: f64,
-    /// Mean round trip.
+    /// The mean round trip.
     pub rtt_mean_ms: f64,
-    /// Packets lost of packets sent, 0 to 1.
+    /// The share of lost packets among those sent, 0 to 1.
     pub loss_fraction: f64,
-    /// Flows at the start.
+    /// The number of flows at the start.
     pub flows: u16,
     /// As [`crate::Cipher::name`].
     pub cipher: String,
     /// "udp", "tcp", "ssh" or "local"; the carrier in use at the end.
     pub transport: String,
-    /// Processor time of the threads at this end.
+    /// The processor time of the threads at this end.
     pub cpu_seconds_local: f64,
     /// The same at the far end.
     pub cpu_seconds_remote: f64,
-    /// Largest resident memory of this process.
+    /// The largest resident memory of this process.
     pub peak_rss_bytes_local: u64,
-    /// The same of the far end's.
+    /// The same of the process at the far end.
     pub peak_rss_bytes_remote: u64,
-    /// The busiest stage in words.
+    /// The limiting stage in words.
     pub bottleneck: String,
-    /// Busy share of each stage, both ends.
+    /// The busy share of each stage, at both ends.
     pub stages: Vec<StageFigures>,
-    /// What the user should know although nothing failed (UDP blocked, small socket buffers).
+    /// Warnings for the user although nothing failed (UDP blocked, small socket buffers).
     pub warnings: Vec<String>,
     /// The paths that were named or found, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathFigures>,
-    /// The CPUs that this end has kept to, if it has.
+    /// The CPUs that this end has kept to, if any were chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuChoice>,
 }
 
-/// What both ends have counted.
+/// The counts of both ends.
 #[derive(Debug, Default)]
 pub struct SessionFigures {
-    /// This end.
+    /// The figures of this end.
     pub ours: EndFigures,
-    /// The far end.
+    /// The figures of the far end.
     pub theirs: EndFigures,
 }
 
 impl SessionReport {
-    /// Of a request that has brought `bytes` in so many seconds, in a session that began with so many flows.
+    /// The report of a request that has moved `bytes` in `seconds`, in a session that began with `flows`
+    /// flows.
     pub(crate) fn new(
         account: SessionAccount,
         role: ContentRole,
@@ -131,16 +132,17 @@ impl SessionReport {
     }
 }
 
-/// The sender measures by its data; a sender without data to repair has too few samples, then the other end's serve.
+/// A round trip time as the sender measured it with its data. If it had no data to measure with, the other
+/// end's is used.
 fn rtt(sender: &EndFigures, receiver: &EndFigures, which: impl Fn(&EndFigures) -> u64) -> f64 {
     let us = if which(sender) > 0 { which(sender) } else { which(receiver) };
     us as f64 / 1e3
 }
 
-/// Loss from which on a held rate is worth a word.
+/// The loss from which on a fixed rate gets a warning.
 const FIXED_LOSS: f64 = 0.02;
 
-/// What it has cost to hold the rate whatever happened, if much.
+/// A warning of what the fixed rate has cost, if that is much.
 fn cost_of_fixed(options: &NetworkOptions, sender: &EndFigures) -> Option<String> {
     let rate = options.rate_bps.filter(|_| options.policy == Policy::Fixed)?;
     let lost = sender.packets_lost as f64 / sender.packets_sent.max(1) as f64;

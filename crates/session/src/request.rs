@@ -1,7 +1,7 @@
-//! One of a session's requests: what the threads of its service share at this end.
+//! A request of a session: what the threads of its service share at this end.
 //!
-//! Always true: blocks of a request that has ended, queued or on their way, are given up, and what comes for it is
-//! dropped. What a request keeps is given back when its service drops it.
+//! Always true: once a request has ended, its blocks, queued or sent, are given up, and what comes for it is
+//! dropped. The resources of a request are freed when its service drops it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -19,37 +19,38 @@ use super::panic_guard::contained;
 use super::shared::SessionShared;
 use crate::error::{Error, ExitCode, Misbehaviour};
 
-/// The request that a session begins with; the hello says what it is about.
+/// The request with which a session begins; the hello says what it is about.
 pub const FIRST: u64 = 1;
-/// Requests that the peer may have open at a time.
+/// The most requests that the peer may have open at a time.
 const OPEN_MAX: usize = 256;
-/// Words of a request that wait for its service. Who reads them more slowly than they come holds up all that the
-/// peer says.
+/// The most bytes of a request's words that wait for its service. A service that reads them more slowly than
+/// they come holds up everything that the peer says.
 const WORDS_MAX: usize = 4 << 20;
-/// What a request takes besides its words: its table, and its queue of blocks.
+/// The memory of a request besides its words: its table, and its queue of blocks.
 const REQUEST_BYTES: usize = 64 << 10;
 
-/// A request, as its service's threads share it; what is the session's is reached through it.
+/// A request, as the threads of its service share it. It dereferences to what belongs to the session.
 pub struct Request {
     session: Arc<SessionShared>,
     number: u64,
     pub handle: Handle,
     /// Complete blocks for the service, in the order of their completion.
     pub arrived: Inlet,
-    /// Content bytes: put for the first time, acknowledged, written, and of changed files that the receiver had.
+    /// Content bytes: put for the first time, acknowledged, written, and found in an old version of a changed
+    /// file.
     pub(crate) content_put: AtomicU64,
     pub(crate) content_acked: AtomicU64,
     pub content_written: AtomicU64,
     pub content_matched: AtomicU64,
-    /// Blocks whose deadline has passed before the peer was known to have them.
+    /// Blocks whose deadline passed before the peer was known to have them.
     pub blocks_late: AtomicU64,
     is_over: AtomicBool,
-    /// The peer wishes that nothing new goes out for it.
+    /// True if the peer has asked for a pause.
     is_paused_there: AtomicBool,
-    /// As the peer was told of this end's wish, and as the user was.
+    /// The state of pausing that the peer was last told, and that the user was last told.
     is_paused_said: AtomicBool,
     is_paused_told: AtomicBool,
-    /// Why a thread of the service has ended it.
+    /// The error with which a thread of the service has ended it.
     failure: Mutex<Option<Error>>,
 }
 
@@ -62,12 +63,12 @@ impl Deref for Request {
 }
 
 impl Request {
-    /// As `SessionShared::send_encoded`, for words of this request: `encode` appends whole messages, each behind its length
-    /// ([`put_message`](super::messages::put_message)). What is encoded later goes later, whichever thread says it. Waits
-    /// for room, but holds up nobody else.
+    /// As `SessionShared::send_encoded`, for words of this request: `encode` appends whole messages, each
+    /// behind its length ([`put_message`](super::messages::put_message)). Messages go out in the order in
+    /// which they are encoded, whichever thread sends them. Waits for room, but holds up nobody else.
     ///
-    /// Once the request has been stopped nothing is said any more: a thread that breaks off its work must not say by its
-    /// last words that it has come to an end.
+    /// Once the request has been stopped, nothing is sent any more: the last words of a thread that breaks
+    /// off its work must not claim that it has finished.
     pub fn send_encoded(&self, encode: impl FnOnce(&mut Vec<u8>)) {
         if self.is_stopped() {
             return;
@@ -81,7 +82,7 @@ impl Request {
         });
     }
 
-    /// Whether its threads have to end.
+    /// Returns whether its threads have to end.
     pub fn is_stopped(&self) -> bool {
         self.is_over.load(Ordering::Acquire) || self.session.is_stopped()
     }
@@ -100,7 +101,7 @@ impl Request {
         self.failure.lock().in_any_case().take()
     }
 
-    /// Ends the request's threads, and the session if that is for this request alone.
+    /// Ends the request's threads, and the session if it exists for this request alone.
     pub(crate) fn stop(&self, error: &Error) {
         let was_over = self.is_over.load(Ordering::Acquire);
         self.set_over();
@@ -108,17 +109,18 @@ impl Request {
             self.session.set_goodbye(error);
             self.session.stop();
         } else if !was_over {
-            // The peer's user hears of it as of a close: it is lost, and the reason may be nothing of his.
+            // The peer's user is told the same as when the session closes: the connection is lost, as the
+            // reason may be no business of his.
             let complaint =
                 Complaint { exit: ExitCode::Lost as u8, hint: String::new(), ..error.complaint() };
             self.session.say(&[SessionMessage::Fail { request: self.number, complaint }]);
         }
         self.session.requests.ring();
-        // Whoever looks after the session does so for this request, too.
+        // The thread that leads the session does so for this request, too.
         self.session.control.notify();
     }
 
-    /// Nothing more comes of it: what is queued of it is dropped.
+    /// Marks the request as over: its queued blocks are dropped.
     pub(crate) fn set_over(&self) {
         let was_over = self.is_over.swap(true, Ordering::AcqRel);
         if !was_over && self.session.stays.load(Ordering::Acquire) {
@@ -135,7 +137,7 @@ impl Request {
         }
     }
 
-    /// Whether no new content goes out for it, as one end wishes.
+    /// Returns whether either end has paused the request.
     pub fn is_paused(&self) -> bool {
         self.handle.is_paused() || self.is_paused_there.load(Ordering::Acquire)
     }
@@ -144,7 +146,7 @@ impl Request {
         self.is_paused_there.store(is_paused, Ordering::Release);
     }
 
-    /// What the peer and the user are to hear of pauses since this was asked last.
+    /// The message and the event about pausing that have become due since the last call.
     pub(crate) fn take_pause_news(&self) -> (Option<SessionMessage>, Option<Event>) {
         let (wish, is_paused) = (self.handle.is_paused(), self.is_paused());
         let has_changed = |flag: &AtomicBool, now| flag.swap(now, Ordering::AcqRel) != now;
@@ -157,18 +159,18 @@ impl Request {
         (message, has_changed(&self.is_paused_told, is_paused).then_some(event))
     }
 
-    /// Something is wished of the session: it is not to wait any longer.
+    /// Wakes the session, as something is to be done.
     pub(crate) fn wake_session(&self) {
         self.session.requests.ring();
         self.session.control.notify();
     }
 
-    /// What all requests of the session have in common.
+    /// The state that all requests of the session share.
     pub fn session(&self) -> &Arc<SessionShared> {
         &self.session
     }
 
-    /// Which of the session's it is.
+    /// The number of the request within the session.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -177,7 +179,7 @@ impl Request {
 /// All requests of a session, by number.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// Whose blocks are taken.
+    /// The requests whose blocks are accepted.
     live: RwLock<BTreeMap<u64, Arc<Request>>>,
     table: Mutex<RequestTable>,
     changed: Condvar,
@@ -186,28 +188,28 @@ pub(crate) struct Requests {
 #[derive(Default)]
 pub(crate) struct RequestTable {
     entries: BTreeMap<u64, Entry>,
-    /// Those of the peer that nobody has taken yet.
+    /// Requests of the peer that nobody has taken yet.
     opened: VecDeque<(Arc<Request>, Vec<u8>)>,
-    /// A thread looks after the session.
+    /// True if a thread leads the session.
     is_led: bool,
-    /// Why the session has ended.
+    /// The error with which the session has ended.
     ended: Option<Error>,
-    /// The last number that either end has given.
+    /// The last numbers that this end and the peer have used.
     last_own: u64,
     last_theirs: u64,
 }
 
-/// What has come for a request.
+/// The input of a request that has come and was not taken yet.
 #[derive(Default)]
 struct Entry {
     words: Vec<u8>,
-    /// Its service works on words that it has taken.
+    /// True if the service is working on words that it has taken.
     is_read: bool,
     finished: Option<EndFigures>,
     failed: Option<Error>,
 }
 
-/// What a service gets of a request.
+/// The next input of a request, for its service.
 pub(crate) enum RequestInput {
     /// Words were appended.
     Words,
@@ -220,12 +222,12 @@ impl Requests {
         self.table.lock().in_any_case()
     }
 
-    /// The request of this number, while it lasts.
+    /// The request with this number, while it exists.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Request>> {
         self.live.read().in_any_case().get(&number).cloned()
     }
 
-    /// All of them.
+    /// All requests.
     pub(crate) fn all(&self) -> Vec<Arc<Request>> {
         self.live.read().in_any_case().values().cloned().collect()
     }
@@ -234,15 +236,15 @@ impl Requests {
         self.changed.notify_all();
     }
 
-    // ---- opening and ending --------------------------------------------------------------------------------------
+    // ---- opening and ending ---------------------------------------------------------------------
 
-    /// A request of this end, or the first one.
+    /// Adds a request of this end, or the first one.
     pub(crate) fn add(&self, session: &Arc<SessionShared>, number: u64, handle: Handle) -> Arc<Request> {
         let request = Arc::new(Request {
             session: session.clone(),
             number,
             handle,
-            // Never full: all that arrive are the pool's.
+            // Never full: it has a place for each block of the pool.
             arrived: Inlet::new(session.incoming.total(), ChannelBell::default()),
             content_put: AtomicU64::new(0),
             content_acked: AtomicU64::new(0),
@@ -261,10 +263,10 @@ impl Requests {
         request
     }
 
-    /// The number of this end's next request: those of the initiator are odd, those of the acceptor even.
+    /// The number of this end's next request: odd for the initiator, even for the acceptor.
     pub(crate) fn next_number(&self, is_initiator: bool) -> u64 {
         let mut table = self.table();
-        // The first one of all was the initiator's.
+        // The first request of all was the initiator's.
         let last = if is_initiator { table.last_own.max(FIRST) } else { table.last_own };
         table.last_own = last + 2;
         table.last_own
@@ -296,7 +298,7 @@ impl Requests {
         }
         table.last_theirs = number;
         drop(table);
-        // Its blocks may come before anybody has taken it up.
+        // Its blocks may come before a service has taken it.
         let request = self.add(session, number, Handle::new());
         self.table().opened.push_back((request, words));
         Ok(())
@@ -307,7 +309,7 @@ impl Requests {
         self.table().opened.pop_front()
     }
 
-    /// Nothing more comes for this request.
+    /// Removes a request for which nothing more comes.
     pub(crate) fn remove(&self, number: u64) {
         if let Some(request) = self.live.write().in_any_case().remove(&number) {
             request.handle.detach(&request);
@@ -315,16 +317,16 @@ impl Requests {
         self.table().entries.remove(&number);
     }
 
-    /// The session is over, and nobody can take a request up any more.
+    /// The session is over, and no service can take a request any more.
     pub(crate) fn clear(&self) {
         for request in std::mem::take(&mut *self.live.write().in_any_case()).values() {
             request.handle.detach(request);
         }
     }
 
-    // ---- what the peer says ----------------------------------------------------------------------------------------
+    // ---- messages from the peer -----------------------------------------------------------------
 
-    /// Words of one that has ended here are dropped.
+    /// Appends words of the peer; those of a request that has ended here are dropped.
     pub(crate) fn hear(&self, number: u64, words: &[u8]) -> Result<(), Error> {
         let mut table = self.table();
         if let Some(entry) = table.entry(number)? {
@@ -333,7 +335,7 @@ impl Requests {
         Ok(())
     }
 
-    /// The peer has nothing more to do in it.
+    /// The peer has nothing more to do in the request.
     pub(crate) fn finish(&self, number: u64, figures: EndFigures) -> Result<(), Error> {
         let mut table = self.table();
         if let Some(entry) = table.entry(number)? {
@@ -342,7 +344,7 @@ impl Requests {
         Ok(())
     }
 
-    /// The peer has ended it.
+    /// The request has failed at the peer.
     pub(crate) fn fail(&self, number: u64, error: Error) -> Result<(), Error> {
         let mut table = self.table();
         if let Some(entry) = table.entry(number)? {
@@ -351,7 +353,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Whether something has come for this request that its service has not seen, or the session has ended.
+    /// Returns whether something has come for this request that its service has not seen, or the session has
+    /// ended.
     pub(crate) fn has_news(&self, number: u64) -> bool {
         let table = self.table();
         let of_entry =
@@ -359,33 +362,33 @@ impl Requests {
         table.ended.is_some() || table.entries.get(&number).is_none_or(of_entry)
     }
 
-    /// How many there are.
+    /// The number of requests.
     pub(crate) fn count(&self) -> usize {
         self.table().entries.len()
     }
 
-    /// A service does not keep up with what it is told: nothing more is taken until it does.
+    /// Returns whether a service does not keep up with its words; then nothing more is read until it does.
     pub(crate) fn is_full(&self) -> bool {
         self.table().entries.values().any(|entry| entry.words.len() >= WORDS_MAX)
     }
 
-    /// A service has not looked at all that it was told.
+    /// Returns whether a service has not looked at all of its words.
     pub(crate) fn is_behind(&self) -> bool {
         self.table().entries.values().any(|entry| entry.is_read || !entry.words.is_empty())
     }
 
-    /// Bytes that are kept here for the peer.
+    /// The bytes that are kept here for the peer.
     pub(crate) fn held_bytes(&self) -> u64 {
         let table = self.table();
         let words: usize = table.entries.values().map(|entry| entry.words.capacity()).sum();
         let opened: usize = table.opened.iter().map(|opened| opened.1.len()).sum();
-        // The first one is the session's own.
+        // The first request belongs to the session itself.
         (words + opened + table.entries.len().saturating_sub(1) * REQUEST_BYTES) as u64
     }
 
-    // ---- what a service hears ----------------------------------------------------------------------------------------
+    // ---- input of a service ---------------------------------------------------------------------
 
-    /// What has come for a request: its words are appended to `frames`.
+    /// Takes what has come for a request; words are appended to `frames`.
     pub(crate) fn collect(&self, number: u64, frames: &mut Vec<u8>) -> Result<RequestInput, Error> {
         let mut table = self.table();
         let Some(entry) = table.entries.get_mut(&number) else { return Err(Error::interrupted()) };
@@ -407,14 +410,14 @@ impl Requests {
         Ok(RequestInput::Nothing)
     }
 
-    /// Why the session has ended, if it has.
+    /// The error with which the session has ended, if it has.
     pub(crate) fn ended(&self) -> Result<(), Error> {
         self.table().ended()
     }
 
-    // ---- who looks after the session ---------------------------------------------------------------------------------
+    // ---- the lead -------------------------------------------------------------------------------
 
-    /// Has this thread look after the session with `drive`, unless another one does: then waits for at most `wait`.
+    /// Lets this thread lead the session with `drive`. If another thread does, waits for at most `wait`.
     pub(crate) fn lead(&self, wait: Duration, drive: impl FnOnce() -> Result<(), Error>) {
         let mut table = self.table();
         if table.ended.is_some() {
@@ -438,13 +441,13 @@ impl Requests {
 }
 
 impl RequestTable {
-    /// None for a request that is over.
+    /// `None` for a request that is over.
     fn entry(&mut self, number: u64) -> Result<Option<&mut Entry>, Error> {
         let is_known = number == FIRST || number <= self.last_own.max(self.last_theirs);
         if !is_known {
             return Err(Error::misbehaved(
                 Misbehaviour::UnknownRequest,
-                format!("it speaks of request {number}, which nobody has opened"),
+                format!("it named request {number}, which nobody has opened"),
             ));
         }
         Ok(self.entries.get_mut(&number))
@@ -455,7 +458,7 @@ impl RequestTable {
     }
 }
 
-/// Whoever looks after the session stops doing so, however that ends.
+/// Ends the lead of a thread, however its work ends.
 struct Lead<'a>(&'a Requests);
 
 impl Drop for Lead<'_> {

@@ -1,7 +1,7 @@
 //! 32 secret bytes.
 //!
-//! Always true: they lie in one place, however often their owner is moved, and are wiped there. What an array of bytes leaves behind where
-//! it was moved from, nobody wipes.
+//! Always true: the bytes stay in one place however often their owner is moved, and are wiped there. An array
+//! that is moved would leave a copy behind that nobody wipes.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 pub struct Secret(Box<Zeroizing<[u8; 32]>>);
 
 impl Secret {
-    /// To be filled in place.
+    /// Zeros, to be filled in place.
     pub fn zeros() -> Secret {
         Secret(Box::new(Zeroizing::new([0; 32])))
     }

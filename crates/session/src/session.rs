@@ -1,6 +1,6 @@
-//! A session as a service sees it: requests, begun by either end, several at a time, one after the other or at once.
+//! A session as a service sees it: requests that either end begins, one after the other or several at once.
 //!
-//! Nobody has a thread for the session alone: of the threads that wait for something of the peer's, one looks after it
+//! No thread exists for the session alone. One of the threads that wait for the peer leads the session
 //! (`Supervisor::drive`) and hands the others what has come for them.
 
 use std::sync::atomic::Ordering;
@@ -23,25 +23,25 @@ use crate::error::{Error, ExitCode};
 pub struct Session {
     shared: Arc<SessionShared>,
     supervisor: Mutex<Option<Supervisor>>,
-    /// Held by whoever begins a request.
+    /// Locked while a request is begun.
     opening: Mutex<()>,
     options: NetworkOptions,
     flows: u16,
 }
 
-/// What a service hears of its request.
+/// The next input of a service's request.
 pub enum DialogueStep<'a> {
-    /// Code and body of a message of the service.
+    /// Code and body of a message for the service.
     Message(&'a [u8]),
     /// The peer has finished.
     Finish(EndFigures),
-    /// Nothing is waiting; what was collected can be sent.
+    /// Nothing has come; messages that were collected can be sent now.
     Idle,
 }
 
 impl Session {
-    /// Starts the flows, and the request that the session was opened for. It ends with that request, unless it is to
-    /// [stay](Session::stay).
+    /// Starts the flows, and the request that the session was opened for. The session ends with that request,
+    /// unless it is told to [stay](Session::stay).
     pub fn start(
         setup: Setup,
         options: NetworkOptions,
@@ -59,15 +59,15 @@ impl Session {
         Ok((session, dialogue))
     }
 
-    /// Further requests may follow the first: the end of one does not end the session.
+    /// Lets the session stay when its first request ends, so that further ones may follow.
     pub fn stay(&self) {
         self.shared.stays.store(true, Ordering::Release);
     }
 
-    /// Begins a request: `words` say what its service is asked for.
+    /// Begins a request; `words` says what its service is asked for.
     pub fn open(self: &Arc<Session>, words: Vec<u8>, role: ContentRole, handle: &Handle) -> Dialogue {
         self.stay();
-        // The peer hears of requests in the order of their numbers.
+        // The peer must get new requests in the order of their numbers.
         let _turn = self.opening.lock().in_any_case();
         let number = self.shared.requests.next_number(self.shared.is_initiator);
         let request = self.shared.requests.add(&self.shared, number, handle.clone());
@@ -75,7 +75,7 @@ impl Session {
         Dialogue::new(self.clone(), request, role)
     }
 
-    /// The next request that the peer begins, and what it is about; none if none comes in time.
+    /// The next request that the peer begins, and what it asks for; `None` if none comes in time.
     pub fn accept(self: &Arc<Session>, wait: Duration) -> Result<Option<(OpenedRequest, Vec<u8>)>, Error> {
         let end = Instant::now() + wait;
         loop {
@@ -91,7 +91,7 @@ impl Session {
         }
     }
 
-    /// Ends the session; with `error` the peer is told why.
+    /// Ends the session; if there is an `error`, the peer is told.
     pub fn close(&self, error: Option<&Error>) {
         let supervisor = self.supervisor().take();
         self.shared.requests.clear();
@@ -113,14 +113,14 @@ impl Session {
     }
 }
 
-/// Whatever a session was left by, none of its threads stays behind, and no request keeps it.
+/// However a session ends, none of its threads is left, and no request keeps it.
 impl Drop for Session {
     fn drop(&mut self) {
         self.close(None);
     }
 }
 
-/// A request of the peer's that no service has taken up.
+/// A request of the peer that no service has taken yet.
 #[derive(Clone)]
 pub struct OpenedRequest {
     session: Arc<Session>,
@@ -128,24 +128,24 @@ pub struct OpenedRequest {
 }
 
 impl OpenedRequest {
-    /// By which it is seen and steered at this end.
+    /// The handle by which this end watches and steers it.
     pub fn handle(&self) -> &Handle {
         &self.request.handle
     }
 
-    /// Takes it up.
+    /// Takes the request.
     pub fn begin(self, role: ContentRole) -> Dialogue {
         Dialogue::new(self.session, self.request, role)
     }
 
-    /// Tells the peer why not.
+    /// Refuses the request, and tells the peer why.
     pub fn refuse(self, error: &Error) {
         self.session.shared.say(&[fail_for(self.request.number(), error)]);
         self.session.shared.requests.remove(self.request.number());
     }
 }
 
-/// A request, seen from the thread of its service that speaks with the peer.
+/// A request, as the thread of its service that talks with the peer has it.
 pub struct Dialogue {
     pub request: Arc<Request>,
     session: Arc<Session>,
@@ -153,13 +153,13 @@ pub struct Dialogue {
     frames: RequestFrames,
     idle_said: bool,
     next_look: Instant,
-    /// This end's figures when the request began.
+    /// This end's figures at the beginning of the request.
     before: EndFigures,
     began: Instant,
     is_over: bool,
 }
 
-/// What [`Dialogue::take`] yields; a message is the last of `frames`.
+/// The result of [`Dialogue::take`]; a message is the last one of `frames`.
 enum TakenMessage {
     Message,
     Finish(EndFigures),
@@ -184,14 +184,14 @@ impl Dialogue {
         }
     }
 
-    /// The next message, or `Idle` when nothing is waiting.
+    /// The next message, or `Idle` if nothing has come.
     pub fn step(&mut self) -> Result<DialogueStep<'_>, Error> {
         let taken = self.take()?;
         Ok(self.step_of(taken))
     }
 
-    /// As [`Dialogue::step`] for an end that has said that it has finished: a peer that is gone then has said the same,
-    /// unless it complained.
+    /// As [`Dialogue::step`], for an end that has finished: if the peer is gone then, it counts as finished,
+    /// too, unless it complained.
     pub fn step_after_finish(&mut self) -> Result<DialogueStep<'_>, Error> {
         let has_complained = |complaint: Complaint| !complaint.reason.is_empty();
         let taken = match self.take() {
@@ -216,7 +216,7 @@ impl Dialogue {
 
     fn take(&mut self) -> Result<TakenMessage, Error> {
         loop {
-            // Also between messages: to work off what has come at once may take long.
+            // Also between messages, as those that have come at once may take long to handle.
             if Instant::now() >= self.next_look {
                 self.look_after(Duration::ZERO);
             }
@@ -247,7 +247,7 @@ impl Dialogue {
         self.next_look = Instant::now() + CHECK_INTERVAL;
     }
 
-    /// As if [`CHECK_INTERVAL`] had passed.
+    /// Makes the next check due, as if [`CHECK_INTERVAL`] had passed.
     #[cfg(test)]
     pub(crate) fn let_a_check_be_due(&mut self) {
         self.next_look = Instant::now();
@@ -260,7 +260,7 @@ impl Dialogue {
         &self.session.shared.requests
     }
 
-    /// Whether neither end has ended the request or the session, and the user has not.
+    /// Fails if either end has ended the request or the session, or the user has cancelled it.
     fn is_still_on(&mut self) -> Result<(), Error> {
         if let Some(failure) = self.request.take_failure() {
             return Err(failure);
@@ -274,7 +274,7 @@ impl Dialogue {
         if !is_cancelled && !self.request.is_stopped() {
             return self.requests().ended();
         }
-        // Why it has ended is found out by whoever looks after the session.
+        // The thread that leads the session finds out why it has ended.
         while self.requests().ended().is_ok() && (is_cancelled || self.session.shared.is_stopped()) {
             self.look_after(CHECK_INTERVAL);
         }
@@ -282,13 +282,14 @@ impl Dialogue {
         Err(Error::interrupted())
     }
 
-    // ---- what this end says ------------------------------------------------------------------------------------------
+    // ---- messages to the peer -------------------------------------------------------------------
 
-    /// Tells the peer why nothing will come of it, as soon as there is a way to tell it.
+    /// Tells the peer why the request fails, as soon as there is a way to tell it.
     pub fn abort(&mut self, error: &Error) {
         self.request.say(&[fail_for(self.request.number(), error)]);
         let end = Instant::now() + CONNECT_MAX;
-        // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
+        // The peer's answers no longer matter, but the carriers have to be watched until it has got the
+        // message.
         while Instant::now() < end && !self.request.flush(CHECK_INTERVAL) {
             if self.step().is_err() {
                 return;
@@ -296,15 +297,15 @@ impl Dialogue {
         }
     }
 
-    /// Says that this end has finished, and what the service has to say with that.
+    /// Tells the peer that this end has finished, with the service's own figures.
     pub fn say_finished(&self, of_service: Vec<u8>) {
         let figures = EndFigures { of_service, ..self.figures() };
         self.request.send(&[SessionMessage::Finish { request: self.request.number(), figures }]);
     }
 
-    /// As [`Dialogue::say_finished`], where that is the last that either end says. Where a user waits, nobody waits
-    /// for an answer: the last packets of UDP flows say it, too, and more than once. A peer that has finished before
-    /// takes silence for the same.
+    /// As [`Dialogue::say_finished`], for the last message of all. At the user's end, nobody waits for an
+    /// answer: the last packets of UDP flows carry the message, too, several times, and a peer that has
+    /// already finished takes silence as the end.
     pub fn finish(&self) {
         self.say_finished(Vec::new());
         if !self.session.shared.stays.load(Ordering::Acquire)
@@ -314,32 +315,32 @@ impl Dialogue {
         }
     }
 
-    /// Something that both users should know although nothing failed.
+    /// Warns both users of something that has not failed.
     pub fn warn(&self, text: String) {
         if let Some(supervisor) = &mut *self.session.supervisor() {
             supervisor.warn(text);
         }
     }
 
-    // ---- what can be told of it --------------------------------------------------------------------------------------
+    // ---- figures and reports --------------------------------------------------------------------
 
-    /// Whether the user is at this end.
+    /// Returns whether the user is at this end.
     pub fn is_client(&self) -> bool {
         self.session.shared.is_initiator
     }
 
-    /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
+    /// Returns whether the peer seems to have ended or cannot be heard, before it is given up.
     pub fn peer_seems_gone(&self) -> bool {
         self.session.supervisor().as_ref().is_none_or(Supervisor::peer_seems_gone)
     }
 
-    /// This end's figures so far.
+    /// This end's figures since the request began.
     pub fn figures(&self) -> EndFigures {
         let figures = self.session.supervisor().as_ref().map(Supervisor::figures);
         figures.unwrap_or_default().since(&self.before)
     }
 
-    /// The report of the request, which has brought `bytes`.
+    /// The report of the request, which has moved `bytes`.
     pub fn report(&self, figures: &SessionFigures, bytes: u64) -> SessionReport {
         let (session, supervisor) = (&self.session, self.session.supervisor());
         let account = supervisor.as_ref().map(Supervisor::account).unwrap_or_default();
@@ -347,14 +348,14 @@ impl Dialogue {
         SessionReport::new(account, self.role, figures, moved, session.flows, &session.options)
     }
 
-    /// The session that it belongs to.
+    /// The session that the request belongs to.
     pub fn session(&self) -> &Arc<Session> {
         &self.session
     }
 
-    // ---- its end -------------------------------------------------------------------------------------------------------
+    // ---- the end --------------------------------------------------------------------------------
 
-    /// Ends the request, and the session unless that stays; with `error` the peer is told why.
+    /// Ends the request, and the session unless it stays; if there is an `error`, the peer is told.
     pub fn close(mut self, error: Option<&Error>) {
         self.end(error);
     }
@@ -374,7 +375,7 @@ impl Dialogue {
     }
 }
 
-/// A service that has gone without a word has failed.
+/// A service that drops the dialogue without closing it has failed.
 impl Drop for Dialogue {
     fn drop(&mut self) {
         if self.session.shared.stays.load(Ordering::Acquire) {
@@ -403,7 +404,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
     const CONTENT: usize = 70_000;
 
-    /// Both ends of a session that stays, and their first request, in which the near one sends.
+    /// Both ends of a session that stays, and their first request, in which the near end sends.
     fn ends() -> [(Arc<Session>, Dialogue); 2] {
         let (near, far) = local_pair().unwrap();
         [(near, ContentRole::Sender), (far, ContentRole::Receiver)].map(|(setup, role)| {
@@ -415,7 +416,7 @@ mod tests {
         })
     }
 
-    /// A request that `one` opens and `other` takes up; `role` is the opener's.
+    /// A request that `one` opens and `other` takes; `role` is the opener's.
     fn request(one: &Arc<Session>, other: &Arc<Session>, role: ContentRole) -> (Dialogue, Dialogue) {
         let opened = one.open(b"what is wanted".to_vec(), role, &Handle::new());
         let (far, words) = other.accept(PATIENCE).unwrap().expect("it comes in time");
@@ -440,7 +441,7 @@ mod tests {
         }
     }
 
-    /// Says that this end has finished, and waits for the other one.
+    /// Finishes at this end, and waits for the other one.
     fn finish(mut dialogue: Dialogue) -> EndFigures {
         dialogue.say_finished(Vec::new());
         loop {
@@ -466,7 +467,8 @@ mod tests {
         }
     }
 
-    /// Takes blocks until there were so many; each is of one byte, and no two are of the same.
+    /// Takes blocks until `count` have come. All bytes of a block are the same, and differ from those of
+    /// other blocks.
     fn take_blocks(dialogue: &mut Dialogue, count: usize) {
         let mut seen = BTreeSet::new();
         while seen.len() < count {
@@ -514,7 +516,7 @@ mod tests {
         assert_eq!(end.code(), Code::PeerEnded, "{end}");
     }
 
-    /// Lets both ends work until the first is told of `event`; others that have no part in this are passed over.
+    /// Runs both ends until the first gets `event`; other events are ignored.
     fn until_told(mut ends: [&mut Dialogue; 2], events: &EventReader, event: &Event) {
         loop {
             for stamped in events.take() {
@@ -552,7 +554,7 @@ mod tests {
                 take_blocks(&mut far_second, 40);
             });
         }
-        // What is known of a request outlives it.
+        // The facts of a request outlive it.
         let handle = near_second.request.handle.clone();
         near_second.close(None);
         let seen = handle.snapshot();
@@ -583,7 +585,7 @@ mod tests {
     fn a_request_that_is_cancelled_ends_alone() {
         let [(near, mut near_first), (far, mut far_first)] = ends();
         let (near_second, mut far_second) = request(&near, &far, ContentRole::Sender);
-        // Nobody takes them.
+        // Nobody takes the blocks.
         send_blocks(&near_second, 8);
         near_second.request.handle.cancel();
         let ended = std::thread::scope(|scope| {
@@ -605,7 +607,7 @@ mod tests {
         });
         assert!(ended.exit_code() == ExitCode::Lost && ended.what().contains("interrupted"), "{ended}");
         drop(far_second);
-        // The other one has all the room that there is.
+        // The other request has all the room.
         std::thread::scope(|scope| {
             scope.spawn(|| send_blocks(&near_first, 200));
             take_blocks(&mut far_first, 200);
@@ -638,7 +640,7 @@ mod tests {
         let error = loop {
             match far_first.step() {
                 Ok(DialogueStep::Idle) => {}
-                Ok(_) => panic!("it has spoken"),
+                Ok(_) => panic!("it has sent a message"),
                 Err(error) => break error,
             }
         };
@@ -678,7 +680,7 @@ mod tests {
             let class = BlockClass::Until(near_first.request.time_of(begun));
             assert!(outlet.put(LoadedBlock { class, ..LoadedBlock::new(block, CONTENT, CONTENT) }, is_over));
         }
-        // One that leaves with the turn in which it was queued may come all the same.
+        // A block that leaves in the same turn in which it was queued may arrive nevertheless.
         let (mut came, late) = (0, || near_first.request.blocks_late.load(Ordering::Relaxed));
         while late() + came < BLOCKS {
             came += u64::from(far_first.request.arrived.take().is_some());
@@ -711,7 +713,7 @@ mod tests {
         let [(near, _first), _far] = ends();
         let shared = &near.shared;
         let open = |number| Misbehaviour::of(&shared.requests.open(shared, number, Vec::new()));
-        assert_eq!(open(3), Some(Misbehaviour::RequestOutOfTurn), "those are this end's");
+        assert_eq!(open(3), Some(Misbehaviour::RequestOutOfTurn), "those numbers are this end's");
         assert_eq!((open(6), open(4)), (None, Some(Misbehaviour::RequestOutOfTurn)));
         let unknown = shared.requests.hear(8, b"words");
         assert_eq!(Misbehaviour::of(&unknown), Some(Misbehaviour::UnknownRequest));

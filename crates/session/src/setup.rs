@@ -1,7 +1,7 @@
-//! What a session begins with: a secret that both ends have, flows with their links, and how it gets more of
-//! them while it runs.
+//! The beginning of a session: a secret that both ends have, flows with their links, and the ways to get more
+//! of them while it runs.
 //!
-//! Always true: what is in here knows neither how the far end was found nor what the session is for.
+//! Always true: nothing in here knows how the far end was found, or what the session is for.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ use super::secret::Secret;
 use super::udp_blocks::UdpBlockNotes;
 use crate::error::Error;
 
-/// What carries a session's packets at its start.
+/// The carrier of a session's packets at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Udp,
@@ -34,7 +34,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// As in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Udp => "udp",
@@ -48,60 +48,61 @@ impl Transport {
 /// A session that both ends have agreed on.
 pub struct Setup {
     pub master: Secret,
-    /// The client.
+    /// True if this end is the client.
     pub is_initiator: bool,
     /// At least one, in the order of their indices.
     pub flows: Vec<FlowSetup>,
-    /// What may take the places of `flows` whose paths have died, in the order of their indices.
+    /// Flows that may replace those of `flows` whose paths have died, in the order of their indices.
     pub spares: Vec<SpareFlow>,
-    /// For paths that may be added, in the order of their indices.
+    /// Flows of paths that may be added, in the order of their indices.
     pub reserved: Vec<ReservedFlow>,
-    /// How to get the stream carrier later. Declared before `control_process`, as its pipes must close first.
+    /// How to get the stream carrier later. Declared before `control_process`, because its pipes must close
+    /// first.
     pub fallback: CarrierFallback,
     /// Over ssh: how to get direct TCP connections, which are better than the channel.
     pub direct: CarrierFallback,
-    /// At the client: where it is noted that UDP does not get through to the far end.
+    /// At the client: the notes of far ends that UDP does not reach.
     pub blocked: Option<UdpBlockNotes>,
     pub transport: Transport,
-    /// The far end for people: host or address.
+    /// The far end's name for people: host or address.
     pub peer: String,
-    /// At the far end: where the client's handshake came from, if that is known. It has shown so that it is
-    /// there.
+    /// At the far end: the source address of the client's handshake, if it is known. The handshake has proved
+    /// that the client is there.
     pub shown: Option<IpAddr>,
-    /// Where the far end of a connection is that this end has made.
+    /// The address of the far end, if this end has made the connection.
     pub dialled: Option<IpAddr>,
     /// The far end's UDP ports, for messages about firewalls.
     pub udp_ports: Vec<u16>,
-    /// What the user should know although it works.
+    /// Warnings for the user about things that work nevertheless.
     pub warnings: Vec<String>,
-    /// Set when this end should stop, resumably: the client is gone, or the daemon ends. To be looked at
-    /// often.
+    /// Set when this end has to stop in a way that can be resumed: the client is gone, or the daemon ends.
+    /// Must be looked at often.
     pub stop: StopFlag,
     /// The process that carries the session's channel (its client).
     pub control_process: Option<ControlProcess>,
-    /// The client of a daemon that has not answered the hello yet. Until then the far end's ids are this
-    /// end's.
+    /// At the client of a daemon: the hello is not answered yet. Until then this end assumes that the far end
+    /// uses the same ids.
     pub pending: Option<PendingReply>,
-    /// Where what this session keeps is counted: at a daemon within what its key may have.
+    /// The budget of this session; at a daemon it lies within that of the client's key.
     pub budget: Budget,
-    /// Credit at the peer's that is kept for small answers, which somebody waits for.
+    /// The credit at the peer that is kept for small urgent answers.
     pub urgent_reserve: u32,
-    /// This session's parts of what it may move together with others: at a daemon with those of its key.
+    /// This session's parts of rates that it shares with others; at a daemon, with those of its key.
     pub rate_shares: RateShares,
-    /// What has to live as long as the session.
+    /// Things that have to live as long as the session.
     pub keeps: Option<Box<dyn Send>>,
 }
 
-/// What a session that this process begins has together with others.
+/// The limits that a session of this process shares with other sessions.
 #[derive(Debug, Clone)]
 pub struct SessionLimits {
-    /// Where what it keeps is counted. Default: with this process.
+    /// The budget that it counts in. Default: the process's.
     pub budget: Option<Budget>,
-    /// Caps on the rate that it is in besides that of the budget; made beside that
+    /// Further caps on its rate. They must have been made beside the budget's cap
     /// ([`RateCap::beside`](crate::rate_cap::RateCap::beside)) or, without a budget, beside one another.
-    /// [`CapMemberships::set`](crate::rate_cap::CapMemberships::set) changes them while it runs.
+    /// [`CapMemberships::set`](crate::rate_cap::CapMemberships::set) changes them while the session runs.
     pub caps: CapMemberships,
-    /// What its weights in all of them are multiplied by. 1 is usual; [`Handle::set_weight`](crate::Handle::set_weight)
+    /// A factor for its weights in all of them. 1 is usual; [`Handle::set_weight`](crate::Handle::set_weight)
     /// changes it.
     pub weight: f64,
 }
@@ -113,7 +114,7 @@ impl Default for SessionLimits {
 }
 
 impl Setup {
-    /// Within these limits from its beginning.
+    /// Puts the session within these limits from its beginning.
     pub fn within(mut self, within: &SessionLimits) -> Result<Setup, Error> {
         self.rate_shares = match &within.budget {
             Some(budget) => budget.share_of_rate_and(&within.caps),
@@ -123,7 +124,7 @@ impl Setup {
         Ok(self.counted_in(within))
     }
 
-    /// What it keeps is counted there, and its rate is not.
+    /// Counts the session's resources within these limits, but not its rate.
     pub fn counted_in(mut self, within: &SessionLimits) -> Setup {
         if let Some(budget) = &within.budget {
             self.budget = budget.within("this session", ResourceLimits::default());
@@ -131,7 +132,7 @@ impl Setup {
         self
     }
 
-    /// With the least that a session needs.
+    /// A setup with the least that a session needs.
     pub fn new(
         master: Secret,
         is_initiator: bool,
@@ -167,37 +168,37 @@ impl Setup {
 
 /// One flow before its first packet.
 pub struct FlowSetup {
-    /// Names the flow's keys: `PacketKeys::new(.., flow_index, ..)`. Unique in the session, the same at both
-    /// ends.
+    /// The flow's number, from which its keys derive (`PacketKeys::new(.., flow_index, ..)`). Unique in the
+    /// session, and the same at both ends.
     pub index: u16,
-    /// The id that the peer wants to receive on: goes into the headers of what is sent.
+    /// The id under which the peer receives: it stands in the headers of sent datagrams.
     pub send_id: u16,
-    /// The id in the headers of what arrives.
+    /// The id in the headers of arriving datagrams.
     pub recv_id: u16,
     pub link: FlowLink,
 }
 
 /// How a flow's packets travel.
 pub enum FlowLink {
-    /// An unconnected socket. The session sends to every candidate; the first from which an authentic packet
-    /// comes is the peer and gets connected (`Link::set_remote`). It need not be one of the candidates: a NAT
-    /// may have changed the port, and without candidates the peer has to begin.
+    /// An unconnected socket. The session sends to every candidate; the first address from which an authentic
+    /// packet comes is the peer's, and the socket is connected to it (`Link::set_remote`). It need not be one
+    /// of the candidates, as a NAT may have changed the port. Without candidates the peer has to begin.
     Udp { socket: UdpLink, candidates: Vec<SocketAddr> },
-    /// At a daemon: first datagrams come through the listening socket, unproven. Once one has passed its tag,
-    /// `socket.connect(local, from)` makes the flow's own socket. The queue stays open: after a NAT's change
-    /// of port the client's datagrams appear there again. `clients` are the addresses that the first may come
-    /// from.
+    /// At a daemon: first datagrams come through the listening socket, not authenticated. Once one has passed
+    /// its tag, `socket.connect(local, from)` makes the flow's own socket. The queue stays open: if a NAT
+    /// changes the port, the client's datagrams appear there again. `clients` are the addresses from which
+    /// the first datagram may come.
     Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, clients: Vec<IpAddr> },
     /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
     Stream(StreamLink),
 }
 
-/// What is agreed on for a flow of a path that is not known yet.
+/// The ids agreed on for a flow of a path that is not known yet.
 pub struct ReservedFlow {
     pub index: u16,
     pub send_id: u16,
     pub recv_id: u16,
-    /// At a daemon: where its first datagrams appear, and the address of the client.
+    /// At a daemon: the queue of its first datagrams, and the address of the client.
     pub arrival: Option<(Receiver<FirstDatagram>, IpAddr)>,
 }
 
@@ -208,14 +209,14 @@ impl ReservedFlow {
     }
 }
 
-/// A datagram for a session that has no socket yet; whether it is authentic is the session's to find out.
+/// A datagram for a flow that has no socket yet. The session finds out whether it is authentic.
 #[derive(Debug)]
 pub struct FirstDatagram {
     pub bytes: Vec<u8>,
     pub from: SocketAddr,
-    /// Where it arrived: never a wildcard unless the kernel did not say.
+    /// The address at which it arrived; a wildcard only if the kernel did not say.
     pub local: SocketAddr,
-    /// While it waits.
+    /// The charge for it while it waits.
     pub _kept: Option<Charge>,
 }
 
@@ -228,14 +229,14 @@ impl AcceptSocket {
         AcceptSocket(())
     }
 
-    /// Call it with the addresses of the first authentic datagram. What is still in the queue of first
-    /// datagrams can be read from there afterwards.
+    /// To be called with the addresses of the first authentic datagram. Datagrams that are still in the queue
+    /// of first datagrams can be read from there afterwards.
     pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Box<dyn Link>> {
         Ok(Box::new(UdpLink::reuseport_connected(local, remote)?))
     }
 }
 
-/// A flow that takes the place of one whose path has died: on the same path, under ids and keys of its own.
+/// A flow that replaces one whose path has died: on the same path, with ids and keys of its own.
 pub struct SpareFlow {
     pub index: u16,
     pub send_id: u16,
@@ -245,16 +246,16 @@ pub struct SpareFlow {
 
 /// How a spare flow gets its link.
 pub enum SpareLink {
-    /// The initiator: from a new socket to where the flow before it was.
+    /// For the initiator: a new socket that sends to where the flow before it was.
     Dial { local: Option<SocketAddr>, candidates: Vec<SocketAddr> },
-    /// The far end over ssh: on the port of the flow before it, which must have ended.
+    /// For the far end over ssh: the port of the flow before it, which must have ended.
     Listen { local: SocketAddr },
-    /// At a daemon.
+    /// For a daemon.
     Accept { first: Receiver<FirstDatagram>, clients: Vec<IpAddr> },
 }
 
 impl SpareFlow {
-    /// The flow, ready to begin.
+    /// Makes the flow, ready to begin.
     pub fn open(&self) -> io::Result<FlowSetup> {
         let link = match &self.way {
             SpareLink::Dial { local, candidates } => {
@@ -273,24 +274,24 @@ impl SpareFlow {
     }
 }
 
-/// How to get a stream carrier while the session runs.
+/// The ways to get a stream carrier while the session runs.
 pub enum CarrierFallback {
-    /// There is none, or it is in use from the start.
+    /// There is no stream carrier, or it is in use from the start.
     None,
-    /// The ssh channel, agreed on by both ends. The far end should watch it from the start, as the client
-    /// changes over by sending there.
+    /// The ssh channel, agreed on by both ends. The far end should watch it from the start, because the
+    /// client changes over by just sending on it.
     Ready(Box<FlowSetup>),
     /// The client opens a connection.
     Dial(Arc<dyn Dial>),
-    /// The daemon: what the client has opened appears here.
+    /// For the daemon: connections that the client has opened appear here.
     Await(Receiver<FlowSetup>),
-    /// The far end over ssh: the same.
+    /// The same for the far end over ssh.
     Listen(Box<dyn CarrierDoor>),
 }
 
 impl CarrierFallback {
-    /// The stream carrier if there is one by now. `Dial` blocks for up to ten seconds and may be repeated:
-    /// each success is a new flow under a new index. `Ready` yields once.
+    /// A stream carrier, if one is there by now. `Dial` blocks for up to ten seconds and may be repeated:
+    /// each success is a new flow with a new index. `Ready` yields one flow.
     pub fn open(&mut self) -> Result<Option<FlowSetup>, Error> {
         match self {
             CarrierFallback::None => Ok(None),
@@ -305,15 +306,16 @@ impl CarrierFallback {
     }
 }
 
-/// Opens further connections for a running session, each for a flow under an index that was not used before.
+/// Opens further connections for a running session. Each is for a flow with an index that was not used
+/// before.
 pub trait Dial: Send + Sync {
     /// Blocks for up to ten seconds.
     fn dial(&self) -> Result<FlowSetup, Error>;
 }
 
-/// Where connections for a running session arrive.
+/// The place where connections for a running session arrive.
 pub trait CarrierDoor: Send {
-    /// One that has proved to belong to the session.
+    /// A connection that has proved to belong to the session, if one has come.
     fn poll(&mut self) -> Option<FlowSetup>;
 }
 
@@ -324,7 +326,7 @@ pub struct StopFlag(Arc<StopState>);
 #[derive(Debug, Default)]
 struct StopState {
     is_set: AtomicBool,
-    /// Why what was allowed is not allowed any more, until the session has taken it.
+    /// Why the session was revoked, until the session has taken it.
     revoked: Mutex<Option<Error>>,
 }
 
@@ -333,7 +335,8 @@ impl StopFlag {
         self.0.is_set.store(true, Relaxed);
     }
 
-    /// Whoever is at the other end may not do any more what the session does: both ends hear `why`.
+    /// Ends the session because the other end is no longer allowed to do what it does; both ends are told
+    /// `why`.
     pub fn revoke(&self, why: Error) {
         self.0.revoked.lock().in_any_case().get_or_insert(why);
         self.0.is_set.store(true, Relaxed);
@@ -343,13 +346,14 @@ impl StopFlag {
         self.0.is_set.load(Relaxed)
     }
 
-    /// Why the session was revoked, if it was; once.
+    /// Why the session was revoked, if it was; returned once.
     pub fn take_revocation(&self) -> Option<Error> {
         if self.is_set() { self.0.revoked.lock().in_any_case().take() } else { None }
     }
 }
 
-/// The child that carries the channel. Dropped, it gets a moment to end by itself and is killed then.
+/// The child process that carries the channel. When this is dropped, the child gets a moment to end by
+/// itself, and is killed then.
 #[derive(Debug)]
 pub struct ControlProcess {
     child: Child,
@@ -363,7 +367,7 @@ impl ControlProcess {
         ControlProcess { child }
     }
 
-    /// Exit status if it has ended within `patience`.
+    /// The exit status, if the process ends within `patience`.
     pub fn ended(&mut self, patience: Duration) -> Option<std::process::ExitStatus> {
         let until = Instant::now() + patience;
         loop {
@@ -377,19 +381,21 @@ impl ControlProcess {
         }
     }
 
-    /// Ends it, as nobody waits for it any more. It may first put the terminal back as it was.
+    /// Asks the process to end, as nobody needs it any more. It can still put the terminal back as it was.
     pub fn stop(&mut self) {
         if let Ok(None) = self.child.try_wait()
             && let Some(pid) = Pid::from_raw(self.child.id().cast_signed())
         {
-            // It has not been waited for, so that the number is still its own. What cannot be told ends when this is dropped.
+            // The process was not waited for, so the number is still its own. If the signal fails, dropping
+            // this ends the process.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// Lets it end by itself without waiting: its end takes another round trip, and has nothing to say.
+    /// Lets the process end by itself without waiting here: its end takes another round trip, and tells
+    /// nothing new.
     pub(crate) fn leave(self) {
-        // Without a thread it is waited for, and that is all.
+        // If no thread can be started, the wait happens here.
         let _ = std::thread::Builder::new().name("ssh".into()).spawn(move || drop(self));
     }
 }
@@ -397,15 +403,15 @@ impl ControlProcess {
 impl Drop for ControlProcess {
     fn drop(&mut self) {
         if self.ended(SSH_LINGER).is_none() {
-            // Both can only fail when it is gone already.
+            // Both fail only if the process is gone already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// A socket on any port of an address, whose own port means nothing; without one, for both families where the
-/// system has IPv6.
+/// A socket at an address with any free port, whatever port the address has. Without an address, one for both
+/// families if the system has IPv6.
 pub(crate) fn bind_for(local: Option<SocketAddr>) -> io::Result<UdpLink> {
     bind_at(local, 0)
 }
@@ -418,16 +424,16 @@ fn bind_at(local: Option<SocketAddr>, port: u16) -> io::Result<UdpLink> {
     }
 }
 
-/// Tries for a run of free ports, before any ports have to do.
+/// How often to look for a run of free ports before any ports will do.
 const RUN_TRIES: usize = 16;
 
-/// Sockets whose ports differ in their lowest bits only. A network card chooses the core for a packet by a
-/// hash that is linear in the ports' bits: such a run meets each of its queues once where random ports would
-/// often meet one twice.
+/// Sockets whose ports differ in their lowest bits only. A network card chooses a core for a packet by a hash
+/// that is linear in the bits of the ports. With such a run each queue gets one flow, where random ports
+/// would often put two on one queue.
 pub fn bind_side_by_side(local: Option<SocketAddr>, count: usize) -> io::Result<Vec<UdpLink>> {
     let any = |_| bind_for(local);
     for _ in 0..if count > 1 { RUN_TRIES } else { 0 } {
-        // The system says which ports are free to take, roughly.
+        // A port that the system chooses is roughly where free ports are.
         let port = bind_for(local)?.local_addr().map_or(0, |address| address.port());
         let first = port & !(count.next_power_of_two() as u16 - 1);
         let ports = (first..=u16::MAX).take(count);

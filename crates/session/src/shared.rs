@@ -1,11 +1,11 @@
-//! What the threads of one session share, and how they wake each other.
+//! The state that the threads of one session share, and how they wake each other.
 //!
 //! | field | written by | read by |
 //! | --- | --- | --- |
-//! | `control` | any thread sends, flows carry | the session's main thread |
+//! | `control` | any thread sends, flows carry | the thread that leads the session |
 //! | `filled` | readers (sender) | flow threads: any block goes to any flow |
-//! | `room` | flow threads, when a filled block is taken | readers that wait |
-//! | `requests` | who looks after the session; flow threads bring blocks | services |
+//! | `room` | flow threads, when a filled block is taken | readers that wait for room |
+//! | `requests` | the thread that leads the session; flow threads bring blocks | services |
 //! | `FlowShared::released` | whoever drops an arrived block | its flow, which turns it into credit |
 //!
 //! Always true: a flow thread never blocks on any of these; the others may.
@@ -39,20 +39,20 @@ use super::snapshot::SessionFacts;
 use super::supervisor::ContentRole;
 use crate::error::{Code, Error};
 
-/// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
+/// A block that waits to be sent or acknowledged: its content, and the length of content and trailer.
 pub struct FilledBlock {
     pub block: BlockContent,
     pub len: u32,
-    /// Content bytes in it, for the counters, and those of them that were put before.
+    /// The content bytes in it, for the counters, and how many of them were put before.
     pub content: u32,
     pub again: u32,
     pub class: BlockClass,
-    /// Whose it is.
+    /// The request that it belongs to.
     pub request: Arc<Request>,
 }
 
 impl FilledBlock {
-    /// Content bytes that were not put before.
+    /// The content bytes that were not put before.
     pub(crate) fn first(&self) -> u64 {
         u64::from(self.content - self.again)
     }
@@ -62,7 +62,7 @@ impl FilledBlock {
 pub struct CompleteBlock {
     pub block: Block,
     pub len: usize,
-    /// Whose it is.
+    /// The request that it belongs to.
     pub(crate) request: u64,
     pub(crate) _credit: CreditGuard,
 }
@@ -83,57 +83,60 @@ pub(crate) enum FlowState {
     /// No authentic packet has come yet, or the peer has not been seen to hear us.
     Connecting = 0,
     Up = 1,
-    /// Its thread has ended or is about to.
+    /// The flow's thread has ended, or is about to.
     Down = 2,
 }
 
-/// No flow id has so many bits.
+/// Stands for no id; ids have 16 bits.
 const NO_ID: u32 = u32::MAX;
 
-/// The outside view of one flow.
+/// The state of a flow that other threads see.
 pub struct FlowShared {
     pub(crate) index: u16,
-    /// Whose rate it shares.
+    /// The path that it is on; the flows of a path share its rate.
     pub path: usize,
     pub is_stream: bool,
-    /// It waits for a path that has died to come back.
+    /// True if it is a spare, which waits for a dead path to come back.
     pub(crate) is_spare: bool,
     state: AtomicU8,
-    /// Another id under which the peer wants to receive than was assumed; [`NO_ID`] for none.
+    /// The id under which the peer wants to receive, if it is another one than was assumed; otherwise
+    /// [`NO_ID`].
     other_send_id: AtomicU32,
     pub(crate) sleep: SleepNotes,
     waker: Waker,
     pub(crate) released: AtomicU64,
-    /// Set when the session wants this flow to hand over what it holds and end.
+    /// Set when the flow has to hand over its blocks and end.
     pub(crate) retire: AtomicBool,
-    /// Milliseconds (session clock) of the last packet from the peer, and of the last proof that the peer hears us.
+    /// When the last packet of the peer came, and when the last proof came that the peer hears us;
+    /// milliseconds of the session's clock.
     pub(crate) heard_ms: AtomicU64,
     pub(crate) answered_ms: AtomicU64,
-    /// As last told: bytes that wait in the flow, bytes a second that it delivers, and half of its round trip.
+    /// As the flow last reported: bytes that wait in it, bytes a second that it delivers, and half of its
+    /// round trip.
     pub(crate) backlog: AtomicU64,
     pub(crate) rate: AtomicU64,
     pub(crate) delay_us: AtomicU64,
-    /// Since when the peer's port answers with "closed", with nothing authentic meanwhile; 0 for not at all.
+    /// Since when the peer's port is reported as closed while nothing authentic comes; 0 if it is not.
     pub(crate) refused_ms: AtomicU64,
-    /// Bytes that the kernel holds for its socket, once that has been too little; 0 until then.
+    /// The size of the kernel's buffer for its socket, once that was too small; 0 until then.
     pub(crate) short_buffer: AtomicU64,
-    /// The part of the rate that was set as the most which is this flow's, in millionths; of streams.
+    /// For streams: the flow's share of the rate that was set, in millionths.
     pub(crate) ceiling_ppm: AtomicU32,
-    /// Of the TCP connection below a stream.
+    /// The congestion control of the TCP connection below a stream.
     pub(crate) congestion: Option<String>,
-    /// It slows down for what is lost while nothing stands in a queue, so that others beside it would bring
-    /// more.
+    /// True if it slows down because of loss although it has no queue, so that further connections beside it
+    /// would carry more.
     pub(crate) is_slowed_by_loss: AtomicBool,
-    /// When it was opened, by the session's clock.
+    /// When the flow was opened, by the session's clock.
     pub(crate) begun_ms: u64,
-    /// Where the first authentic packet came from.
+    /// The source address of the first authentic packet.
     pub(crate) peer_ip: OnceLock<IpAddr>,
-    /// Data and control may use this flow; a stand-by carrier only keeps itself alive.
+    /// True if data and control may use this flow; a stand-by carrier only keeps itself alive.
     pub active: AtomicBool,
     pub figures: Mutex<FlowFigures>,
 }
 
-/// What a flow is in its session.
+/// The place of a flow in its session.
 #[derive(Debug, Clone)]
 pub(crate) struct FlowPlace {
     pub(crate) index: u16,
@@ -155,12 +158,12 @@ pub struct FlowFigures {
     pub(crate) packets_sent: u64,
     pub(crate) packets_lost: u64,
     pub(crate) wire_bytes_sent: u64,
-    /// Sent, and neither acknowledged nor lost.
+    /// Bytes that were sent, and are neither acknowledged nor lost.
     pub(crate) in_flight: u64,
-    /// What has arrived: at a sender what was acknowledged.
+    /// Bytes that have arrived; at a sender, those acknowledged.
     pub(crate) bytes_moved: u64,
     pub(crate) bytes_both_ways: u64,
-    /// As the caps count it, where the session is in any.
+    /// The traffic as caps count it, if the session is in a cap.
     pub(crate) on_wire: TrafficCounts,
     pub(crate) rtt_min_us: u64,
     pub(crate) rtt_sum_us: u64,
@@ -199,13 +202,14 @@ impl FlowShared {
         }))
     }
 
-    /// When the last of so many further bytes would be there, in seconds from now; never, if nothing is known of the flow.
+    /// In how many seconds the last of `bytes` further bytes would arrive; infinite if nothing is known of
+    /// the flow.
     pub(crate) fn arrival(&self, bytes: u64) -> f64 {
         let rate = self.rate.load(Ordering::Relaxed) as f64;
         self.delay_us.load(Ordering::Relaxed) as f64 / 1e6 + bytes as f64 / rate
     }
 
-    /// A spare whose path is still dead: nobody relies on it.
+    /// Returns whether it is a spare whose path is still dead, so that nobody relies on it.
     pub(crate) fn is_dormant(&self) -> bool {
         self.is_spare && self.state() == FlowState::Connecting
     }
@@ -228,12 +232,12 @@ impl FlowShared {
         self.wake();
     }
 
-    /// That id, once.
+    /// That id; returned once.
     pub(crate) fn take_other_send_id(&self) -> Option<u16> {
         u16::try_from(self.other_send_id.swap(NO_ID, Ordering::AcqRel)).ok()
     }
 
-    /// Makes the flow's thread look at its queues; costs a system call only when it sleeps.
+    /// Makes the flow's thread look at its queues; costs a system call only if the thread sleeps.
     pub(crate) fn wake(&self) {
         if self.sleep.announce() {
             self.waker.wake();
@@ -250,30 +254,30 @@ impl FlowShared {
     }
 }
 
-/// The control stream with what is needed to block on it.
+/// The control stream, with what threads need to wait for it.
 pub struct ControlChannel {
     stream: Mutex<ControlStream>,
     changed: Condvar,
     outbox: Mutex<Outbox>,
 }
 
-/// Messages in the order in which they go, and what of them the control stream has not taken. Locked before the stream, and only for
-/// as long as nothing has to be waited for.
+/// Messages in their order, and how much of them the control stream has taken. Its lock is taken before that
+/// of the stream, and nobody waits for anything while holding it.
 #[derive(Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// Of `bytes`, and in all.
+    /// The bytes that were taken: of `bytes`, and of all that were ever put in.
     taken: usize,
     taken_ever: u64,
 }
 
 impl Outbox {
-    /// Where what was put in last ends, counted from the first byte.
+    /// The position behind the last byte, counted from the very first one.
     fn end(&self) -> u64 {
         self.taken_ever + (self.bytes.len() - self.taken) as u64
     }
 
-    /// Gives the stream what it takes; returns whether it took any.
+    /// Gives the stream as many bytes as it takes; returns whether it took any.
     fn pour(&mut self, stream: &mut ControlStream) -> bool {
         let written = stream.write(&self.bytes[self.taken..]);
         self.taken += written;
@@ -289,10 +293,10 @@ impl Outbox {
     }
 }
 
-/// Bytes of an outbox that are gone before its rest is moved to the front.
+/// The rest of an outbox moves to the front once this many bytes before it are gone.
 const OUTBOX_FOLD: usize = 1 << 20;
 
-/// Window of the control stream: a manifest of tens of thousands of entries per round trip.
+/// The window of the control stream: enough for tens of thousands of a manifest's entries in a round trip.
 const CONTROL_WINDOW: u64 = 8 << 20;
 
 impl ControlChannel {
@@ -305,89 +309,93 @@ impl ControlChannel {
         self.stream.lock().whole()
     }
 
-    /// Wakes who waits for bytes to read or for room to write.
+    /// Wakes those who wait for bytes to read or for room to write.
     pub fn notify(&self) {
         self.changed.notify_all();
     }
 }
 
-/// A path that begins while the session runs: which of those that may be added, and this end's sockets.
+/// A path that begins while the session runs: its number among those that may be added, and this end's
+/// sockets.
 pub struct PathAddition {
     pub number: usize,
     pub addresses: PathAddresses,
     pub sockets: Vec<UdpLink>,
 }
 
-/// Everything that the threads of a session have in common.
+/// Everything that the threads of a session share.
 pub struct SessionShared {
     pub control: ControlChannel,
-    /// One a path, also for those that may be added.
+    /// One for each path, including those that may be added.
     controllers: Vec<Mutex<Controller>>,
-    /// Paths that there may be but are not, by the bits of their numbers.
+    /// The paths that may be added and do not exist yet; bits by their numbers.
     pub absent_paths: AtomicU64,
     /// Paths that this end's program adds.
     pub additions: Mutex<Vec<PathAddition>>,
     /// Blocks to fill, and blocks for what arrives.
     pub pool: BlockPool,
     pub incoming: BlockPool,
-    /// Made when it is first needed; none where there is no place for it.
+    /// Made when it is first needed; `None` if there is no place for it.
     overflow: OnceLock<Option<Overflow>>,
     overflow_blocks: u32,
     pub(crate) filled: Ring<FilledBlock>,
-    /// Those that go ahead of all others.
+    /// Blocks that go ahead of all others.
     pub(crate) urgent: SegQueue<FilledBlock>,
-    /// Where those wait who have filled a block and find enough of them.
+    /// Where threads that have filled a block wait while there are enough filled ones.
     pub(crate) room: WaitingRoom,
-    /// Blocks that a dead flow gave back; they go first.
+    /// Blocks that a dead flow gave back; they are sent first.
     pub(crate) returned: SegQueue<FilledBlock>,
     pub(crate) requests: Requests,
     pub(crate) is_initiator: bool,
-    /// A request sends blocks, or receives some.
+    /// True if some request sends blocks, and if some request receives blocks.
     pub(crate) sends: AtomicBool,
     pub(crate) receives: AtomicBool,
-    /// The session goes on when its first request has ended.
+    /// True if the session goes on when its first request has ended.
     pub(crate) stays: AtomicBool,
-    /// Requests that have ended while blocks of theirs may be on their way.
+    /// The number of requests that have ended while blocks of theirs may be on their way.
     pub(crate) cancellations: AtomicU64,
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
-    /// Where what this session keeps is counted.
+    /// The budget in which this session's resources are counted.
     pub budget: Budget,
-    /// Its part of a rate that it has together with others.
+    /// Its parts of rates that it shares with other sessions.
     pub(crate) rate_shares: RateShares,
-    /// A sender's blocks beyond those that every session may have.
+    /// The charge for a sender's blocks beyond those that every session may have.
     blocks_kept: Mutex<Charge>,
     pub meters: Meters,
     pub(crate) cpu: CpuTime,
-    /// Of the request that the session was opened for.
+    /// The handle of the request that the session was opened for.
     first: Handle,
-    /// All requests are paused.
+    /// True if all requests are paused.
     is_held: AtomicBool,
-    /// What is known of the session as a whole, for [`SessionFacts::of`].
+    /// The facts about the session as a whole, for [`SessionFacts::of`].
     facts: Mutex<SessionFacts>,
-    /// Datagrams say that they can be marked "congestion experienced": who holds his rate whatever happens must not.
+    /// True if datagrams are sent as ECN-capable. A sender that holds its rate whatever happens must not send
+    /// them so.
     pub(crate) is_markable: AtomicBool,
     /// Counts what may still bring blocks ([`ProducerToken`](super::producer_token::ProducerToken)).
     pub(crate) unread: AtomicU64,
-    /// Content bytes: handed to flows, put or handed over again.
+    /// Content bytes that were handed to flows, and those that were put or handed over again.
     pub(crate) content_sent: AtomicU64,
     pub(crate) content_resent: AtomicU64,
     stop: AtomicBool,
-    /// The peer has said that it is closing, and why if it was not the end.
+    /// The complaint of a peer that is closing; empty if it has none.
     peer_closed: Mutex<Option<Complaint>>,
     goodbye: Mutex<Complaint>,
     failure: Mutex<Option<Error>>,
     start: Instant,
 }
 
-/// The far end takes no control bytes for this long: it is gone, or might as well be.
+/// If the far end takes no control bytes for this long, it is gone, or might as well be.
 const SEND_PATIENCE: Duration = Duration::from_secs(300);
-/// Blocks that every session may have, whatever the others have, and how many more are asked for at a time.
+/// The blocks that every session may have, whatever other sessions have, and how many more are asked for at a
+/// time.
 pub(crate) const BLOCKS_MIN: usize = 12;
 const BLOCKS_STEP: usize = 4;
-/// Filled blocks that may wait for a flow, at least and at most: enough that a flow never starves while a reader is at work, ...
+/// The least and the most filled blocks that may wait for a flow: enough that a flow never runs out while a
+/// reader works, ...
 const FILLED_MIN: usize = 2;
 pub(crate) const FILLED_MAX: usize = 8;
-/// ... and no more than this part of the last level cache, which sealing should find them in.
+/// ... but no more than this part of the last level cache, where the sealing flow should still find them.
 const FILLED_CACHE_PART: u64 = 4;
 
 fn filled_blocks(cache_bytes: Option<u64>) -> usize {
@@ -396,7 +404,7 @@ fn filled_blocks(cache_bytes: Option<u64>) -> usize {
     (fitting as usize).clamp(FILLED_MIN, FILLED_MAX)
 }
 
-/// What a session may have of what it has together with others.
+/// The session's limits on resources that it shares with other sessions.
 #[derive(Debug, Default)]
 pub(crate) struct SessionAllowance {
     pub(crate) budget: Budget,
@@ -453,33 +461,34 @@ impl SessionShared {
         })
     }
 
-    /// Something has happened that concerns all requests.
+    /// Reports an event to all requests.
     pub(crate) fn tell(&self, event: &Event) {
         self.requests.all().iter().for_each(|request| request.handle.tell(event.clone()));
     }
 
-    /// Whether the user wants the session to end: it is for the first request alone, and that was cancelled.
+    /// Returns whether the user wants the session to end: it exists for the first request alone, and that was
+    /// cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.first.is_cancelled() && !self.stays.load(Ordering::Acquire)
     }
 
-    /// That of the request that the session was opened for.
+    /// The handle of the request that the session was opened for.
     #[cfg(feature = "fuzzing")]
     pub fn first_handle(&self) -> &Handle {
         &self.first
     }
 
-    /// Whether no new content goes out.
+    /// Returns whether no new content goes out.
     pub(crate) fn is_held(&self) -> bool {
         self.is_held.load(Ordering::Acquire)
     }
 
-    /// Returns whether that has changed.
+    /// Sets whether new content goes out; returns whether that has changed.
     pub(crate) fn set_held(&self, is_held: bool) -> bool {
         self.is_held.swap(is_held, Ordering::AcqRel) != is_held
     }
 
-    /// What was last known of the session as a whole.
+    /// The last facts about the session as a whole.
     pub(crate) fn facts(&self) -> SessionFacts {
         self.facts.lock().in_any_case().clone()
     }
@@ -488,7 +497,7 @@ impl SessionShared {
         *self.facts.lock().in_any_case() = facts;
     }
 
-    /// A request's content goes this way.
+    /// Allows the content of a request in this direction.
     pub(crate) fn allow(&self, role: ContentRole) {
         let way = if role == ContentRole::Sender { &self.sends } else { &self.receives };
         way.store(true, Ordering::Release);
@@ -496,17 +505,18 @@ impl SessionShared {
         self.wake_flows();
     }
 
-    /// Room for a flow's blocks for which memory is too small.
+    /// Room in the overflow for a flow's blocks, if there is an overflow.
     pub(crate) fn overflow_room(&self) -> Option<OverflowRoom> {
         let make = || {
             let made = Overflow::new(BLOCK_BYTES, self.overflow_blocks);
-            made.inspect_err(|error| tracing::debug!(%error, "no file for blocks beside memory")).ok()
+            made.inspect_err(|error| tracing::debug!(%error, "there is no overflow file")).ok()
         };
         let overflow = self.overflow.get_or_init(make).as_ref()?;
         Some(OverflowRoom::new(overflow, &self.budget, BLOCK_BYTES))
     }
 
-    /// Opens further blocks of a pool whose blocks are charged as they are first used, if the session may have them.
+    /// Opens further blocks of a pool whose blocks are charged when they are first used, if the budget
+    /// allows.
     pub(crate) fn open_more_blocks(&self) {
         let open = self.pool.open();
         if open < self.pool.total() {
@@ -518,19 +528,19 @@ impl SessionShared {
         }
     }
 
-    /// Whether half of the room for filled blocks is free.
+    /// Returns whether half of the room for filled blocks is free.
     pub fn has_room(&self) -> bool {
         2 * self.filled.len() <= self.filled.capacity()
     }
 
-    /// A filled block, if there is one.
+    /// The next filled block, if there is one.
     pub fn take_filled(&self) -> Option<FilledBlock> {
         let filled = self.filled.take()?;
         self.room.taken(|| self.has_room());
         Some(filled)
     }
 
-    /// No block waits for a flow and none will come.
+    /// Returns whether no block waits for a flow and none will come.
     pub(crate) fn is_all_queued(&self) -> bool {
         self.unread.load(Ordering::Acquire) == 0
             && self.filled.is_empty()
@@ -538,7 +548,7 @@ impl SessionShared {
             && self.returned.is_empty()
     }
 
-    /// The rate of a path. Everywhere the control stream is locked before it.
+    /// The controller of a path. Code that also locks the control stream locks that first.
     pub fn controller(&self, path: usize) -> MutexGuard<'_, Controller> {
         self.controllers[path].lock().whole()
     }
@@ -551,7 +561,7 @@ impl SessionShared {
         Timestamp::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// A time by the session's clock, for a block's deadline.
+    /// An instant in the session's clock, for a block's deadline.
     pub fn time_of(&self, instant: Instant) -> Timestamp {
         Timestamp::from_nanos(instant.saturating_duration_since(self.start).as_nanos() as u64)
     }
@@ -570,7 +580,7 @@ impl SessionShared {
         }
     }
 
-    /// Wakes those who take blocks.
+    /// Wakes the flows that take blocks.
     pub(crate) fn wake_carriers(&self) {
         let flows = self.flows.lock().in_any_case();
         for flow in flows.iter().filter(|flow| flow.active.load(Ordering::Acquire)) {
@@ -600,7 +610,8 @@ impl SessionShared {
         self.requests.ring();
     }
 
-    /// Its flows have ended: nothing that waits is sent any more. Each block knows its request, and that the session.
+    /// Drops all blocks that wait, once the flows have ended. Each block refers to its request, and that to
+    /// the session.
     pub(crate) fn let_go(&self) {
         while self.take_filled().or_else(|| self.urgent.pop()).or_else(|| self.returned.pop()).is_some() {}
     }
@@ -618,7 +629,7 @@ impl SessionShared {
         *self.goodbye.lock().in_any_case() = error.complaint();
     }
 
-    /// What the close frame says: why this end gave up, or nothing.
+    /// The complaint for the close frame: why this end gave up, or empty.
     pub(crate) fn goodbye(&self) -> Complaint {
         self.goodbye.lock().in_any_case().clone()
     }
@@ -638,13 +649,13 @@ impl SessionShared {
         self.failure.lock().in_any_case().take()
     }
 
-    /// Sends messages of the session's own to the peer, in this order and behind all that were sent before. Waits for
-    /// room, but holds up nobody else.
+    /// Sends messages of the session itself to the peer, in this order and behind everything sent before.
+    /// Waits for room, but holds up nobody else.
     pub(crate) fn send(&self, messages: &[SessionMessage]) {
         self.wait_until_taken(self.say(messages), || self.is_stopped() || self.is_cancelled());
     }
 
-    /// Waits until the control stream has taken all before `end`, or `is_over`.
+    /// Waits until the control stream has taken all bytes before `end`, or until `is_over`.
     pub(crate) fn wait_until_taken(&self, end: u64, is_over: impl Fn() -> bool) {
         let deadline = Instant::now() + SEND_PATIENCE;
         while self.pour() < end && !is_over() {
@@ -657,7 +668,8 @@ impl SessionShared {
         }
     }
 
-    /// As [`SessionShared::send`], without waiting: for who has to watch over the session, and says little. Returns where the messages end.
+    /// As [`SessionShared::send`], but without waiting: for threads that must watch over the session and send
+    /// little. Returns the position behind the messages.
     pub(crate) fn say(&self, messages: &[SessionMessage]) -> u64 {
         self.put(|out| messages.iter().for_each(|message| message.encode(out)))
     }
@@ -689,13 +701,13 @@ impl SessionShared {
         self.control.outbox.lock().whole()
     }
 
-    /// Whether the peer has everything that was said before `end`.
+    /// Returns whether the peer has acknowledged everything before `end`.
     pub(crate) fn is_acked(&self, end: u64) -> bool {
         let outbox = self.outbox();
         outbox.taken_ever >= end && outbox.taken_ever - self.control.lock().unacked() >= end
     }
 
-    /// Whether the peer has everything that was said.
+    /// Returns whether the peer has acknowledged everything that was sent.
     pub(crate) fn is_all_acked(&self) -> bool {
         let outbox = self.outbox();
         outbox.bytes.is_empty() && self.control.lock().is_all_acked()
@@ -724,13 +736,13 @@ impl SessionShared {
             super::fuzzing::listen(&buffer[buffer.len() - taken..]);
         }
         if taken > 0 {
-            // The window has opened, which the peer wants to know.
+            // The window has opened, which the peer has to learn.
             self.wake_flows();
         }
         taken
     }
 
-    /// Waits until the peer has everything that was sent, at most `limit`.
+    /// Waits for at most `limit` until the peer has acknowledged everything.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         loop {

@@ -1,4 +1,4 @@
-//! How things stand with a transfer at one moment.
+//! The state of a transfer at one moment.
 #![deny(missing_docs)]
 
 use std::collections::VecDeque;
@@ -20,14 +20,14 @@ pub enum TransferState {
     Starting,
     /// Content flows, or could.
     Running,
-    /// Either end holds it.
+    /// One of the ends has paused it.
     Paused,
-    /// Nothing more happens.
+    /// It is over.
     Ended,
 }
 
 impl TransferState {
-    /// As in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             TransferState::Starting => "starting",
@@ -38,46 +38,47 @@ impl TransferState {
     }
 }
 
-/// How things stand.
+/// The state of a transfer at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The handle's.
+    /// The id of the transfer's handle.
     pub id: String,
-    /// Where it is.
+    /// Its state.
     pub state: TransferState,
-    /// Since the handle was made.
+    /// Seconds since the handle was made.
     pub seconds: f64,
-    /// Content bytes to be there in the end, as far as they are known.
+    /// Content bytes that will be there in the end, as far as they are known.
     pub bytes_total: u64,
-    /// Files to be there in the end, as far as they are known.
+    /// Files that will be there in the end, as far as they are known.
     pub files_total: u64,
-    /// The totals are the last ones.
+    /// True if the totals are final.
     pub totals_known: bool,
-    /// Content bytes that are safe at the receiver, those among them that were there before.
+    /// Content bytes that are safe at the receiver, including those that were there before.
     pub bytes_done: u64,
     /// Content bytes of files that were there before.
     pub bytes_skipped: u64,
-    /// Content bytes that have moved: done, and neither there before nor found of an earlier run.
+    /// Content bytes that have moved: those that are done, without those that were there before or came from
+    /// an earlier run.
     #[serde(skip)]
     pub bytes_moved: u64,
-    /// Files that are there.
+    /// Files that are complete at the receiver.
     pub files_done: u64,
-    /// Entries that have failed.
+    /// The number of failed entries.
     pub failed: u64,
-    /// Source files that had gone when they were to be read.
+    /// Source files that were gone when they were to be read.
     #[serde(default)]
     pub vanished: u64,
-    /// Content bits per second, over the last three seconds.
+    /// Content bits per second over the last seconds.
     pub goodput_bps: f64,
-    /// Content bits per second since content flows.
+    /// Content bits per second since content began to flow.
     pub goodput_mean_bps: f64,
-    /// What the session knows; its fields stand beside the others.
+    /// The session's knowledge; its fields stand beside the others in JSON.
     #[serde(flatten)]
     pub facts: SessionFacts,
 }
 
 impl Snapshot {
-    /// How long it will take from here; none while the total is not known or nothing moves.
+    /// The time left; `None` while the total is not known or nothing moves.
     pub fn time_left(&self) -> Option<Duration> {
         let bps = (self.goodput_bps + self.goodput_mean_bps) / 2.0;
         if !self.totals_known || bps < 1.0 {
@@ -88,79 +89,79 @@ impl Snapshot {
     }
 }
 
-/// What a session knows of itself while it runs.
+/// The facts that a session knows of itself while it runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionFacts {
-    /// Something of the peer's has come.
+    /// True if something has come from the peer.
     #[serde(skip)]
     pub is_connected: bool,
-    /// The far end, as people know it.
+    /// The far end, by the name that people know.
     pub peer: String,
     /// The carrier: "udp", "tcp", "ssh" or "local".
     pub transport: String,
-    /// What the controllers allow now, in bits of UDP payload per second; none while they do not know, and at an end
-    /// that only receives.
+    /// The rate that the controllers allow now, in bits of UDP payload per second; `None` while they do not
+    /// know it, and at an end that only receives.
     pub rate_target_bps: Option<f64>,
-    /// Smoothed round trip of the slowest flow; 0 while it is not known.
+    /// The smoothed round trip of the slowest flow; 0 while it is not known.
     pub rtt_ms: f64,
-    /// Packets lost of packets sent, 0 to 1.
+    /// The share of lost packets among those sent, 0 to 1.
     pub loss_fraction: f64,
     /// UDP payload or stream bytes that this end has sent.
     pub wire_bytes_sent: u64,
     /// Packets that this end has sent.
     #[serde(default)]
     pub packets_sent: u64,
-    /// Those among them that were lost.
+    /// How many of these were lost.
     #[serde(default)]
     pub packets_lost: u64,
     /// Bytes that this end has sent and that are neither acknowledged nor lost.
     #[serde(default)]
     pub in_flight_bytes: u64,
-    /// Segments that this end has sent, those among them that it has sent again.
+    /// Segments that this end has sent, including those that it has sent again.
     #[serde(default)]
     pub segments_sent: u64,
     /// Segments that this end has sent again because they were lost.
     #[serde(default)]
     pub segments_retransmitted: u64,
-    /// Content goes out from this end.
+    /// True if content goes out from this end.
     #[serde(skip)]
     pub sends: bool,
     /// The paths that were named or found, if any.
     pub paths: Vec<PathFigures>,
-    /// How things stand on each path, by its number; one where none were named or found.
+    /// The traffic of each path, by its number; one entry if no paths were named or found.
     #[serde(default)]
     pub traffic: Vec<PathTraffic>,
-    /// How busy the stages of this end are, since the transfer's beginning.
+    /// How busy the stages of this end have been since the transfer's beginning.
     pub stages: Vec<StageFigures>,
-    /// How busy the stages of both ends were in the last five seconds or so, the sender's first. The far end's are there once it
-    /// has told of them.
+    /// How busy the stages of both ends were in about the last five seconds, the sender's first. The far
+    /// end's are there once it has reported them.
     #[serde(default)]
     pub stages_now: Vec<StageFigures>,
-    /// What has limited the transfer in the last seconds, as far as this end can tell.
+    /// The limit of the transfer in the last seconds, as far as this end can tell.
     pub limit: String,
 }
 
-/// How things stand on one path: all its flows together.
+/// The traffic of one path: of all its flows together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathTraffic {
-    /// Payload bytes that have arrived by it, headers of segments and control words included.
+    /// Payload bytes that have arrived by it, including headers of segments and control messages.
     pub bytes_moved: u64,
-    /// What its controller allows now, in bits of UDP payload per second; none while it does not know, and at an end that only
-    /// receives.
+    /// The rate that its controller allows now, in bits of UDP payload per second; `None` while it does not
+    /// know it, and at an end that only receives.
     pub rate_target_bps: Option<f64>,
-    /// Smoothed round trip of its slowest flow; 0 while it is not known.
+    /// The smoothed round trip of its slowest flow; 0 while it is not known.
     pub rtt_ms: f64,
-    /// Packets that this end has sent by it.
+    /// Packets that this end has sent on it.
     pub packets_sent: u64,
-    /// Those among them that were lost.
+    /// How many of these were lost.
     pub packets_lost: u64,
-    /// Bytes that this end has sent by it and that are neither acknowledged nor lost.
+    /// Bytes that this end has sent on it and that are neither acknowledged nor lost.
     pub in_flight_bytes: u64,
 }
 
 impl SessionFacts {
-    /// As they are now.
+    /// The facts as they are now.
     pub(crate) fn of(request: &Request) -> SessionFacts {
         let mut facts = request.facts();
         facts.traffic = vec![PathTraffic::default(); request.path_count()];
@@ -196,15 +197,16 @@ impl SessionFacts {
     }
 }
 
-/// The rate "now" is that of the last second, so that whoever changes a rate sees it follow.
+/// The current rate is that of at least the last second, so that whoever changes a rate soon sees the effect.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
-/// Content counts by blocks of a mebibyte: where few come, the window is longer, until it holds four or is as long as it may be.
+/// Content counts by blocks of a mebibyte. If few come, the window grows until it holds four of them, up to
+/// [`WINDOW_MAX`].
 const ENOUGH_BYTES: u64 = 4 << 20;
 const WINDOW_MAX: Duration = Duration::from_secs(8);
-/// Samples are not closer together.
+/// Samples are at least this far apart.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How fast content moves, from a few samples.
+/// How fast content moves, computed from a few samples.
 #[derive(Debug, Default)]
 pub(crate) struct ContentRate {
     samples: VecDeque<(Duration, u64)>,
@@ -212,10 +214,10 @@ pub(crate) struct ContentRate {
 }
 
 impl ContentRate {
-    /// So many bytes are done at `now`, at which somebody looks.
+    /// Notes that `bytes` are done at `now`.
     pub(crate) fn look(&mut self, now: Duration, bytes: u64) {
         self.first.get_or_insert((now, bytes));
-        // The last sample is always of the last look.
+        // The last sample is always that of the last look.
         let count = self.samples.len();
         if count >= 2 && self.samples[count - 2].0 + STEP > now {
             self.samples.pop_back();

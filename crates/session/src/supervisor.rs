@@ -1,15 +1,16 @@
-//! Watches over a session: hands its requests what the peer says, notices paths and peers that are gone,
-//! and changes over to the stream carrier when UDP does not get through.
+//! Watches over a session: hands the peer's messages to its requests, notices paths and peers that are gone,
+//! and changes over to the stream carrier if UDP does not get through.
 //!
-//! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
-//! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
-//! way goes there. If both are silent it is the network that is gone, and everything is kept for five minutes.
+//! A path counts as dead if the peer has not proved for [`SILENCE`] that it hears us, although flows send
+//! something at least every 0.7 s. If the stream carrier is alive then, the UDP flows are retired, and
+//! everything that they had under way goes there. If both are silent, the network is gone, and everything is
+//! kept for five minutes.
 //!
-//! How a session begins is in `supervisor/startup.rs`; what a flow gets when it is opened, in `flows.rs`; what is
-//! looked at again and again, in `check.rs`; what is done about it, in `judge.rs`; how carriers change, in `carriers.rs`;
-//! what is said of a peer that is gone, in `peer_loss.rs`; which paths are used, and what of the host is in their way, in
-//! `usage.rs`; how paths are added, in `further_paths.rs`; what a late reply to the hello changes, in `reply.rs`; how a
-//! session ends, in `shutdown.rs`.
+//! The parts: `supervisor/startup.rs` begins a session; `flows.rs` opens a flow; `check.rs` looks at
+//! everything regularly, and `judge.rs` decides what is done about it; `carriers.rs` changes carriers;
+//! `peer_loss.rs` has the messages about a peer that is gone; `usage.rs` says which paths are used, and what
+//! the host lacks for them; `further_paths.rs` adds paths; `reply.rs` handles a late reply to the hello;
+//! `shutdown.rs` ends a session.
 
 mod account;
 mod carriers;
@@ -54,23 +55,23 @@ use rate::RateWatch;
 use status::LimitHistory;
 use stream_carrier::StreamCarrier;
 
-/// No answer for this long: the path does not work.
+/// After this long without an answer, the path does not work.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
-/// No first packet by any carrier for this long: there is no way.
+/// After this long without a first packet by any carrier, there is no way to the peer.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(20);
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a thread that dials hands back.
+/// The result of a thread that dials.
 type DialResult = Result<FlowSetup, Error>;
 
-/// One session, seen by whoever looks after it.
+/// A session, for the thread that leads it.
 pub struct Supervisor {
     pub shared: Arc<SessionShared>,
     options: NetworkOptions,
     is_sender: bool,
     master: Secret,
     inbox: MessageInbox,
-    /// There may be messages that the caller has not seen.
+    /// True if there may be messages that the caller has not seen.
     is_behind: bool,
     next_check: Instant,
     was_up: bool,
@@ -80,15 +81,15 @@ pub struct Supervisor {
     dial_failed: Option<Instant>,
     dialing: Vec<Receiver<DialResult>>,
     streams: StreamCarrier,
-    /// The newest spare that has taken up UDP again.
+    /// The newest spare that has brought UDP back.
     taken_up: Option<u16>,
     /// The flow on the ssh channel.
     channel: Option<u16>,
-    /// Where it is noted that UDP does not get through.
+    /// The notes of far ends that UDP does not reach.
     blocked: Option<UdpBlockNotes>,
     window_max: u64,
     beside_max: u64,
-    /// Credit that is kept for urgent blocks.
+    /// The credit that is kept for urgent blocks.
     urgent_reserve: u32,
     transport: &'static str,
     stream_transport: &'static str,
@@ -97,64 +98,65 @@ pub struct Supervisor {
     udp_ports: Vec<u16>,
     warnings: Vec<String>,
     judged: LimitHistory,
-    /// One a path, if this end learns what they carry.
+    /// One for each path, if this end learns what paths carry.
     memories: Vec<PathKnowledge>,
-    /// Flows that may take others' places, and those whose turn it is.
+    /// The flows that may replace others, and those whose turn it is.
     spares: Vec<SpareFlow>,
     due_spares: Vec<SpareFlow>,
     further: FurtherPaths,
     flow_count: u16,
-    /// Paths by which nothing comes back.
+    /// Paths on which nothing comes back.
     dead_paths: Vec<usize>,
-    /// How the two users want the rate to be set, how it is set now, what the peer takes it for, and the
-    /// paths that get nothing new, by the bits of their numbers.
+    /// The rate that the users wish, the rate that is set now, the rate that the peer assumes, and the paths
+    /// that get nothing new (bits by their numbers).
     rate_wish: RateOptions,
     rate: RateOptions,
     rate_taken: RateOptions,
     rate_watch: RateWatch,
     unused_paths: u64,
     short_buffer_said: bool,
-    /// For what the control stream holds.
+    /// The charge for what the control stream holds.
     control_kept: Charge,
     stop: StopFlag,
-    /// The hello was not answered yet.
+    /// The hello is not answered yet.
     pending: Option<PendingReply>,
-    // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
+    // Dropped in this order: once the flows have ended, the ids are free, and ssh is waited for.
     _keeps: Option<Box<dyn Send>>,
     control_process: Option<ControlProcess>,
     placement: Option<Placement>,
 }
 
-/// What a flow is there for.
+/// The purpose of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FlowPurpose {
     First,
-    /// A stream carrier that is only used when nothing else is left.
+    /// A stream carrier that is used only if nothing else is left.
     StandBy,
     Spare,
 }
 
-/// Which way the content goes, seen from this end.
+/// The direction of the content, seen from this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentRole {
     Sender,
     Receiver,
 }
 
-/// Whether blocks wait for those before them.
+/// The order in which a receiver hands blocks on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryOrder {
     Any,
-    /// A receiver keeps those that came too early, so that the awaited one may not wait for memory.
+    /// A receiver keeps blocks that come too early, so the one it waits for must not lack memory.
     Kept,
 }
 
 impl Supervisor {
-    /// Looks after the session, and hands the requests what has come for them; waits for at most `wait` if nothing has.
+    /// Leads the session: hands the requests what has come for them. Waits for at most `wait` if nothing has.
     pub(crate) fn drive(&mut self, wait: Duration) -> Result<(), Error> {
         let mut is_heard = false;
         loop {
-            // Also between messages: to obey hundreds of thousands that have come at once takes long.
+            // Also between messages, as hundreds of thousands may have come at once, and obeying them takes
+            // long.
             self.watch()?;
             match self.inbox.take().map_err(senseless)? {
                 Some(InboxItem::Words(request)) => self.shared.requests.hear(request, self.inbox.words())?,
@@ -176,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what the peer says.
+    /// Obeys a message of the peer.
     fn obey(&mut self, message: SessionMessage) -> Result<(), Error> {
         let requests = &self.shared.requests;
         match message {
@@ -207,9 +209,9 @@ impl Supervisor {
         Ok(())
     }
 
-    // ---- watching ----------------------------------------------------------------------------------------------
+    // ---- watching -------------------------------------------------------------------------------
 
-    /// As if [`CHECK_INTERVAL`] had passed.
+    /// Makes the next check due, as if [`CHECK_INTERVAL`] had passed.
     #[cfg(test)]
     pub(super) fn let_a_check_be_due(&mut self) {
         self.next_check = Instant::now();
@@ -238,15 +240,15 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Something that both users should know although nothing failed.
+    /// Warns both users of something that has not failed.
     pub fn warn(&mut self, text: String) {
         self.shared.tell(&Event::warning(&*text));
         self.warnings.push(text);
     }
 }
 
-/// Whatever the session was left by, a thread that could not be started or a panic, none of its threads stays behind, and what it has
-/// together with others is theirs again.
+/// However the session ends, even if a thread could not be started or something panicked, none of its threads
+/// is left, and its parts of shared rates go back to the others.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.shared.stop();
@@ -269,13 +271,13 @@ pub(super) mod tests {
 
     const MESSAGES: u64 = 512;
 
-    /// A session of this end, by itself.
+    /// A session of this end alone.
     pub(crate) fn start(setup: Setup, role: ContentRole) -> Supervisor {
         let options = NetworkOptions::default();
         Supervisor::start(setup, options, role, DeliveryOrder::Any, &Handle::new()).unwrap()
     }
 
-    /// Looks after it until it fails.
+    /// Leads it until it fails.
     fn until_end(supervisor: &mut Supervisor) -> Error {
         loop {
             if let Err(error) = supervisor.drive(CHECK_INTERVAL) {
@@ -284,7 +286,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The first request of a session for which a great many messages have come at once.
+    /// The first request of a session for which very many messages have come at once.
     fn behind() -> (Dialogue, Setup, StopFlag) {
         let (near, far) = local_pair().unwrap();
         let stop = near.stop.clone();
@@ -297,7 +299,7 @@ pub(super) mod tests {
         )
         .unwrap();
         let mut words = Vec::new();
-        // Of a service, whatever it means there.
+        // Messages of a service, whatever they mean there.
         for _ in 0..MESSAGES {
             put_message(&mut words, |out| out.push(17));
         }
@@ -305,7 +307,8 @@ pub(super) mod tests {
         (dialogue, far, stop)
     }
 
-    /// How many messages are handed out, each of which takes the service a long time, until the session ends.
+    /// The number of messages that are handed out until the session ends, if each of them takes the service a
+    /// long time.
     fn seen(dialogue: &mut Dialogue) -> u64 {
         let mut seen = 0;
         while let Ok(step) = dialogue.step() {

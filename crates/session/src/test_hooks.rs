@@ -1,15 +1,17 @@
-//! What makes this process fail on purpose, or change its keys often, for tests.
+//! Lets this process fail on purpose, or change its keys often, for tests.
 //!
-//! Always true: it is configuration of the process that is to fail. No frame on the wire sets it, so no peer can.
+//! Always true: only the process that is to fail is configured so. No frame on the wire sets it, so no peer
+//! can.
 
 use farhaul_net::Fault;
 
 /// The default changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TestHooks {
-    /// Goes wrong with what this end receives, and sends.
+    /// Faults in what this end receives and sends.
     pub fault: Option<Fault>,
-    /// Packets per key epoch are 2^this, 22 by default. Both ends need the same, or nothing gets through.
+    /// A key epoch has 2 to the power of this many packets, 22 by default. Both ends need the same number, or
+    /// nothing gets through.
     pub epoch_bits: u32,
 }
 

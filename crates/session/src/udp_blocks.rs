@@ -1,7 +1,7 @@
-//! Where UDP does not get through, remembered for a day, so that the next transfer does not wait for it.
+//! Remembers for a day where UDP does not get through, so that the next transfer does not wait for it.
 //!
-//! One small file for all places. It is advice: what cannot be read, or written, or is old, is as if it were
-//! not there, and UDP is tried all the same beside what carries the transfer.
+//! One small file has all places. It is only advice: if it cannot be read or written, or is old, the transfer
+//! goes on without. UDP is tried all the same, beside what carries the transfer.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,17 +12,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::state_folder;
 
-/// Firewalls change.
+/// A note is forgotten after this, as firewalls change.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Places in the file.
+/// The most places in the file.
 const PLACES_MAX: usize = 256;
-/// A longer file is not ours.
+/// A file that is longer than this is not ours.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Seconds since 1970, by place.
+/// When UDP was found blocked, in seconds since 1970, by place.
 type Notes = BTreeMap<String, u64>;
 
-/// What is noted of one far end.
+/// The notes of one far end.
 #[derive(Debug)]
 pub struct UdpBlockNotes {
     file: PathBuf,
@@ -31,14 +31,14 @@ pub struct UdpBlockNotes {
 }
 
 impl UdpBlockNotes {
-    /// Of the way from here to any of these addresses, to a daemon's `port`, or to the range that far ends
-    /// over ssh take theirs from.
+    /// The notes of the way from here to any of these addresses. `ports` is a daemon's port, or the range
+    /// from which far ends over ssh take theirs.
     pub fn towards(addresses: impl IntoIterator<Item = IpAddr>, ports: &str) -> UdpBlockNotes {
         UdpBlockNotes::in_file(state_folder().join("blocked.json"), addresses, ports)
     }
 
     fn in_file(file: PathBuf, addresses: impl IntoIterator<Item = IpAddr>, ports: &str) -> UdpBlockNotes {
-        // From another network it is another way.
+        // A host in another network has another way to the far end.
         let place = |ip: IpAddr| {
             let from = farhaul_net::source_address(ip).map(|from| from.to_string()).unwrap_or_default();
             format!("{from} {} {ports}", ip.to_canonical())
@@ -51,7 +51,7 @@ impl UdpBlockNotes {
         UdpBlockNotes { file, places, was_noted }
     }
 
-    /// Whether UDP did not get through there when it was last tried.
+    /// Returns whether UDP did not get through when it was last tried.
     pub fn was_noted(&self) -> bool {
         self.was_noted
     }
@@ -68,7 +68,7 @@ impl UdpBlockNotes {
         self.was_noted = true;
     }
 
-    /// It gets through.
+    /// Deletes the note, as UDP gets through.
     pub fn forget(&mut self) {
         if self.was_noted {
             self.was_noted = false;
@@ -89,7 +89,7 @@ impl UdpBlockNotes {
 fn store(file: &Path, notes: &Notes) -> std::io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // Others may be at it: each writes a file of its own and renames it.
+    // Others may write at the same time: each writes a file of its own and renames it.
     let mut own = tempfile::NamedTempFile::new_in(folder)?;
     own.write_all(&serde_json::to_vec(notes)?)?;
     own.persist(file).map_err(|error| error.error)?;
@@ -102,7 +102,7 @@ fn load(file: &Path) -> Notes {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// A note from the future is of a clock that was wrong.
+/// A note from the future was written by a wrong clock, and is not fresh.
 fn is_fresh(at: u64, now: u64) -> bool {
     now.abs_diff(at) <= AGE_MAX.as_secs()
 }
@@ -119,13 +119,13 @@ fn named(ports: &[u16]) -> String {
     }
 }
 
-/// The line for a user whose UDP does not get through.
+/// The warning for a user whose UDP does not get through.
 pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
     let ports = named(ports);
     format!("{ports} of {host} cannot be reached (a firewall?); going on over {instead}, which is slower")
 }
 
-/// The same where UDP has carried until now: no firewall is to blame for that.
+/// The same if UDP has carried until now, so that no firewall is the cause.
 pub fn udp_lost_warning(host: &str, ports: &[u16], instead: &str) -> String {
     let ports = named(ports);
     format!(
@@ -134,7 +134,7 @@ pub fn udp_lost_warning(host: &str, ports: &[u16], instead: &str) -> String {
     )
 }
 
-/// The same where that was found before.
+/// The same if UDP did not get through in an earlier transfer.
 pub fn udp_noted_warning(host: &str, ports: &[u16], instead: &str) -> String {
     let what = match ports {
         [port] => format!("UDP port {port} of {host}"),

@@ -452,8 +452,8 @@ impl Partial {
         if !self.identity.sparse {
             return self.file.write_all_at(data, offset);
         }
-        let ground = if self.holds_old_content.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
-        sparse_file::write(&self.file, data, offset, ground)
+        let prior = if self.holds_old_content.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
+        sparse_file::write(&self.file, data, offset, prior)
     }
 
     /// Marks a chunk that was written: from now on it is there, for later runs as well. That takes one system

@@ -24,13 +24,13 @@ pub(crate) enum PriorContent {
 }
 
 /// Writes `data` at `offset`, but leaves out whole pages of zeros.
-pub(crate) fn write(file: &File, data: &[u8], offset: u64, ground: PriorContent) -> io::Result<()> {
+pub(crate) fn write(file: &File, data: &[u8], offset: u64, prior: PriorContent) -> io::Result<()> {
     let mut at = 0;
     while at < data.len() {
         let run = next_run(data, at);
         let place = offset + at as u64;
         if run.is_zero {
-            if ground == PriorContent::Used {
+            if prior == PriorContent::Used {
                 clear(file, place..place + (run.end - at) as u64)?;
             }
         } else {

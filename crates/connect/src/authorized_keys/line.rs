@@ -1,9 +1,9 @@
-//! One line of an authorized-keys file: options, the key's type, the key, and a comment.
+//! Parses one line of an authorized-keys file: options, the key's type, the key, and a comment.
 //!
-//! Always true: a line gives no more than its bounds; what is not understood refuses the whole line, as
-//! whoever wrote it wanted less to be allowed than is understood.
-//! From: sshd(8), "AUTHORIZED_KEYS FILE FORMAT". Differs: names are written in one case, and nothing is given
-//! that was not there.
+//! Always true: a line gives no more than its bounds. An option that is not understood makes the whole line
+//! invalid, as its author wanted to allow less than the rest of the line says.
+//! From: sshd(8), "AUTHORIZED_KEYS FILE FORMAT". Differs: the case of names matters, and options only take
+//! rights away.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,21 +19,21 @@ use super::super::identity::KEY_TYPE;
 use super::super::principal::{AuthenticatedPeer, Principal, PrincipalId};
 use super::super::rights::{Access, Rights};
 
-/// An Ed25519 SubjectPublicKeyInfo: a fixed head (RFC 8410 section 4) and 32 bytes.
+/// The length of an Ed25519 SubjectPublicKeyInfo: a fixed head (RFC 8410 section 4) and 32 bytes.
 const SPKI_LEN: usize = 44;
 const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// Smallest memory that a key may be limited to: one transfer of few flows.
+/// The least memory that a key may be limited to: enough for one transfer with few flows.
 const MEMORY_MIN: u64 = 64 << 20;
-/// Characters of a line that are shown of what is wrong in it.
+/// The most characters of a wrong part of a line that are shown.
 const SHOWN_MAX: usize = 80;
 
-/// What a key may do whose line says nothing of it. No line leaves it more.
+/// The rights of a key whose line has no options. No line gives more.
 #[derive(Debug, Clone, Default)]
 pub struct KeyBounds {
-    /// The names of the directory that is served: without links first, then as it was given. None where no
-    /// files are served.
+    /// The names of the served directory: first the one without links, then the one that was given. Empty if
+    /// no files are served.
     pub root: Vec<PathBuf>,
-    /// All else.
+    /// All other rights.
     pub rights: Rights,
 }
 
@@ -47,7 +47,7 @@ pub(super) enum LineError {
     #[error("a comma has no option before or behind it")]
     Empty,
     #[error(
-        "there is no option '{0}' (but root=, read-only, write-only, no-cipher-none, max-rate=, memory=)"
+        "there is no option '{0}', only root=, read-only, write-only, no-cipher-none, max-rate=, memory="
     )]
     Unknown(String),
     #[error("{0} stands twice")]
@@ -62,7 +62,7 @@ pub(super) enum LineError {
     Wrong { name: &'static str, value: String, wanted: &'static str },
     #[error("root={0} does not lie in {1}, which --root names")]
     Outside(String, String),
-    #[error("the key is that of line {0}, which counts")]
+    #[error("the key stands in line {0}, too, and that line counts")]
     KeyTwice(usize),
     #[error("read-only and write-only together leave nothing")]
     Nothing,
@@ -70,7 +70,7 @@ pub(super) enum LineError {
     NothingHere(&'static str, &'static str),
 }
 
-/// What a line says; `None` if it is empty or a comment.
+/// Reads a line; `None` if it is empty or a comment.
 pub(super) fn parse(line: &[u8], bounds: &KeyBounds) -> Result<Option<AuthenticatedPeer>, LineError> {
     let line = line.trim_ascii();
     if line.is_empty() || line.starts_with(b"#") {
@@ -101,13 +101,14 @@ pub(super) fn parse(line: &[u8], bounds: &KeyBounds) -> Result<Option<Authentica
     Ok(Some(AuthenticatedPeer { principal, rights }))
 }
 
-/// Up to white space that is not in quotes, and what comes behind that.
+/// Splits off the first word, which ends at white space outside of quotes.
 fn first_word(line: &[u8]) -> Result<(&[u8], &[u8]), LineError> {
     let end = unquoted(line, |byte| byte.is_ascii_whitespace())?.unwrap_or(line.len());
     Ok((&line[..end], line[end..].trim_ascii_start()))
 }
 
-/// Where the first such byte stands outside of quotes. In quotes, `\"` is a quote of the value.
+/// The position of the first such byte outside of quotes. In quotes, `\"` is a quote that belongs to the
+/// value.
 fn unquoted(text: &[u8], is_it: impl Fn(u8) -> bool) -> Result<Option<usize>, LineError> {
     let (mut is_quoted, mut at) = (false, 0);
     while at < text.len() {
@@ -122,7 +123,7 @@ fn unquoted(text: &[u8], is_it: impl Fn(u8) -> bool) -> Result<Option<usize>, Li
     if is_quoted { Err(LineError::OpenQuote) } else { Ok(None) }
 }
 
-/// What was said before a key.
+/// The options in front of a key.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     root: Option<PathBuf>,
@@ -175,7 +176,7 @@ impl Options {
         Ok(())
     }
 
-    /// What they leave of what there is.
+    /// The rights that the options leave of the bounds.
     fn within(self, bounds: &KeyBounds) -> Result<Rights, LineError> {
         let own = match (self.read_only, self.write_only) {
             (true, true) => return Err(LineError::Nothing),
@@ -250,7 +251,7 @@ fn valued(value: Option<&[u8]>, name: &'static str, example: &'static str) -> Re
     Ok(plain)
 }
 
-/// A directory that nothing but its names leads to.
+/// Checks the root: an absolute path without `..`.
 fn root(value: &[u8]) -> Result<PathBuf, LineError> {
     let path = Path::new(OsStr::from_bytes(value));
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
@@ -258,18 +259,18 @@ fn root(value: &[u8]) -> Result<PathBuf, LineError> {
         let wanted = "write the whole path of a directory, without ..";
         return Err(LineError::Wrong { name: "root", value: shown(value), wanted });
     }
-    // Its parts again: without doubled slashes, single dots and the slash behind it.
+    // Joined again from its parts: without doubled slashes, single dots and a slash at the end.
     Ok(path.components().collect())
 }
 
-/// What of `root` comes below the directory that is served.
+/// The part of `root` below the served directory.
 fn beneath(root: &Path, bounds: &KeyBounds) -> Result<PathBuf, LineError> {
     let shown = |path: &Path| shown(path.as_os_str().as_bytes());
     let Some(first) = bounds.root.first() else {
         let wanted = "no files are served here";
         return Err(LineError::Wrong { name: "root", value: shown(root), wanted });
     };
-    // Joined part by part, as what is empty would leave a slash.
+    // Joined part by part, as an empty part would leave a slash.
     let whole =
         |name: &PathBuf| name.components().chain(bounds.rights.root.components()).collect::<PathBuf>();
     let rest = bounds.root.iter().find_map(|name| root.strip_prefix(whole(name)).ok());
@@ -277,7 +278,7 @@ fn beneath(root: &Path, bounds: &KeyBounds) -> Result<PathBuf, LineError> {
     Ok(bounds.rights.root.join(rest))
 }
 
-/// Text of a line as it may stand in a log.
+/// Text of a line, made safe for a log.
 fn shown(bytes: &[u8]) -> String {
     printable(bytes, SHOWN_MAX)
 }

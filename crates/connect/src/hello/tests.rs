@@ -44,7 +44,7 @@ fn the_first_words_have_the_bytes_of_this_version() {
     let refusal = Refusal::new(Code::FeatureMissing, "no").with_hint("do this");
     let version = env!("CARGO_PKG_VERSION");
     let bytes = |name: &str, frame: Zeroizing<Vec<u8>>| {
-        // Of the program's version nothing depends.
+        // Nothing depends on the program's version.
         let text = String::from_utf8_lossy(&frame[4..]).replace(&format!("\"{version}\""), "\"0.0.0\"");
         (name.to_string(), text.into_bytes())
     };
@@ -78,7 +78,7 @@ fn a_reply_and_an_attach_survive_the_way() {
 #[test]
 fn secrets_do_not_show() {
     let text = format!("{:?}", hello());
-    assert!(text.contains("Token(..)") && !text.contains("7, 7"), "{text}");
+    assert!(text.contains("HelloSecret(..)") && !text.contains("7, 7"), "{text}");
 }
 
 #[test]

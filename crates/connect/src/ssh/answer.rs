@@ -1,7 +1,8 @@
-//! A question and its answer on the pipes of ssh: sends one frame and reads one, for as long as that makes sense.
+//! A question and its answer through the pipes of ssh: sends one frame and reads one, as long as the caller
+//! and the far end allow.
 //!
-//! Always true: the wait ends soon after its caller has called it off; the time in which ssh asks its user for
-//! something is no waiting; a far end that does not read keeps nobody from hearing what it says.
+//! Always true: the wait ends soon after its caller has cancelled. Time in which ssh asks its user for
+//! something does not count. A far end that does not read its pipe can still be heard.
 
 use std::fs;
 use std::io::{self, Read, Write as _};
@@ -18,35 +19,36 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::super::caller::{Caller, LOOK_EVERY};
 use super::super::hello::{self, HelloError};
 
-/// A far end that has not answered by then may wait for something that its user does not know of.
+/// After this long without an answer the user is told, as the far end may wait for something that he does not
+/// see.
 const TELL_AFTER: Duration = Duration::from_secs(5);
-/// Text in the place of an answer is complete when nothing more has come for so long.
+/// Text in place of an answer is complete when nothing more has come for this long.
 const TEXT_TIME: Duration = Duration::from_secs(1);
-/// Bytes of such a text that are kept.
+/// The most bytes of such a text that are kept.
 const TEXT_MAX: usize = 120;
-/// A process that was stopped for a while has not waited.
+/// The most time that one step counts, as this process may have been stopped for a while.
 const STEP_MAX: Duration = Duration::from_secs(1);
 
-/// Who asks, whom, and for how long.
+/// The caller of a question, the host that is asked, and the time to wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Wait<'a> {
     pub(crate) caller: &'a dyn Caller,
-    /// As the user named it.
+    /// The host as the user named it.
     pub(crate) host: &'a str,
-    /// The process of ssh.
+    /// The id of the ssh process.
     pub(crate) ssh: u32,
-    /// How long the answer may take; without an end if none is given.
+    /// How long the answer may take; `None` for no limit.
     pub(crate) most: Option<Duration>,
 }
 
-/// Why no answer was waited for any longer.
+/// Why the wait has ended without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     CalledOff,
     TookTooLong,
 }
 
-/// What came of a question.
+/// The result of a question.
 pub(crate) enum Answer {
     Frame(zeroize::Zeroizing<Vec<u8>>),
     None(Ending),
@@ -58,7 +60,7 @@ pub(crate) fn ask(
     frame: &[u8],
     wait: Wait<'_>,
 ) -> Result<Answer, HelloError> {
-    // Nobody else has this end of the pipe.
+    // Nobody else uses this end of the pipe.
     let flags = fcntl_getfl(stdin.as_fd()).map_err(io::Error::from)?;
     fcntl_setfl(stdin.as_fd(), flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
     let mut exchange = Exchange {
@@ -78,7 +80,7 @@ pub(crate) fn ask(
         return Ok(Answer::None(ending));
     }
     let body = read?;
-    // A far end that could not start has closed its pipe; what it has printed instead says more than this error.
+    // A far end that could not start has closed its pipe; what it has printed says more than this error.
     match exchange.unsendable {
         Some(error) => Err(error.into()),
         None => Ok(Answer::Frame(body)),
@@ -98,11 +100,11 @@ struct Exchange<'a> {
     ending: Option<Ending>,
 }
 
-/// What has come in the place of a frame, so far.
+/// Text that has come in place of a frame, so far.
 #[derive(Default)]
 struct Text {
     bytes: Vec<u8>,
-    /// For so long nothing more has come.
+    /// How long nothing more has come.
     rested: Duration,
 }
 
@@ -133,7 +135,7 @@ impl Exchange<'_> {
         io::ErrorKind::TimedOut.into()
     }
 
-    /// Sends what can be sent; whether there is something to read.
+    /// Sends what can be sent; returns whether there is something to read.
     fn look(&mut self) -> io::Result<bool> {
         let is_sending = !self.unsent.is_empty();
         let mut fds = vec![PollFd::new(&*self.stdout, PollFlags::IN)];
@@ -168,7 +170,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Keeps the beginning of what is no frame.
+    /// Keeps the beginning of text that is no frame.
     fn note(&mut self, bytes: &[u8]) {
         self.looked = Instant::now();
         let is_text =
@@ -195,15 +197,15 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether ssh asks its user for something, or a program that it has started does (the ssh to a jump host): it has the
-/// terminal open for that time, and else has not.
+/// Returns whether ssh asks its user for something, or a program that it has started does (such as the ssh to
+/// a jump host): the process has the terminal open for that time only.
 fn is_asking(process: u32) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     let mut targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
     targets.any(|target| target == Path::new("/dev/tty")) || children(process).into_iter().any(is_asking)
 }
 
-/// None where the kernel does not say.
+/// The children of a process; empty if the kernel does not say.
 fn children(process: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
     listed.split_whitespace().filter_map(|child| child.parse().ok()).collect()

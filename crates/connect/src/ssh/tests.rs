@@ -107,7 +107,7 @@ fn addresses_come_from_ssh_itself() {
     assert_eq!(addresses, ["192.0.2.1", "fd00::2", "fe80::2%1"].map(address));
 }
 
-/// An interface in sshd's words is one of its host.
+/// An interface in sshd's words is one of sshd's host.
 #[test]
 fn an_interface_of_the_far_host_is_none_of_this_one() {
     let connection = "fe80::7%lo 50000 fe80::1%eth7 22";
@@ -135,7 +135,7 @@ fn failures_say_what_to_do() {
             "echo 'Welcome to dtn2'; cat >/dev/null",
             "printed text before farhaul could answer: \"Welcome to dtn2\"",
         ),
-        // Less than a frame's length, with a frame behind it and without.
+        // Text that is shorter than a frame's length, with a frame behind it and without.
         ("printf 'hi\\n\\0\\0\\2\\0{'; cat >/dev/null", "printed text before farhaul could answer: \"hi\""),
         ("printf '> '; cat >/dev/null", "printed text before farhaul could answer: \">\""),
         (
@@ -155,7 +155,7 @@ fn failures_say_what_to_do() {
     assert!(error.to_string().contains("cannot run /nonexistent/ssh"), "{error}");
 }
 
-/// A user that wants no more once it was told that the answer takes long.
+/// A user who cancels once he is told that the answer takes long.
 struct Hasty(AtomicBool);
 
 impl Caller for Hasty {
@@ -172,7 +172,7 @@ impl Caller for Hasty {
 #[test]
 fn a_far_end_that_never_answers_is_told_of_and_can_be_left() {
     let folder = tempfile::tempdir().unwrap();
-    // It reads nothing, as much as there is for it.
+    // It reads nothing, however much is sent.
     let target = fake_ssh(folder.path(), "exec sleep 1000");
     let asking = |bytes: usize| {
         let mut params = params(NetworkOptions::default());
@@ -256,7 +256,7 @@ fn both_ends_agree_on_secret_ids_and_addresses() {
     assert_eq!(ids, (far_channel.index, far_channel.recv_id, far_channel.send_id));
     assert!(!far.session.stop.is_set());
 
-    // The client goes away: the far end notices without reading.
+    // The client goes away, and the far end notices without reading.
     drop(near);
     for _ in 0..500 {
         if far.session.stop.is_set() {

@@ -1,5 +1,5 @@
-//! The same question about many paths: each is asked before the answers to those before it are there, so that a long way does not
-//! count for each.
+//! One question about many paths. Each is asked before the earlier answers have come, so that they do not
+//! cost a round trip each.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::client_session::ClientSession;
 use super::file::RemoteFile;
 use super::pending_calls::PendingCall;
 
-/// Questions that are under way at a time; a far end has fewer files open than it may.
+/// The most questions under way at a time; it is below the number of files that a far end may have open.
 const AT_ONCE: usize = 256;
-/// Files that are open ahead of the one that is read.
+/// The most files that are open ahead of the one that is read.
 const OPEN_AHEAD: usize = 16;
 
-/// Answers in the order of their paths. Dropped, what is under way is cancelled.
+/// Answers in the order of their paths. Dropping it cancels the questions under way.
 pub struct Answers<'a, I, T> {
     remote: &'a Remote,
     paths: I,
@@ -34,13 +34,13 @@ type AskFn<T> = Box<dyn Fn(&Remote, &[u8]) -> Result<PendingAnswer<T>, Error> + 
 struct PendingAnswer<T> {
     link: Arc<ClientSession>,
     op: Option<u64>,
-    /// What is open for it, until it is answered or let go of.
+    /// The file that was opened for the question, until the question is answered or dropped.
     file: Option<u64>,
     /// Waits for the answer.
     answer: Option<AnswerFn<T>>,
 }
 
-/// What is open for it is the answer's from here on.
+/// Waits for an answer; the file that was opened for it belongs to the answer from here on.
 type AnswerFn<T> = Box<dyn FnOnce(&Arc<ClientSession>) -> Result<T, Error> + Send>;
 
 impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, ListEntry> {
@@ -64,7 +64,7 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, (Vec<u8>, u64)> {
     ) -> Answers<'a, I, (Vec<u8>, u64)> {
         let ask = move |remote: &Remote, path: &[u8]| {
             let link = remote.link.clone();
-            // What keeps it from being opened comes as the digest's failure, too.
+            // If the file cannot be opened, the digest fails with the reason.
             let (opening, _) = bounded(1);
             let file = link.open(remote.full(path), opening)?;
             let (put, answer) = bounded(1);

@@ -1,4 +1,5 @@
-//! The session of a [`Remote`](super::Remote): who hears the server, and what its callers share with that.
+//! The session of a [`Remote`](super::Remote): the thread that gets the server's messages, and what all
+//! callers share with it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -22,18 +23,20 @@ use super::super::messages::ReadMessage;
 use super::super::pieces::parse;
 use super::pending_calls::{OpenWaiter, PendingCall, unasked};
 
-/// Ranges and other operations that may be waited for at a time: half of what a server allows, as it hears later what is over.
+/// The most ranges and other operations that may be waited for at a time: half of what a server allows, as
+/// the server learns later what is over.
 const OUTSTANDING_MAX: usize = 1 << 16;
-/// Lists that may come at a time: half of what a server allows, likewise. Others wait until one has come, or is let go of.
+/// The most lists that may be under way at a time: half of what a server allows, for the same reason. Further
+/// lists wait until one has ended or was dropped.
 const STREAMS_MAX: usize = 32;
-/// How soon who waits sees that the session has ended.
+/// How often a waiting thread looks whether the session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What all callers share.
+/// The state that all callers share.
 pub(super) struct ClientSession {
     request: Arc<Request>,
     handle: Handle,
-    /// What answers that come in order may take here.
+    /// How much memory answers may take here that are read in order.
     memory_bytes: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -54,7 +57,7 @@ struct State {
     ended: Option<(SessionReport, Option<Error>)>,
 }
 
-/// Starts the session on this thread and keeps it going to its end.
+/// Starts the session on this thread, and keeps it going to its end.
 pub(super) fn run(established: EstablishedSession, started: impl FnOnce(Result<Arc<ClientSession>, Error>)) {
     let (options, handle) = (established.opening.network, Handle::new());
     let memory_bytes = options.memory_bytes;
@@ -118,7 +121,7 @@ pub(super) fn run(established: EstablishedSession, started: impl FnOnce(Result<A
 }
 
 impl ClientSession {
-    // ---- the session's threads -----------------------------------------------------------------------------------------
+    // ---- the session's threads ------------------------------------------------------------------
 
     fn converse(&self, dialogue: &mut Dialogue) -> Result<EndFigures, Error> {
         let mut is_finished = false;
@@ -163,7 +166,7 @@ impl ClientSession {
             }
             ReadMessage::Stated { op, entry } => match self.end_of(op)? {
                 Some(PendingCall::Stat(to)) => {
-                    // Nobody may want it any more.
+                    // The caller may be gone.
                     let _ = to.send(Ok(entry));
                     Ok(())
                 }
@@ -182,7 +185,7 @@ impl ClientSession {
         }
     }
 
-    /// What was waited for of an operation that is over; none if it has been cancelled.
+    /// The call that waited for an operation that is over; `None` if it was cancelled.
     fn end_of(&self, op: u64) -> Result<Option<PendingCall>, Error> {
         let mut state = self.state();
         if op >= state.next_op {
@@ -194,7 +197,7 @@ impl ClientSession {
         Ok(waiting)
     }
 
-    /// The body of the thread that puts what arrives where it is waited for.
+    /// The body of the thread that hands arriving content to the calls that wait for it.
     fn take_blocks(&self) {
         let inlet = &self.request.arrived;
         loop {
@@ -219,7 +222,7 @@ impl ClientSession {
             if piece.op >= state.next_op {
                 return Err(unasked("content that was never asked for"));
             }
-            // What has been cancelled may be on its way.
+            // The operation was cancelled while this was on its way.
             let Some(waiting) = state.waiting.get_mut(&piece.op) else { continue };
             let (less, is_over) = waiting.take(&piece, bytes)?;
             let written = &self.request.content_written;
@@ -251,7 +254,7 @@ impl ClientSession {
         self.changed.notify_all();
     }
 
-    // ---- the program's threads -----------------------------------------------------------------------------------------
+    // ---- the program's threads ------------------------------------------------------------------
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().whole()
@@ -265,7 +268,8 @@ impl ClientSession {
         &self.handle
     }
 
-    /// Asks for something whose answer `waiting` takes; waits while too much is outstanding. The number of the operation.
+    /// Asks for something whose answer goes to `waiting`, and returns the number of the operation. Waits
+    /// while too much is outstanding.
     pub(super) fn ask(
         &self,
         waiting: PendingCall,
@@ -289,7 +293,7 @@ impl ClientSession {
         Ok(op)
     }
 
-    /// Asks for a file to be opened; its number.
+    /// Asks for a file to be opened; returns its number.
     pub(super) fn open(&self, path: Vec<u8>, to: OpenWaiter) -> Result<u64, Error> {
         let mut state = self.state();
         if let Some((_, error)) = &state.ended {
@@ -313,7 +317,7 @@ impl ClientSession {
         self.say(&ReadMessage::Close { file });
     }
 
-    /// Nothing more of an operation is wanted.
+    /// Tells the server that nothing more of an operation is wanted.
     pub(super) fn cancel(&self, op: u64) {
         let mut state = self.state();
         if state.forget(op).is_some() {
@@ -323,7 +327,7 @@ impl ClientSession {
         }
     }
 
-    /// There is room for so many more bytes of a stream.
+    /// Gives room for `room` more bytes of a stream.
     pub(super) fn more(&self, op: u64, room: u64) {
         let mut state = self.state();
         if let Some(PendingCall::Stream(stream)) = state.waiting.get_mut(&op) {
@@ -337,18 +341,18 @@ impl ClientSession {
         self.request.send_encoded(|out| message.encode(out));
     }
 
-    /// Waits for an answer, which comes unless this is a fault of ours: the end of the session is one.
+    /// Waits for an answer. If none comes, the session has ended, or this program has a fault.
     pub(super) fn wait<T>(&self, answer: &Channel<T>) -> Result<T, Error> {
         answer.recv().map_err(|_| self.outcome().err().unwrap_or_else(|| Error::bug("an answer")))
     }
 
-    /// Nothing more will be asked for.
+    /// Lets the session end: nothing more will be asked for.
     pub(super) fn finish(&self) {
         self.state().is_finishing = true;
         self.request.control.notify();
     }
 
-    /// Why the session has ended early, if it has.
+    /// The error with which the session has ended early, if it has.
     pub(super) fn ended(&self) -> Option<Error> {
         self.state().ended.as_ref().and_then(|(_, error)| error.clone())
     }
@@ -368,7 +372,7 @@ impl State {
         self.outstanding + weight <= OUTSTANDING_MAX && self.streams + streams <= STREAMS_MAX
     }
 
-    /// Of an operation that is over nothing is outstanding.
+    /// Removes an operation that is over from what is outstanding.
     fn forget(&mut self, op: u64) -> Option<PendingCall> {
         let waiting = self.waiting.remove(&op)?;
         self.outstanding -= waiting.weight();
@@ -377,7 +381,7 @@ impl State {
     }
 }
 
-/// Who waits hears of it here: nobody else knows of them any more.
+/// Fails a call that got the wrong kind of answer. It must be told here, as it is in no table any more.
 fn unfitting(waiting: PendingCall, what: &str) -> Error {
     let error = unasked(what);
     waiting.fail(&Failure::new(error.code(), error.to_string()));

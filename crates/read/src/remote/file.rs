@@ -1,4 +1,4 @@
-//! A file of a far place, and the ways to read it: a range, many, all of it in order.
+//! A file of a far location, and the ways to read it: one range, many ranges, or all of it in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,14 +12,16 @@ use super::super::messages::{FileIdentity, FileRange, RANGES_MAX, ReadMessage};
 use super::client_session::ClientSession;
 use super::pending_calls::{PendingCall, PendingRanges, RangeAnswer};
 
-/// Bytes of the ranges that a [`RangeReader`] asks for, which are those of a block.
+/// The length of the ranges that a [`RangeReader`] asks for: the content of a block.
 const CHUNK: u64 = 1 << 20;
-/// Ranges that it has under way at first; there are more of them while it has to wait, as far as the session's memory goes.
+/// How many ranges it has under way at first. There are more as long as it has to wait, as far as the
+/// session's memory allows.
 const AHEAD_FIRST: u64 = 64;
-/// With fewer than these it would wait for each.
+/// With fewer ranges than this it would wait for each.
 const AHEAD_MIN: u64 = 2;
 
-/// An open file. Its content is that of the moment when it was opened: once it has changed, reads fail with `FH-SOURCE-CHANGED`.
+/// An open file. Reads return the content of the moment at which it was opened; if it has changed since, they
+/// fail with `FH-SOURCE-CHANGED`.
 pub struct RemoteFile {
     open: Arc<RemoteHandle>,
 }
@@ -35,7 +37,7 @@ impl RemoteFile {
         RemoteFile { open: Arc::new(RemoteHandle { link, number, identity }) }
     }
 
-    /// What it is, and was when it was opened.
+    /// The identity of the file when it was opened, and still must be.
     pub fn identity(&self) -> &FileIdentity {
         &self.open.identity
     }
@@ -45,7 +47,7 @@ impl RemoteFile {
         self.open.identity.size
     }
 
-    /// The bytes of a range; fewer where the file ends before it does.
+    /// The bytes of a range; fewer if the file ends within it.
     pub fn read_at(&self, offset: u64, len: u64) -> Result<Vec<u8>, Error> {
         let mut queue = self.queue();
         queue.submit(FileRange { offset, len })?;
@@ -55,20 +57,20 @@ impl RemoteFile {
         }
     }
 
-    /// Many ranges at once; the answers come as they are ready, each with the number of its range.
+    /// Many ranges at once. The answers come as they are ready, each with the number of its range.
     pub fn read_vectored(&self, ranges: &[FileRange]) -> Result<RangeQueue, Error> {
         let mut queue = self.queue();
         queue.submit_all(ranges)?;
         Ok(queue)
     }
 
-    /// A queue of reads of this file, to which more can be added while others are under way.
+    /// A queue of reads of this file; further reads can be added while others are under way.
     pub fn queue(&self) -> RangeQueue {
         let (to, answers) = unbounded();
         RangeQueue { open: self.open.clone(), to, answers, next: 0, pending: 0, ops: BTreeMap::new() }
     }
 
-    /// A range from its beginning to its end.
+    /// Reads a range from its beginning to its end.
     pub fn reader(&self, range: FileRange) -> RangeReader {
         let end = range.offset.saturating_add(range.len).min(self.size());
         let queue = self.queue();
@@ -85,7 +87,8 @@ impl RemoteFile {
         }
     }
 
-    /// The digest of a range, or of all of it, computed at the far end; and how many bytes it is of.
+    /// The digest of a range or of the whole file, computed at the far end, and the number of bytes that it
+    /// covers.
     pub fn digest(&self, algorithm: Algorithm, range: Option<FileRange>) -> Result<(Vec<u8>, u64), Error> {
         let (put, answer) = bounded(1);
         let RemoteHandle { link, number, .. } = &*self.open;
@@ -95,7 +98,7 @@ impl RemoteFile {
         Ok((digest, bytes))
     }
 
-    /// Says that these ranges will be read soon, so that the far end can fetch them from its disk.
+    /// Tells the far end that these ranges will be read soon, so that it can fetch them from its disk.
     pub fn advise(&self, ranges: &[FileRange]) {
         let RemoteHandle { link, number, .. } = &*self.open;
         for ranges in ranges.chunks(RANGES_MAX) {
@@ -110,14 +113,15 @@ impl Drop for RemoteHandle {
     }
 }
 
-/// Reads of a file that are under way. Dropped, they are cancelled.
+/// Reads of a file that are under way. Dropping it cancels them.
 pub struct RangeQueue {
     open: Arc<RemoteHandle>,
     to: Sender<RangeAnswer>,
     answers: Channel<RangeAnswer>,
     next: u64,
     pending: u64,
-    /// By the first number of each operation: itself, and how many of its ranges have not been answered.
+    /// The operations, by the number of their first range: the operation's own number, and how many of its
+    /// ranges are not answered yet.
     ops: BTreeMap<u64, QueuedRange>,
 }
 
@@ -127,18 +131,18 @@ struct QueuedRange {
 }
 
 impl RangeQueue {
-    /// Asks for a range; its number, counted from 0. Waits while very much is outstanding.
+    /// Asks for a range; returns its number, counted from 0. Waits while very much is outstanding.
     pub fn submit(&mut self, range: FileRange) -> Result<u64, Error> {
         self.submit_all(&[range])
     }
 
-    /// Asks for several, which the far end may read together; the number of the first.
+    /// Asks for several ranges, which the far end may read together; returns the number of the first.
     pub fn submit_all(&mut self, ranges: &[FileRange]) -> Result<u64, Error> {
         let first = self.next;
         if ranges.iter().any(|range| range.offset.checked_add(range.len).is_none()) {
             return Err(Error::new(Code::Misuse, "a range ends beyond 2^64"));
         }
-        // What is asked for is what there is: nobody makes room for more.
+        // Only what the file has is asked for, so that nobody makes room for more.
         let size = self.open.identity.size;
         let within =
             |range: &FileRange| FileRange { len: range.len.min(size.saturating_sub(range.offset)), ..*range };
@@ -159,12 +163,13 @@ impl RangeQueue {
         Ok(first)
     }
 
-    /// How many have not been answered.
+    /// The number of ranges that are not answered yet.
     pub fn pending(&self) -> u64 {
         self.pending
     }
 
-    /// The next answer, whichever it is, with the number of its range; waits for it. None if nothing is outstanding.
+    /// Waits for the next answer, whichever it is, and returns it with the number of its range; `None` if
+    /// nothing is outstanding.
     #[allow(clippy::should_implement_trait, reason = "an iterator that goes on after its end would surprise")]
     pub fn next(&mut self) -> Option<(u64, Result<Vec<u8>, Error>)> {
         if self.pending == 0 {
@@ -196,10 +201,10 @@ impl Drop for RangeQueue {
     }
 }
 
-/// Reads a range in order, with as much under way as the way to the far end holds.
+/// Reads a range in order, with as much under way as the path to the far end holds.
 pub struct RangeReader {
     queue: RangeQueue,
-    /// Up to here it has been asked for.
+    /// The offset up to which content was asked for.
     asked: u64,
     end: u64,
     /// The number of the next range.
@@ -211,7 +216,7 @@ pub struct RangeReader {
 }
 
 impl RangeReader {
-    /// The next bytes, up to 1 MiB of them; none at the end.
+    /// The next bytes, up to 1 MiB of them; `None` at the end.
     pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
             self.ask()?;
@@ -222,7 +227,7 @@ impl RangeReader {
             if self.queue.pending() == 0 {
                 return Ok(None);
             }
-            // Who waits although all that may be is under way has too little of it.
+            // It has to wait although everything that may be under way is, so more may be from now on.
             if self.asked < self.end {
                 self.ahead = (self.ahead + 1).min(self.ahead_max);
             }

@@ -1,4 +1,4 @@
-//! Lists of a far place, taken record by record as they come.
+//! Lists of a far location, taken record by record as they come.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use super::super::messages::{ListEntry, ReadMessage, RecordCodec, StreamRecord};
 use super::client_session::ClientSession;
 use super::pending_calls::{PendingCall, PendingStream, StreamChunk};
 
-/// Bytes of a list that may be under way or wait here: what a long fast way holds, and no more than a program notices.
+/// The most bytes of a list that may be under way or wait here: what a long fast path holds, and so little
+/// that a program does not notice.
 const ROOM: u64 = 32 << 20;
 
 /// How far below a directory a list goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// What is in the directory itself.
+    /// Only what is in the directory itself.
     One,
-    /// What is in it and in directories below it, so many levels in all.
+    /// The entries of the directory and of those below it, this many levels in all.
     Levels(u64),
-    /// All of it.
+    /// Everything.
     All,
 }
 
@@ -34,32 +35,32 @@ impl Depth {
     }
 }
 
-/// What a list has.
+/// An item of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListItem {
-    /// Something in the directory, or below it. The directory itself is the first, with an empty path.
+    /// Something in the directory, or below it. The directory itself is the first one, with an empty path.
     Entry(ListEntry),
-    /// This could not be looked at; the rest follows.
+    /// This could not be looked at; the list goes on.
     Failed {
-        /// Below what is listed.
+        /// The path below what is listed.
         path: Vec<u8>,
-        /// What kind of error it is.
+        /// The kind of error.
         code: Code,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// What is in this directory is not listed, since something is mounted there.
+    /// The content of this directory is not listed, as something is mounted there.
     NotEntered(Vec<u8>),
 }
 
-/// A list that is under way, in the order in which the far end comes upon things. Dropped, it is cancelled.
+/// A list that is under way, in the order in which the far end finds things. Dropping it cancels it.
 pub struct RemoteList {
     link: Arc<ClientSession>,
     op: u64,
     chunks: Channel<StreamChunk>,
     held: VecDeque<u8>,
     records: RecordCodec,
-    /// Bytes that were taken since the far end was told of it.
+    /// Bytes that were taken since the far end was last given room.
     taken: u64,
     is_over: bool,
 }
@@ -75,7 +76,7 @@ impl RemoteList {
         Ok(RemoteList { link: link.clone(), op, chunks, held, records, taken: 0, is_over: false })
     }
 
-    /// What a pattern stands for.
+    /// The paths that match a pattern.
     pub(super) fn paths(mut self) -> Result<Vec<Vec<u8>>, Error> {
         let mut paths = Vec::new();
         while let Some(record) = self.record()? {

@@ -1,6 +1,7 @@
-//! What is waited for, by the numbers of operations and files.
+//! The calls that wait for an answer, by the numbers of operations and files.
 //!
-//! Always true: a piece goes to the place that was asked for, once; one that was not asked for is an error.
+//! Always true: a piece goes to the range or stream that was asked for, once; a piece that was not asked for
+//! is an error.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,12 +11,12 @@ use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
 use super::super::messages::{FileIdentity, ListEntry};
 use super::super::pieces::AnswerPiece;
 
-/// An answer to a range, by its number in a queue.
+/// The answer to a range, with its number in a queue.
 pub(super) type RangeAnswer = (u64, Result<Vec<u8>, Failure>);
-/// The next bytes of a stream; none behind the last.
+/// The next bytes of a stream; `None` after the last.
 pub(super) type StreamChunk = Result<Option<Vec<u8>>, Failure>;
 
-/// Who waits for an operation, and for what.
+/// A call that waits, by what it waits for.
 pub(super) enum PendingCall {
     Ranges(PendingRanges),
     Stream(PendingStream),
@@ -25,9 +26,9 @@ pub(super) enum PendingCall {
 
 /// Ranges of a file.
 pub(super) struct PendingRanges {
-    /// By their numbers in the operation.
+    /// The ranges, by their numbers in the operation.
     parts: HashMap<u64, IncomingRange>,
-    /// The number in the queue of the first one.
+    /// The number that the first one has in the queue.
     base: u64,
     to: Sender<RangeAnswer>,
 }
@@ -35,21 +36,21 @@ pub(super) struct PendingRanges {
 struct IncomingRange {
     len: u64,
     bytes: Vec<u8>,
-    /// Where pieces have begun that have come, since one may come twice, and how many bytes they have.
+    /// The offsets of pieces that have come, as a piece may come twice, and their bytes in all.
     come: HashSet<u64>,
     got: u64,
     /// Where the range ends, once that is known.
     end: Option<u64>,
 }
 
-/// What has no length yet.
+/// A stream, whose length is not known yet.
 pub(super) struct PendingStream {
     to: Sender<StreamChunk>,
-    /// What has been handed on.
+    /// The number of bytes that were handed on.
     next: u64,
     early: BTreeMap<u64, Vec<u8>>,
     end: Option<u64>,
-    /// No more than this may come.
+    /// The most bytes that may come.
     pub(super) room: u64,
 }
 
@@ -67,9 +68,9 @@ impl PendingRanges {
         self.parts.len()
     }
 
-    /// Takes a piece; how many ranges are complete with it.
+    /// Takes a piece; returns how many ranges are complete with it.
     fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<usize, Error> {
-        // Of one that is complete a piece may come twice.
+        // A piece of a complete range may come again.
         let Some(incoming) = self.parts.get_mut(&piece.range) else { return Ok(0) };
         if piece.at + piece.len > incoming.len {
             return Err(unasked("a piece lies beyond its range"));
@@ -77,12 +78,12 @@ impl PendingRanges {
         if incoming.come.insert(piece.at) {
             let end = (piece.at + piece.len) as usize;
             if incoming.bytes.len() < end {
-                // The first piece of a range shows that it is worth room for all of it.
+                // The first piece of a range shows that room for all of it is needed.
                 let all = if piece.is_last { end } else { incoming.len as usize };
-                // A file may be said to be larger than any memory.
+                // A file may claim to be larger than any memory.
                 if incoming.bytes.try_reserve_exact(all - incoming.bytes.len()).is_err() {
                     self.parts.remove(&piece.range);
-                    let failure = Failure::new(Code::NoMemory, "no memory holds so much");
+                    let failure = Failure::new(Code::NoMemory, "there is not enough memory for the range");
                     let _ = self.to.send((self.base + piece.range, Err(failure)));
                     return Ok(1);
                 }
@@ -100,7 +101,7 @@ impl PendingRanges {
         let mut bytes = std::mem::take(&mut incoming.bytes);
         bytes.truncate(incoming.got as usize);
         self.parts.remove(&piece.range);
-        // Nobody may want it any more.
+        // The caller may be gone.
         let _ = self.to.send((self.base + piece.range, Ok(bytes)));
         Ok(1)
     }
@@ -111,7 +112,7 @@ impl PendingStream {
         PendingStream { to, next: 0, early: BTreeMap::new(), end: None, room }
     }
 
-    /// Takes a piece; true if it was the last that was missing.
+    /// Takes a piece; returns true if nothing is missing after it.
     fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<bool, Error> {
         if piece.range != 0 || piece.at + piece.len > self.room {
             return Err(unasked("more of a stream than there was room for"));
@@ -135,7 +136,7 @@ impl PendingStream {
 }
 
 impl PendingCall {
-    /// As how many it counts at the server.
+    /// The weight that it has at the server.
     pub(super) fn weight(&self) -> usize {
         match self {
             PendingCall::Ranges(ranges) => ranges.count(),
@@ -143,12 +144,12 @@ impl PendingCall {
         }
     }
 
-    /// How many lists it is.
+    /// The number of lists that it is: 0 or 1.
     pub(super) fn streams(&self) -> usize {
         usize::from(matches!(self, PendingCall::Stream(_)))
     }
 
-    /// Takes a piece: how many ranges are complete with it, and whether nothing more is waited for.
+    /// Takes a piece. Returns how many ranges are complete with it, and whether the call is over.
     pub(super) fn take(&mut self, piece: &AnswerPiece, bytes: &[u8]) -> Result<(usize, bool), Error> {
         match self {
             PendingCall::Ranges(ranges) => {
@@ -160,7 +161,7 @@ impl PendingCall {
         }
     }
 
-    /// Tells whoever waits that nothing more comes.
+    /// Tells the waiting caller that nothing more comes.
     pub(super) fn fail(self, failure: &Failure) {
         match self {
             PendingCall::Ranges(PendingRanges { parts, base, to }) => {
@@ -175,7 +176,7 @@ impl PendingCall {
     }
 }
 
-/// Who waits for a file to be opened.
+/// The caller that waits for a file to be opened.
 pub(super) type OpenWaiter = Sender<Result<FileIdentity, Failure>>;
 
 pub(super) fn unasked(what: &str) -> Error {
@@ -192,7 +193,7 @@ mod tests {
         AnswerPiece { op: 0, range, at, len, is_last }
     }
 
-    /// Who waits for ranges of these lengths.
+    /// A call that waits for ranges of these lengths.
     fn ranges(lens: &[u64]) -> (PendingCall, Receiver<RangeAnswer>) {
         let (to, answers) = unbounded();
         let mut ranges = PendingRanges::new(100, to);

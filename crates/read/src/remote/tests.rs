@@ -1,4 +1,4 @@
-//! A server that lies.
+//! Tests with a server that breaks the protocol.
 
 use farhaul_session::error::Misbehaviour;
 use farhaul_session::exchange::{LoadedBlock, Outlet};
@@ -15,7 +15,7 @@ struct Server {
 }
 
 impl Server {
-    /// What the client says next; none when it has no more to say.
+    /// The client's next message; `None` if it has no more.
     fn hear(&mut self) -> Option<ReadMessage> {
         loop {
             match self.dialogue.step() {
@@ -30,9 +30,9 @@ impl Server {
         self.dialogue.request.send_encoded(|out| message.encode(out));
     }
 
-    /// Opens the file that it is asked for.
+    /// Answers the client's request to open a file.
     fn open(&mut self, size: u64) {
-        let Some(ReadMessage::Open { file, .. }) = self.hear() else { panic!("it opens a file") };
+        let Some(ReadMessage::Open { file, .. }) = self.hear() else { panic!("the client must open a file") };
         self.say(&ReadMessage::Opened { file, identity: identity(size) });
     }
 
@@ -58,7 +58,7 @@ fn identity(size: u64) -> FileIdentity {
     FileIdentity { size, mtime: time, ctime: time, inode: 1, device: 1 }
 }
 
-/// A client whose server does this, and then hears it to its end.
+/// A client whose server runs `script`, and then serves to the end.
 fn with_server(script: impl FnOnce(&mut Server) + Send + 'static) -> Remote {
     let opening = ReadRequest::default().opening(NetworkOptions::default()).unwrap();
     let (near, far) = connect::local_pair(&opening, &own_features()).unwrap();
@@ -77,7 +77,7 @@ fn with_server(script: impl FnOnce(&mut Server) + Send + 'static) -> Remote {
     Remote { link, base: Vec::new(), thread: Some(thread), serving: Some(serving) }
 }
 
-/// What the client finds when it reads a file of a server that answers so.
+/// The misbehaviour that the client finds when it reads a file of a server that answers in this way.
 fn found_by_a_read(answer: impl FnOnce(&Server, u64) + Send + 'static) -> Option<Misbehaviour> {
     let remote = with_server(|server| {
         server.open(1000);
@@ -90,7 +90,7 @@ fn found_by_a_read(answer: impl FnOnce(&Server, u64) + Send + 'static) -> Option
     remote.finish().err().and_then(|error| error.misbehaviour())
 }
 
-/// What the client finds in a list of which these bytes are all.
+/// The misbehaviour that the client finds in a list that consists of these bytes.
 fn found_in_a_list(bytes: &'static [u8]) -> Option<Misbehaviour> {
     let remote = with_server(move |server| {
         let Some(ReadMessage::List { op, .. }) = server.hear() else { panic!("it lists") };
@@ -100,7 +100,7 @@ fn found_in_a_list(bytes: &'static [u8]) -> Option<Misbehaviour> {
     let error = list.find_map(Result::err);
     assert!(list.next().is_none());
     drop(list);
-    // The list is of no use; the session is.
+    // The list is lost, but the session goes on.
     assert!(remote.finish().is_ok());
     error.and_then(|error| error.misbehaviour())
 }

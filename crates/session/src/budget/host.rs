@@ -1,15 +1,15 @@
-//! What the system lets this process have.
+//! The limits that the system sets for this process.
 
 use std::fs::read_to_string;
 
 use rustix::process::{Resource, geteuid, getrlimit};
 
-/// Taken for a host's memory where the system does not tell.
+/// The memory of a host that does not tell.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
-/// So many of a process's threads are for something else than sessions.
+/// Threads of the process that do something else than sessions.
 const OTHER_THREADS: u64 = 16;
-/// For each large file that the process has open it may have so many descriptors. One takes up to four (through the cache, past it,
-/// its journal, its directory).
+/// Descriptors of the process for each large file that may be open. A file takes up to four (through the
+/// cache, past it, its journal, its directory).
 const DESCRIPTORS_PER_LARGE: u64 = 16;
 const LARGE_FILES_MAX: u64 = 16 << 10;
 
@@ -21,22 +21,23 @@ pub(super) fn memory_bytes() -> u64 {
     kib.map_or(MEMORY_UNKNOWN, |kib| kib << 10)
 }
 
-/// Descriptors that this process may have.
+/// The most descriptors that this process may have.
 pub(super) fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Those that sessions have whatever they do: half, as files and handshakes need some, too.
+/// The descriptors for sessions: half of them, as files and handshakes need some, too.
 pub(super) fn of_sessions(descriptors: u64) -> u64 {
     descriptors / 2
 }
 
-/// Large files that may be open.
+/// The most large files that may be open.
 pub(super) fn large_files(descriptors: u64) -> u64 {
     (descriptors / DESCRIPTORS_PER_LARGE).min(LARGE_FILES_MAX)
 }
 
-/// Threads for sessions. The user's limit does not hold for root; that of a control group (`TasksMax=` of a systemd unit) does.
+/// The most threads for sessions. The user's limit does not bind root; that of a control group (`TasksMax=`
+/// of a systemd unit) does.
 pub(super) fn threads() -> u64 {
     let of_user = if geteuid().is_root() { None } else { getrlimit(Resource::Nproc).current };
     let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -1,11 +1,12 @@
-//! The closed list of error codes: everything that can end a transfer, or keep it from starting, is one of these.
+//! The closed list of error codes: everything that can end a transfer, or keep it from starting, is one of
+//! them.
 //!
-//! How to read it: [`Code`] is made by one table. A row has the variant, the number on the wire, the name, whose fault it is, the
-//! exit code, whether the same command can work later, what it means, and what to do about it if the error itself does not say.
-//! docs/reference/errors.md is made of this table.
+//! How to read it: one table makes [`Code`]. A row has the variant, the number on the wire, the name, whose
+//! fault it is, the exit code, whether the same command can work later, the meaning, and what to do if the
+//! error itself does not say. docs/reference/errors.md is made from this table.
 //!
-//! Always true: a number and a name are never given to something else. The thousands of a number say whose fault it is, so that a
-//! number of a later version still tells that.
+//! Always true: a number or a name never gets a second meaning. The thousands of a number say whose fault it
+//! is, so that even a number of a later version still tells that.
 
 use std::io::{self, ErrorKind};
 
@@ -18,9 +19,9 @@ use super::ExitCode;
 pub enum Blame {
     /// The command, its options, the files that it names, or the keys: the user can mend it.
     User,
-    /// The program at the other end, or what it was told by who runs it.
+    /// The program at the other end, or the orders of the person who runs it.
     Peer,
-    /// The way between the two ends.
+    /// The network between the two ends.
     Network,
     /// A resource of a host: disk, memory, descriptors, ports.
     Host,
@@ -29,10 +30,10 @@ pub enum Blame {
 }
 
 impl Blame {
-    /// Each of them.
+    /// All of them.
     pub const ALL: [Blame; 5] = [Blame::User, Blame::Peer, Blame::Network, Blame::Host, Blame::Us];
 
-    /// Whom a number on the wire blames, also one that this version does not know.
+    /// Whose fault a number on the wire stands for, even if this version does not know the number.
     pub(super) fn of_number(number: u16) -> Option<Blame> {
         let place = usize::from(number / 1000).checked_sub(1)?;
         Blame::ALL.get(place).copied()
@@ -50,19 +51,19 @@ impl Blame {
     }
 }
 
-/// Whether the same command can work at another time, when nobody has changed anything.
+/// Says if the same command can work at another time although nobody has changed anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// It fails in the same way.
     Futile,
-    /// What was in the way may be gone; what has arrived is not sent again.
+    /// It may work: the obstacle may be gone. Content that has arrived is not sent again.
     Helps,
 }
 
 macro_rules! codes {
     ($($variant:ident = $number:literal, $name:literal, $blame:ident, $exit:ident, $retry:ident,
         $meaning:literal, $hint:expr;)*) => {
-        /// What went wrong, of the closed list.
+        /// The kind of an error, from the closed list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(u16)]
@@ -90,7 +91,7 @@ macro_rules! codes {
     };
 }
 
-/// What the table says of a code.
+/// A row of the table.
 struct Row {
     name: &'static str,
     blame: Blame,
@@ -122,7 +123,7 @@ codes! {
     BadRequest = 1032, "FH-BAD-REQUEST", User, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
     OneRequestOnly = 2002, "FH-ONE-REQUEST-ONLY", Peer, Usage, Futile, "The daemon takes one request a session.", None;
 
-    // What the service is asked.
+    // Requests to the service.
     NoSuchThing = 1040, "FH-NO-SUCH-THING", User, Usage, Futile, "The service has no job, cap, token, watch or page of this name that the caller may see.", None;
     NotNow = 1041, "FH-NOT-NOW", User, Usage, Futile, "What is asked of a job does not fit the state that it is in.", None;
     KeyReused = 1042, "FH-KEY-REUSED", User, Usage, Futile, "An idempotency key came again with another request.", Some("take a new key for a new request");
@@ -131,9 +132,9 @@ codes! {
     OutOfScope = 1045, "FH-OUT-OF-SCOPE", User, Auth, Futile, "The token does not allow this.", Some("ask who runs the service for a token that does");
     TooMany = 4020, "FH-TOO-MANY", Host, Lost, Helps, "The service has as much to do as it takes.", Some("try again later");
     StoreNewer = 1046, "FH-STORE-NEWER", User, Incompatible, Futile, "The service's store is of a later version of Farhaul.", None;
-    StoreBroken = 4021, "FH-STORE-BROKEN", Host, Files, Futile, "The service's store is damaged, or is none.", Some("go back to a copy (farhaul store backup makes one)");
-    HookFailed = 4022, "FH-HOOK-FAILED", Host, Files, Futile, "A program that the service's configuration has run before a job has not let it begin.", Some("what the program said is in the job's log (farhaul logs)");
-    NoService = 1047, "FH-NO-SERVICE", User, Connect, Helps, "No service answers where one was looked for.", Some("start one with `farhaul serve`, or say where it is (FARHAUL_API)");
+    StoreBroken = 4021, "FH-STORE-BROKEN", Host, Files, Futile, "The service's store is damaged, or the file is no store.", Some("go back to a copy (farhaul store backup makes one)");
+    HookFailed = 4022, "FH-HOOK-FAILED", Host, Files, Futile, "A program that the service runs before a job (a hook) did not let the job begin.", Some("what the program said is in the job's log (farhaul logs)");
+    NoService = 1047, "FH-NO-SERVICE", User, Connect, Helps, "No service answers at the address that was tried.", Some("start one with `farhaul serve`, or say where it is (FARHAUL_API)");
 
     // The far end cannot be reached.
     HostUnknown = 1011, "FH-HOST-UNKNOWN", User, Connect, Futile, "No address belongs to the host's name.", Some("check the name");
@@ -145,10 +146,10 @@ codes! {
     PeerCannotStart = 2005, "FH-PEER-CANNOT-START", Peer, Connect, Helps, "The far end has failed before the transfer began.", None;
     Unreachable = 3001, "FH-UNREACHABLE", Network, Connect, Helps, "The far end does not answer, or the connection broke before the transfer began.", None;
     UdpBlocked = 3002, "FH-UDP-BLOCKED", Network, Connect, Helps, "Nothing gets through over UDP, and nothing else was allowed.", None;
-    SshFailed = 3003, "FH-SSH-FAILED", Network, Connect, Helps, "ssh was run and has not reached Farhaul on the far host.", None;
+    SshFailed = 3003, "FH-SSH-FAILED", Network, Connect, Helps, "ssh was run, but did not reach Farhaul on the far host.", None;
     NoCarrier = 3004, "FH-NO-CARRIER", Network, Connect, Helps, "A further connection for a running transfer did not come about.", GO_ON;
     NoPort = 4001, "FH-NO-PORT", Host, Connect, Helps, "There is no free port, or too few of them.", Some("choose others with --udp-ports");
-    CannotListen = 4002, "FH-CANNOT-LISTEN", Host, Connect, Helps, "A daemon cannot have the port that it was given.", None;
+    CannotListen = 4002, "FH-CANNOT-LISTEN", Host, Connect, Helps, "The daemon cannot listen on its port.", None;
     NoSecret = 5001, "FH-NO-SECRET", Us, Connect, Helps, "A connection gives no key material for the session.", None;
 
     // Not authorized.
@@ -161,9 +162,9 @@ codes! {
     KeyNotAuthorized = 1021, "FH-KEY-NOT-AUTHORIZED", User, Auth, Futile, "The daemon does not know this user's key.", None;
     KeyRevoked = 2006, "FH-KEY-REVOKED", Peer, Auth, Futile, "The key is not authorized any more; the running session was ended.", Some("ask who runs the daemon");
     Forbidden = 2007, "FH-FORBIDDEN", Peer, Auth, Futile, "The far end does not allow this to this key.", Some("ask who runs the daemon");
-    GrantRefused = 2015, "FH-GRANT-REFUSED", Peer, Auth, Futile, "A grant for a copy between two daemons is not good for this key, path or direction, or who gave it may do less now.", None;
-    GrantUsed = 2016, "FH-GRANT-USED", Peer, Auth, Futile, "A grant for a copy between two daemons was shown before.", Some("run the command again, which asks for a new one");
-    GrantExpired = 2017, "FH-GRANT-EXPIRED", Peer, Auth, Futile, "A grant for a copy between two daemons was shown too late.", Some("run the command again, which asks for a new one");
+    GrantRefused = 2015, "FH-GRANT-REFUSED", Peer, Auth, Futile, "A grant for a copy between two daemons is not valid for this key, path or direction, or the key that gave it has lost the right since.", None;
+    GrantUsed = 2016, "FH-GRANT-USED", Peer, Auth, Futile, "A grant for a copy between two daemons was shown before.", Some("run the command again; it asks for a new grant");
+    GrantExpired = 2017, "FH-GRANT-EXPIRED", Peer, Auth, Futile, "A grant for a copy between two daemons was shown too late.", Some("run the command again; it asks for a new grant");
 
     // The versions do not fit.
     NoCommonVersion = 2008, "FH-NO-COMMON-VERSION", Peer, Incompatible, Futile, "The two ends have no version of the protocol in common.", None;
@@ -176,7 +177,7 @@ codes! {
     NotADirectory = 1025, "FH-NOT-A-DIRECTORY", User, Files, Futile, "A directory is needed, and something else is there.", None;
     BadPath = 1026, "FH-BAD-PATH", User, Files, Futile, "A path cannot be used there.", None;
     SourceChanged = 1033, "FH-SOURCE-CHANGED", User, Files, Helps, "A file has changed while it was read.", Some("run the same command again when nothing writes to it");
-    SourceVanished = 1070, "FH-SOURCE-VANISHED", User, Vanished, Helps, "A source file was listed, and had gone when it was to be read. That is told apart from a failure.", None;
+    SourceVanished = 1070, "FH-SOURCE-VANISHED", User, Vanished, Helps, "A source file was listed, but was gone when it was to be read. This does not count as a failure.", None;
     DeleteLimit = 1034, "FH-DELETE-LIMIT", User, Files, Futile, "More would be deleted than --max-delete allows.", None;
     BadManifest = 1027, "FH-BAD-MANIFEST", User, Files, Futile, "A manifest or a list of digests cannot be read.", None;
     BadReceipt = 1061, "FH-BAD-RECEIPT", User, Files, Futile, "A receipt cannot be read.", None;
@@ -184,23 +185,23 @@ codes! {
     ReadOnly = 4004, "FH-READ-ONLY", Host, Files, Futile, "The file system is mounted to be read only.", None;
     FilesFailed = 4005, "FH-FILES-FAILED", Host, Files, Futile, "Files cannot be read or written, for another reason that the line says.", None;
     DiskFailed = 4006, "FH-DISK-FAILED", Host, Files, Futile, "A disk or a file system reports an error.", Some("look at the disk of that host");
-    NotOnDisk = 4007, "FH-NOT-ON-DISK", Host, Files, Helps, "What has arrived cannot be brought to the disk.", None;
+    NotOnDisk = 4007, "FH-NOT-ON-DISK", Host, Files, Helps, "Content that has arrived cannot be written through to the disk.", None;
     NoOverflow = 4008, "FH-NO-OVERFLOW", Host, Files, Helps, "Blocks that memory has no room for cannot be kept in a file.", None;
     OutputLost = 4009, "FH-OUTPUT-LOST", Host, Files, Futile, "Standard output cannot be written.", None;
 
     // All content is there.
     MetadataNotSet = 4023, "FH-METADATA-NOT-SET", Host, Metadata, Futile, "The content is there; modes, times or attributes could not be set.", Some("leave out what this user may not set there: --no-perms, --no-times, --omit-dir-times");
 
-    // What a receipt says is not so.
+    // A receipt is wrong.
     ReceiptWrong = 1062, "FH-RECEIPT-WRONG", User, SomeFailed, Futile, "A receipt was changed, is by other keys, or is for something else.", None;
 
     // The path or the peer went away.
     Superseded = 1028, "FH-SUPERSEDED", User, Lost, Helps, "Another transfer to the same files has taken over.", None;
-    ProgramFailed = 1029, "FH-PROGRAM-FAILED", User, Lost, Helps, "The program that uses a stream has failed, or does not take what comes.", None;
+    ProgramFailed = 1029, "FH-PROGRAM-FAILED", User, Lost, Helps, "The program that uses a stream has failed, or does not read from it.", None;
     PeerInterrupted = 1030, "FH-PEER-INTERRUPTED", User, Lost, Helps, "The transfer was stopped by somebody at the other end.", GO_ON;
-    PeerEnded = 2010, "FH-PEER-ENDED", Peer, Lost, Helps, "The far end has ended the session, or knows of it no more.", GO_ON;
+    PeerEnded = 2010, "FH-PEER-ENDED", Peer, Lost, Helps, "The far end has ended the session, or no longer knows it.", GO_ON;
     PeerGone = 2014, "FH-PEER-GONE", Peer, Lost, Helps, "The process at the far end has ended.", GO_ON;
-    NoReceipt = 2061, "FH-NO-RECEIPT", Peer, Lost, Helps, "All has arrived, and the receipt that was demanded has not.", Some("run the same command again; what is there is not sent again");
+    NoReceipt = 2061, "FH-NO-RECEIPT", Peer, Lost, Helps, "Everything has arrived, but the demanded receipt has not.", Some("run the same command again; what is there is not sent again");
     RightsNarrowed = 2011, "FH-RIGHTS-NARROWED", Peer, Lost, Helps, "The daemon allows this key less than before; the running session was ended.", None;
     ShareUsed = 4016, "FH-SHARE-USED", Host, Lost, Helps, "A session may have no more of what it shares with others at the far end: memory, disk, threads, files or rate.", None;
     PeerSilent = 3005, "FH-PEER-SILENT", Network, Lost, Helps, "Nothing has come from the far end for too long.", GO_ON;
@@ -213,7 +214,7 @@ codes! {
 
     // This host, or Farhaul itself.
     HostFailed = 4012, "FH-HOST-FAILED", Host, Internal, Helps, "A resource of this host does not work, as the line says.", None;
-    NoMemory = 4013, "FH-NO-MEMORY", Host, Internal, Helps, "This host has no memory left for it.", Some("give it less with --memory, or free some");
+    NoMemory = 4013, "FH-NO-MEMORY", Host, Internal, Helps, "This host has no memory left for the transfer.", Some("give it less with --memory, or free some");
     NoDescriptors = 4014, "FH-NO-DESCRIPTORS", Host, Internal, Helps, "No more files can be opened by this process or on this host.", Some("raise the limit (ulimit -n)");
     NoThread = 4015, "FH-NO-THREAD", Host, Internal, Helps, "This host starts no further thread.", None;
     Bug = 5003, "FH-BUG", Us, Internal, Helps, "A fault of Farhaul, which ended one session.",
@@ -238,39 +239,40 @@ impl Code {
         self.row().blame
     }
 
-    /// What a command that ends so ends with.
+    /// The exit code of a command that ends with this error.
     pub fn exit_code(self) -> ExitCode {
         self.row().exit
     }
 
-    /// Whether the same command can work later, when nobody has changed anything.
+    /// Returns whether the same command can work later although nobody has changed anything.
     pub fn retry(self) -> RetryAdvice {
         self.row().retry
     }
 
-    /// One sentence on what it stands for.
+    /// One sentence that says what the code stands for.
     pub fn meaning(self) -> &'static str {
         self.row().meaning
     }
 
-    /// What to do, if the error itself does not say.
+    /// The hint for users, if the error itself does not say.
     pub fn hint(self) -> Option<&'static str> {
         self.row().hint
     }
 
-    /// The code of this name.
+    /// The code that has this name.
     pub fn of_name(name: &str) -> Option<Code> {
         Code::ALL.iter().copied().find(|code| code.name() == name)
     }
 
-    /// The code of this number.
+    /// The code that has this number.
     pub fn of_number(number: u16) -> Option<Code> {
         Code::ALL.iter().copied().find(|code| code.number() == number)
     }
 
-    /// What an end makes of it that the other one has ended with exit code `exit`, and with `code` if that is known here. A code that
-    /// ends a command in the same way at either end is the same at both. All else is something that has happened at the far end:
-    /// `before_start` says whether the session had not begun yet.
+    /// The code at this end for an error of the other end: that one has ended with exit code `exit`, and with
+    /// `code` if this version knows it. Some errors end a command in the same way at either end; they keep
+    /// their code. Every other error becomes one that says that the far end has failed. `before_start` says
+    /// whether it failed before the session began.
     pub fn told(exit: u8, code: Option<Code>, before_start: bool) -> Code {
         let is_shared = |shared: ExitCode| shared as u8 == exit;
         let is_of_both =
@@ -298,7 +300,7 @@ impl Code {
         }
     }
 
-    /// Why files cannot be used, by what the system says of it.
+    /// The code for files that cannot be used, from the system's error.
     pub fn of_files(error: &io::Error) -> Code {
         match error.kind() {
             ErrorKind::NotFound => Code::NotFound,
@@ -313,7 +315,7 @@ impl Code {
         }
     }
 
-    /// Why something of this host does not work, by what the system says of it.
+    /// The code for a resource of this host that does not work, from the system's error.
     pub(super) fn of_host(error: &io::Error) -> Code {
         match error.raw_os_error() {
             Some(number) if [Errno::MFILE, Errno::NFILE].iter().any(|full| full.raw_os_error() == number) => {
@@ -325,7 +327,7 @@ impl Code {
     }
 }
 
-/// By its name.
+/// A code is written as its name.
 impl serde::Serialize for Code {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())

@@ -1,23 +1,23 @@
-//! An error as the `--json` reports have it, beside its line: docs/reference/report.md.
+//! An error as the `--json` reports show it, beside the line for people: docs/reference/report.md.
 
 use serde::{Deserialize, Serialize};
 
 use super::Error;
 
-/// What a program wants to know of an error.
+/// The fields of an error that programs use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
-    /// The name of its code, as `FH-NO-SPACE`.
+    /// The name of its code, such as `FH-NO-SPACE`.
     pub code: String,
     /// Whose fault it is: `user`, `peer`, `network`, `host` or `us`.
     pub blame: String,
-    /// What the command ends with.
+    /// The exit code of the command.
     pub exit_code: u8,
-    /// Whether the same command can work later, when nobody has changed anything.
+    /// True if the same command can work later although nobody has changed anything.
     pub retryable: bool,
-    /// What to do.
+    /// The hint that says what to do.
     pub hint: Option<String>,
-    /// How the far end has broken the protocol, or this one has, as the far end says.
+    /// How the far end has broken the protocol, or how this end has, if the far end says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misbehaviour: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Why one thing among many has failed, where the others go on: an entry of a copy, a range of a file.
+//! Why one item among many has failed while the others go on: an entry of a copy, a range of a file.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::Code;
 use crate::codec::{ByteReader, Malformed, put_reason, put_varint};
 use crate::error::Error;
 
-/// What the system says where bytes or files do not fit, in small letters.
+/// The system's words for a full file system, in small letters.
 const NO_SPACE: &str = "no space left on device";
 
 /// A code for programs, and a reason for people.
@@ -19,32 +19,33 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Of this code, with these words.
+    /// A failure with this code and these words.
     pub fn new(code: Code, reason: impl Into<String>) -> Failure {
         Failure { code, reason: reason.into() }
     }
 
-    /// The system's own words say what is wrong.
+    /// A failure with the system's own words.
     pub fn of(error: &io::Error) -> Failure {
         Failure::new(Code::of_files(error), plain(error))
     }
 
-    /// The system has refused to do something: `cannot write: no space left on device`.
+    /// The failure of an action that the system refused: `cannot write: no space left on device`.
     pub fn cannot(what: &str, error: &io::Error) -> Failure {
         Failure::new(Code::of_files(error), format!("cannot {what}: {}", plain(error)))
     }
 
-    /// The content is there, and this could not be set of it: `cannot set its time: operation not permitted`.
+    /// The content is there, but something about the file could not be set: `cannot set its time: operation
+    /// not permitted`.
     pub fn not_set(what: &str, error: &io::Error) -> Failure {
         Failure::new(Code::MetadataNotSet, format!("cannot set {what}: {}", plain(error)))
     }
 
-    /// Whether all content is there nevertheless.
+    /// Returns whether all content is there in spite of the failure.
     pub fn is_about_metadata(&self) -> bool {
         self.code == Code::MetadataNotSet
     }
 
-    /// The same of a file system that has no room for a further file, but may have some for bytes.
+    /// The same failure for a file system without free inodes, which may still have room for bytes.
     pub fn without_files(&self) -> Failure {
         const WHY: &str = "no inodes left: the file system takes no more files, whatever their size";
         let reason = match self.reason.to_ascii_lowercase().find(NO_SPACE) {
@@ -58,13 +59,14 @@ impl Failure {
         Failure { code: self.code, reason }
     }
 
-    /// Appends it as messages have it.
+    /// Appends the failure as messages carry it.
     pub fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.code.number()));
         put_reason(out, &self.reason);
     }
 
-    /// As it was put. A code of a later version is known here only as a failure of files.
+    /// Reads what [`Failure::put`] wrote. A code that this version does not know becomes
+    /// [`Code::FilesFailed`].
     pub fn take(reader: &mut ByteReader<'_>) -> Result<Failure, Malformed> {
         let number = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
         Ok(Failure::new(Code::of_number(number).unwrap_or(Code::FilesFailed), reader.text()?))
@@ -77,12 +79,12 @@ impl From<Failure> for Error {
     }
 }
 
-/// An I/O error as people read it, without the number.
+/// An I/O error's text for people, without the number.
 pub fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut chars = text.chars();
-    // errno texts begin with a capital, but here they stand inside a sentence.
+    // The system's texts begin with a capital letter, but here they stand inside a sentence.
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 

@@ -1,10 +1,12 @@
 //! The closed list of ways in which a peer can break the protocol.
 //!
-//! How to read it: [`Misbehaviour`] is made by one table. A row has the variant, whose name reports use, the number on the wire, and
-//! what is said of it where nothing more is known. The hundreds (hexadecimal) of a number are the part that finds it: 1 the transport,
-//! 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement, 7 a read.
+//! How to read it: one table makes [`Misbehaviour`]. A row has the variant, whose name reports use, the
+//! number on the wire, and the text for cases of which nothing more is known. The hundreds (hexadecimal) of a
+//! number name the part that finds it: 1 the transport, 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a
+//! measurement, 7 a read.
 //!
-//! Always true: a number is never given to something else; each time a peer is said to have misbehaved, its reason is counted once.
+//! Always true: a number never gets a second meaning; each time a peer is said to have misbehaved, the way is
+//! counted once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,7 +33,7 @@ macro_rules! misbehaviours {
                 }
             }
 
-            /// What is said of it where nothing more is known.
+            /// The text for cases of which nothing more is known.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Misbehaviour::$variant => $text,)*
@@ -42,7 +44,7 @@ macro_rules! misbehaviours {
 }
 
 misbehaviours! {
-    // Found by the transport, whose numbers these are.
+    // Found by the transport; the numbers are its own.
     MalformedFrame = 0x101, "malformed frame";
     UnknownFrame = 0x102, "unknown mandatory frame";
     AckOfUnsent = 0x103, "acknowledged a packet that was never sent";
@@ -55,30 +57,30 @@ misbehaviours! {
     // Found by a session.
     SenselessMessage = 0x201, "a control message makes no sense";
     UnexpectedMessage = 0x202, "a message at the wrong time";
-    DamagedCarrier = 0x203, "a stream carries what is no packet";
+    DamagedCarrier = 0x203, "a stream carries bytes that are no packet";
     SegmentBeyondBlock = 0x204, "a segment lies beyond its block";
     BlockTwice = 0x205, "a block was completed twice";
     TooManyBlocks = 0x206, "more blocks than were granted";
-    NobodysBlock = 0x207, "a block that is nobody's";
+    NobodysBlock = 0x207, "a block that belongs to no request";
     FlowIndexTwice = 0x208, "it used a flow index twice";
-    NoPathUsed = 0x209, "it would have no path used";
+    NoPathUsed = 0x209, "it wants all paths to stay unused";
     PathNotAgreed = 0x20a, "it added a path that was not agreed on";
     PathNotAsked = 0x20b, "it opened a path that was not asked for";
     TooFewPorts = 0x20c, "it opened a path with too few ports";
     SecondRequest = 0x20d, "it opens a request in a session that is for one";
     RequestOutOfTurn = 0x20e, "it opens a request out of turn";
     TooManyRequests = 0x20f, "it has too many requests open";
-    UnknownRequest = 0x210, "it speaks of a request that nobody has opened";
+    UnknownRequest = 0x210, "it named a request that nobody has opened";
 
     // Found in the hello and its reply.
     FrameTooLong = 0x301, "a frame is longer than it may be";
     MalformedHello = 0x302, "the hello is malformed";
     FlowCount = 0x303, "it agreed on another number of flows";
-    PortCount = 0x304, "flows and UDP ports do not fit";
+    PortCount = 0x304, "the numbers of flows and of UDP ports do not fit together";
     NoSecretHalf = 0x305, "it sent no half of the session's secret";
     KeyChanged = 0x306, "the server changed its key meanwhile";
     UnaskedPaths = 0x307, "it named paths that it was not asked for";
-    ImpossiblePaths = 0x308, "it named paths that cannot be";
+    ImpossiblePaths = 0x308, "it named impossible paths";
 
     // Found by the receiver of a copy.
     EntryOutOfOrder = 0x402, "an entry came out of order";
@@ -92,11 +94,11 @@ misbehaviours! {
     NestedTooDeep = 0x40b, "its directories are nested too deep";
     DirectoryEndOutOfOrder = 0x40c, "a directory ended out of order";
     TooManyLinks = 0x40d, "it announced more files with several links than it may";
-    LinkToNothing = 0x40e, "an entry links to what is no linked file";
+    LinkToNothing = 0x40e, "an entry is a link to something that is no linked file";
     AnnouncedAsOther = 0x40f, "a file was announced again as something else";
-    OutputTwice = 0x410, "it would send again what has left standard output";
-    NotCompared = 0x411, "a file was not to be compared";
-    SameAsNothing = 0x412, "a chunk is the same as nothing";
+    OutputTwice = 0x410, "it wants to send bytes again that have already left standard output";
+    NotCompared = 0x411, "it compared a file that was not to be compared";
+    SameAsNothing = 0x412, "a chunk is said to be unchanged, but no old one was offered";
     SenselessTrailer = 0x413, "a block's trailer makes no sense";
     PieceBeyondFile = 0x414, "a piece lies beyond its file";
     SenselessPatch = 0x415, "a patch makes no sense";
@@ -106,16 +108,16 @@ misbehaviours! {
     NeverBegun = 0x419, "a directory ended that had not begun";
 
     // Found by the sender of a copy.
-    UnaskedDeletion = 0x441, "it deletes, which it was not asked to";
-    UnaskedRenaming = 0x442, "it renames, which it was not asked to";
-    UnaskedListing = 0x443, "it lists what it was to receive";
-    ChunksNotThere = 0x444, "it has chunks that the file does not have";
-    ToldUnfitting = 0x445, "it told what does not fit a chunk";
+    UnaskedDeletion = 0x441, "it deletes without being asked to";
+    UnaskedRenaming = 0x442, "it renames without being asked to";
+    UnaskedListing = 0x443, "it lists files although this is no dry run";
+    ChunksNotThere = 0x444, "it says that it has chunks which the file does not have";
+    ToldUnfitting = 0x445, "it sent something that does not fit a chunk";
     MarksEndedTwice = 0x446, "the marks of a file ended twice";
-    AgainUnasked = 0x447, "it wants an entry again that it has not asked for";
+    AgainUnasked = 0x447, "it wants an entry again that it has not asked for before";
     ChunkBeyondFile = 0x448, "it wants a chunk beyond its file";
     EntryNotOutstanding = 0x449, "it speaks of an entry that is not outstanding";
-    BadName = 0x44a, "it asked for a name that cannot be";
+    BadName = 0x44a, "it asked for an impossible name";
     NamesOutOfOrder = 0x44b, "it asked for names out of order";
     TooManyNames = 0x44c, "it asked for more names than are allowed";
     FinishedTooEarly = 0x44d, "it says that it has finished, but it has not";
@@ -127,15 +129,15 @@ misbehaviours! {
     // Found by a stream.
     SenselessLabel = 0x502, "the end of a block makes no sense";
     ImpossibleNumber = 0x503, "a block has a number that it cannot have";
-    ConfirmedUnput = 0x504, "it confirms blocks that were not put";
-    MoreThanPut = 0x505, "it sent more blocks than it put";
+    ConfirmedUnput = 0x504, "it confirms blocks that were not sent";
+    MoreThanPut = 0x505, "it sent more blocks than it announced";
 
-    // Found by who has the files of a read.
+    // Found by the end that has the files of a read.
     TooMuchAsked = 0x701, "it asked for more than it may at a time";
     FileNumber = 0x702, "it used a file's number wrongly";
-    ImpossibleRange = 0x703, "it asked for a range that cannot be";
+    ImpossibleRange = 0x703, "it asked for an impossible range";
 
-    // Found by who reads.
+    // Found by the end that reads.
     SenselessPieces = 0x741, "the pieces of a block make no sense";
     UnaskedAnswer = 0x742, "it sent what was not asked for";
     SenselessRecords = 0x743, "a list makes no sense";
@@ -143,20 +145,20 @@ misbehaviours! {
     // Found by a measurement.
     BenchAnswer = 0x601, "it answered something else than it was asked";
     BenchOrder = 0x602, "a measurement's steps come in another order";
-    BenchFile = 0x603, "a file that is not of the folder made for it";
+    BenchFile = 0x603, "a file outside the folder that was made for the measurement";
 }
 
-/// How often each was found by this process, in the order of the list.
+/// How often this process has found each, in the order of the list.
 static COUNTS: [AtomicU64; Misbehaviour::ALL.len()] = [const { AtomicU64::new(0) }; Misbehaviour::ALL.len()];
 
-/// How often each was found by this process, without those that were not.
+/// How often this process has found each, without those that it has never found.
 pub fn counts() -> Vec<(Misbehaviour, u64)> {
     let all = Misbehaviour::ALL.iter().map(|&how| (how, how.count()));
     all.filter(|&(_, count)| count > 0).collect()
 }
 
 impl Misbehaviour {
-    /// The number on the wire; none is 0.
+    /// The number on the wire, which is never 0.
     pub fn number(self) -> u16 {
         self as u16
     }
@@ -171,12 +173,12 @@ impl Misbehaviour {
         Misbehaviour::ALL.iter().copied().find(|how| how.name() == name)
     }
 
-    /// How the peer has misbehaved, if it is that what `result` is about.
+    /// How the peer has misbehaved, if `result` is an error that says so.
     pub fn of<T>(result: &Result<T, Error>) -> Option<Misbehaviour> {
         result.as_ref().err().and_then(Error::misbehaviour)
     }
 
-    /// How often it was found by this process.
+    /// How often this process has found it.
     pub fn count(self) -> u64 {
         self.counter().load(Ordering::Relaxed)
     }
@@ -193,7 +195,8 @@ impl Misbehaviour {
 
 impl From<farhaul_proto::TransportMisbehaviour> for Misbehaviour {
     fn from(how: farhaul_proto::TransportMisbehaviour) -> Misbehaviour {
-        // The transport's list may grow before this one: what it finds then is a frame that makes no sense.
+        // The transport's list may grow before this one; a way that is unknown here is reported as a
+        // malformed frame.
         Misbehaviour::of_number(how.code()).unwrap_or(Misbehaviour::MalformedFrame)
     }
 }

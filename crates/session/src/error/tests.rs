@@ -8,7 +8,7 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-// ---- the lists ---------------------------------------------------------------------------------------------
+// ---- the lists ----------------------------------------------------------------------------------
 
 #[test]
 fn each_code_has_a_name_and_a_number_of_its_own() {
@@ -60,12 +60,13 @@ fn what_a_peer_does_wrong_is_counted() {
     );
 }
 
-/// What is found in tests: of Rust, all behind the mark of a file's tests, or a file of nothing else; of Python, everything.
+/// The text of all tests below a folder: in Rust, a file of tests, or the part of a file behind the mark of
+/// its tests; in Python, every file.
 fn tests_below(folder: &Path, found: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
         if entry.file_type().unwrap().is_dir() {
-            // These lists are no tests of what is in them.
+            // The tests of these lists name everything, and test nothing of it.
             if !path.ends_with("session/src/error") {
                 tests_below(&path, found);
             }
@@ -96,9 +97,9 @@ fn each_misbehaviour_has_a_test_that_names_it() {
     assert!(without.is_empty(), "no test names {without:?}");
 }
 
-// ---- what the far end tells --------------------------------------------------------------------------------
+// ---- errors of the far end ----------------------------------------------------------------------
 
-/// An error as the other end sees it that is told it.
+/// An error as the other end sees it.
 fn at_the_other_end(error: &Error) -> Error {
     Error::told(error.complaint())
 }
@@ -146,7 +147,7 @@ fn a_number_of_a_later_version_is_understood_by_its_exit_code_and_its_thousands(
         (9, 5999, Code::PeerFailed, Blame::Us),
         (130, 1999, Code::PeerInterrupted, Blame::User),
         (250, 9999, Code::PeerEnded, Blame::Peer),
-        // A code that is known, with another exit code than it has here.
+        // The code is known, but came with another exit code than it has here.
         (6, Code::PeerGone.number(), Code::FilesFailed, Blame::Peer),
     ] {
         let told =
@@ -165,7 +166,7 @@ fn nothing_in_the_words_of_a_peer_steers_the_terminal() {
     }
 }
 
-// ---- errors of the system ----------------------------------------------------------------------------------
+// ---- errors of the system -----------------------------------------------------------------------
 
 #[test]
 fn what_the_system_says_chooses_the_code() {
@@ -189,9 +190,9 @@ fn what_the_system_says_chooses_the_code() {
     assert!(error.to_string().starts_with("x: "), "{error}");
 }
 
-// ---- the page ----------------------------------------------------------------------------------------------
+// ---- the page of errors -------------------------------------------------------------------------
 
-/// docs/reference/errors.md, as the lists make it.
+/// docs/reference/errors.md, made from the lists.
 fn page() -> String {
     let mut page = String::from(
         "# Errors
@@ -269,7 +270,7 @@ fn the_page_has_the_lists() {
     let written = std::fs::read_to_string(&path).unwrap();
     assert!(
         written == made,
-        "docs/reference/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it"
+        "docs/reference/errors.md differs from the lists: FARHAUL_VECTORS=write writes it anew"
     );
 }
 

@@ -1,8 +1,8 @@
-//! Blocks that arrive: in memory while they are filled, in the overflow where they lie open for want of lost parts, or have to wait
-//! for the writers, and memory is too small for that.
+//! Blocks that arrive. They are in memory while they are filled. If memory is too small, a block goes to the
+//! overflow while it misses lost parts or waits for the writers.
 //!
-//! Always true: what is here and what the writers have is no more than memory's part of this flow; whoever completes is handed
-//! over once.
+//! Always true: the blocks here in memory and those that the writers have are no more than this flow's part
+//! of the memory; each complete block is handed over once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -17,19 +17,20 @@ use super::super::packets::ExpectedSegment;
 use super::queued_blocks::PREFETCH_MAX;
 use crate::error::{Error, Misbehaviour};
 
-/// While the overflow is in use, this part of memory, but so many blocks at most, is kept from the writers for what is filled.
+/// While the overflow is in use, one in this many blocks of the memory is kept from the writers, for blocks
+/// that are being filled, but at most [`FILLING_MAX`] blocks.
 const FILLING_PART: u64 = 4;
 pub(crate) const FILLING_MAX: u64 = 8;
 
 pub(super) struct ArrivingBlocks {
     pool: BlockPool,
-    /// Blocks that may be in memory.
+    /// The most blocks that may be in memory.
     memory: u64,
     blocks: BTreeMap<u64, BlockContent>,
     here: u64,
-    /// Complete ones for which the writers have no memory yet, and their lengths.
+    /// Complete blocks for which there is no memory yet, and their lengths.
     waiting: VecDeque<(ParkedBlock, u32)>,
-    /// Blocks that the writers were given, and gave back, in all.
+    /// The numbers of blocks that the writers have been given, and have given back.
     handed: u64,
     released: u64,
     beside: Option<OverflowRoom>,
@@ -37,7 +38,8 @@ pub(super) struct ArrivingBlocks {
     front: Option<Front>,
 }
 
-/// The end of what has arrived of the block that is being filled, and how long the segments are that fill it.
+/// The end of the bytes that have arrived of the block that is being filled, and the length of the segments
+/// that fill it.
 #[derive(Clone, Copy)]
 struct Front {
     block: u64,
@@ -65,19 +67,19 @@ impl ArrivingBlocks {
         self.blocks.is_empty()
     }
 
-    /// Whether complete blocks wait for memory.
+    /// Returns whether complete blocks wait for memory.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Lets go of what has arrived in part: it will come again another way.
+    /// Drops the blocks that have arrived in part: they will come again on another flow.
     pub(super) fn drop_open(&mut self) {
         self.blocks.clear();
         self.here = 0;
         self.front = None;
     }
 
-    /// Lets go of what has arrived of blocks that the peer has given up.
+    /// Drops what has arrived of blocks that the peer has given up.
     pub(super) fn drop_given_up(&mut self, numbers: Range<u64>) {
         if self.front.is_some_and(|front| numbers.contains(&front.block)) {
             self.front = None;
@@ -90,17 +92,17 @@ impl ArrivingBlocks {
         }
     }
 
-    /// Blocks that have arrived in part.
+    /// The number of blocks that have arrived in part.
     pub(super) fn open(&self) -> u64 {
         self.blocks.len() as u64
     }
 
-    /// What the writers have given back in all.
+    /// Sets how many blocks the writers have given back so far.
     pub(super) fn set_released(&mut self, released: u64) {
         self.released = released;
     }
 
-    /// Whether so many blocks can be kept, beside memory where that is too small.
+    /// Returns whether `blocks` blocks can be kept, with the overflow if memory is too small.
     pub(super) fn reserve(&mut self, room: impl FnOnce() -> Option<OverflowRoom>, blocks: u64) -> bool {
         if self.beside.is_none() {
             self.beside = room();
@@ -109,7 +111,8 @@ impl ArrivingBlocks {
         self.beside.as_mut().is_some_and(|beside| beside.grow(slots))
     }
 
-    /// Where the next segment belongs if it is as long as the last and comes in order, in a block that is in memory.
+    /// The place of the next segment, if it is as long as the last one and comes in order, in a block that is
+    /// in memory.
     pub(super) fn ahead(&mut self, payload_len: usize) -> Option<ExpectedSegment<'_>> {
         let front = self.front.filter(|front| front.segment_len == payload_len)?;
         let Some(BlockContent::Here(block)) = self.blocks.get_mut(&front.block) else { return None };
@@ -121,7 +124,7 @@ impl ArrivingBlocks {
         Some(ExpectedSegment { block: front.block, offset: front.end as u32, room })
     }
 
-    /// A segment is where [`ArrivingBlocks::ahead`] said.
+    /// A segment was opened into the place that [`ArrivingBlocks::ahead`] named.
     pub(super) fn placed(&mut self, segment: &Segment) {
         if let Some(front) = &mut self.front {
             front.end = segment.end() as usize;
@@ -146,7 +149,8 @@ impl ArrivingBlocks {
         match self.blocks.get_mut(&segment.block) {
             Some(BlockContent::Here(block)) => {
                 block[start..][..payload.len()].copy_from_slice(payload);
-                // The next segment's place, as they come in order mostly: a block is too long for the near caches.
+                // Fetches the next segment's place, as segments mostly come in order: a block is too long for
+                // the near caches.
                 if payload.len() <= PREFETCH_MAX as usize {
                     block.prefetch(start + payload.len(), payload.len());
                 }
@@ -163,7 +167,7 @@ impl ArrivingBlocks {
         Ok(())
     }
 
-    /// Takes a complete block out, and returns one for the writers: this one or one that has waited.
+    /// Takes a complete block out, and returns a block for the writers: this one, or one that has waited.
     pub(super) fn complete(&mut self, number: u64, len: u32) -> Result<Option<(Block, u32)>, Error> {
         let held = self.blocks.remove(&number);
         let held = held.ok_or_else(|| {
@@ -200,7 +204,7 @@ impl ArrivingBlocks {
         self.beside.as_ref().is_some_and(|beside| beside.slots() > 0)
     }
 
-    /// Without the overflow the grants see to it that memory is enough.
+    /// Without the overflow, the granted credit makes sure that memory is enough.
     fn may_hand_over(&self) -> bool {
         let filling = (self.memory / FILLING_PART).clamp(1, FILLING_MAX);
         !self.is_overflowing() || self.handed - self.released + filling < self.memory
@@ -208,7 +212,7 @@ impl ArrivingBlocks {
 
     fn memory(&mut self) -> Result<Block, Error> {
         while self.is_overflowing() && self.here + (self.handed - self.released) >= self.memory {
-            // The oldest waits for its lost parts; those behind it are being filled.
+            // The oldest block waits for its lost parts; the blocks behind it are being filled.
             let oldest = self.blocks.iter().find_map(|(number, held)| match held {
                 BlockContent::Here(block) => Some((*number, block)),
                 BlockContent::Away(_) => None,
@@ -222,7 +226,7 @@ impl ArrivingBlocks {
     }
 
     fn park(&self, bytes: &[u8]) -> Result<ParkedBlock, Error> {
-        let beside = self.beside.as_ref().expect("only who overflows parks");
+        let beside = self.beside.as_ref().expect("only a flow with room in the overflow parks");
         self.meter.time(|| beside.park(bytes)).map_err(cannot_park)
     }
 }
@@ -341,7 +345,8 @@ mod tests {
         assert_eq!(how, Some(Some(Misbehaviour::TooManyBlocks)));
     }
 
-    /// As if `part` were opened to its place, if that is expected; what does not pass its tag comes before and leaves rubbish there.
+    /// Acts as if `part` were opened into its place, if a segment is expected there. A forged segment comes
+    /// before it and leaves rubbish there.
     fn arrive(incoming: &mut ArrivingBlocks, part: &Segment, payload: &[u8], is_forged: bool) {
         if is_forged && let Some(ahead) = incoming.ahead(payload.len()) {
             ahead.room[SEGMENT_FRAME_LEN..].fill(0xee);
@@ -351,7 +356,7 @@ mod tests {
                 ahead.room[SEGMENT_FRAME_LEN..].copy_from_slice(payload);
                 incoming.placed(part);
             }
-            // Opened there, and found to belong elsewhere.
+            // It was opened there, and belongs elsewhere.
             ahead => {
                 if let Some(ahead) = ahead {
                     ahead.room[SEGMENT_FRAME_LEN..].fill(0xdd);

@@ -1,13 +1,13 @@
-//! Whether the kernel holds as much for a flow's socket as the flow needs.
+//! Finds out whether the kernel's buffer for a flow's socket is large enough for the flow.
 
 use std::time::Duration;
 
 use farhaul_net::Link;
 
-/// A thread may wait so long for its core; what comes meanwhile has to lie somewhere.
+/// How long a thread may wait for its core, in seconds; what comes meanwhile has to fit into the buffer.
 const MOMENT: f64 = 0.020;
 
-/// Compares what a socket was granted with what goes through it.
+/// Compares a socket's buffer with the bytes that go through it.
 #[derive(Default)]
 pub(super) struct BufferWatch {
     bytes: u64,
@@ -15,15 +15,15 @@ pub(super) struct BufferWatch {
 }
 
 impl BufferWatch {
-    /// Bytes that the kernel holds at most, if that is less than was asked for and than what has gone through in a moment of the
-    /// last `elapsed`.
+    /// The size of the kernel's buffer, if it is less than was asked for, and less than what went through in
+    /// a [`MOMENT`] of the last `elapsed`.
     pub(super) fn look(&mut self, link: &dyn Link, is_sender: bool, elapsed: Duration) -> Option<u64> {
         let (stats, can) = (link.stats(), link.capabilities());
         let (bytes, granted) = match is_sender {
             true => (stats.bytes_sent, can.send_buffer_bytes),
             false => (stats.bytes_received, can.recv_buffer_bytes),
         };
-        // The link may be another one by now, which counts from 0.
+        // The flow may have another link by now, which counts from 0.
         let moved = bytes.saturating_sub(std::mem::replace(&mut self.bytes, bytes));
         let blocked = stats.blocked.saturating_sub(std::mem::replace(&mut self.blocked, stats.blocked));
         let is_in_the_way = !is_sender || blocked > 0;
@@ -45,7 +45,7 @@ mod tests {
         let (default, wanted) = (212_992, 8 << 20);
         assert!(is_short(default, wanted, 125e6));
         assert!(!is_short(default, wanted, 10e6));
-        assert!(!is_short(wanted, wanted, 12.5e9), "nobody asked for more");
+        assert!(!is_short(wanted, wanted, 12.5e9), "no more was asked for");
         assert!(!is_short(0, wanted, 125e6), "unknown");
     }
 }

@@ -1,9 +1,10 @@
-//! Complete blocks on their way to the writers, a few at a time.
+//! Hands complete blocks to the writers, a few at a time.
 //!
-//! Who wakes a writer interrupts the core on which that one ran last, which in a virtual machine takes as long as dozens of packets, on
-//! both cores. So a flow collects a few complete blocks while packets come without a pause, and hands them over together.
+//! Waking a writer interrupts the core on which it ran last. On a virtual machine that takes as long as
+//! dozens of packets, on both cores. So a flow collects a few complete blocks while packets come without a
+//! pause, and hands them over together.
 //!
-//! Always true: a flow that waits or has ended holds none, and no flow holds one for long.
+//! Always true: a flow that sleeps or has ended keeps no complete block, and no flow keeps one for long.
 
 use std::time::Duration;
 
@@ -15,14 +16,14 @@ use super::super::flow_thread::FlowLoop;
 use super::super::shared::{CompleteBlock, CreditGuard};
 use crate::error::{Error, Misbehaviour};
 
-/// Complete blocks that are handed over together, at most: with eight, no more is gained.
+/// The most complete blocks that are handed over together; more gain nothing.
 const TOGETHER_MAX: u64 = 4;
-/// They take no more than this part of the flow's memory.
+/// They take at most one in this many blocks of the flow's memory.
 const MEMORY_PART: u64 = 8;
-/// Packets that bring no more blocks, wherever they come from, keep nobody from what is there.
+/// How long a complete block may be kept, so that packets which complete no block cannot hold it back.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
-/// What the newest block counts in how long they are.
+/// The weight of the newest block in the smoothed length.
 const LENGTH_SMOOTHING: f64 = 1.0 / 16.0;
 
 pub(super) struct CompleteBlocks<T = CompleteBlock> {
@@ -33,7 +34,7 @@ pub(super) struct CompleteBlocks<T = CompleteBlock> {
 }
 
 impl<T> CompleteBlocks<T> {
-    /// For a flow with so many blocks of memory.
+    /// For a flow with `memory` blocks of memory.
     pub(super) fn new(memory: u64) -> CompleteBlocks<T> {
         let together = (memory / MEMORY_PART).clamp(1, TOGETHER_MAX) as usize;
         CompleteBlocks { blocks: Vec::with_capacity(together), together, since: Timestamp::ZERO }
@@ -50,7 +51,7 @@ impl<T> CompleteBlocks<T> {
         self.blocks.len() >= self.together
     }
 
-    /// Whether what there is has been held for long enough.
+    /// Returns whether the blocks have been kept for long enough.
     fn is_due(&self, now: Timestamp) -> bool {
         !self.blocks.is_empty() && now - self.since >= HELD_MAX
     }
@@ -65,14 +66,14 @@ impl FlowLoop {
         self.collect(ready)
     }
 
-    /// Takes complete blocks out, as long as there are any.
+    /// Collects complete blocks for as long as there are any.
     pub(super) fn collect(&mut self, mut ready: Option<(Block, u32)>) -> Result<(), Error> {
         while let Some((block, len)) = ready {
             let (request, len) = whose(&block, len as usize)?;
             let arrived =
                 CompleteBlock { block, len, request, _credit: CreditGuard(self.thread.own.clone()) };
             self.complete.push(arrived, || self.thread.shared.now());
-            // To read from the overflow or write to it may take a disk's time.
+            // Reading from the overflow or writing to it may take as long as a disk needs.
             if self.complete.is_full() || self.incoming.is_overflowing() {
                 self.hand_over()?;
             }
@@ -81,19 +82,19 @@ impl FlowLoop {
         Ok(())
     }
 
-    /// Hands over what has been held for long enough.
+    /// Hands over blocks that have been kept for long enough.
     pub(super) fn hand_over_due(&mut self, now: Timestamp) -> Result<(), Error> {
         if self.complete.is_due(now) { self.hand_over() } else { Ok(()) }
     }
 
-    /// Gives the writers what was collected.
+    /// Gives the collected blocks to the writers.
     pub(super) fn hand_over(&mut self) -> Result<(), Error> {
         let requests = &self.thread.shared.requests;
         while let Some(first) = self.complete.blocks.first() {
             let number = first.request;
             let together = self.complete.blocks.iter().take_while(|next| next.request == number).count();
             let blocks = self.complete.blocks.drain(..together);
-            // Those of a request that has ended are nobody's any more.
+            // Blocks of a request that has ended are dropped.
             let Some(request) = requests.get(number) else { continue };
             if !request.arrived.put(blocks) {
                 return Err(Error::from(Misbehaviour::TooManyBlocks));
@@ -103,7 +104,7 @@ impl FlowLoop {
     }
 }
 
-/// The request that a block of `len` bytes belongs to, and what of it is the service's.
+/// The request that a block of `len` bytes belongs to, and how many of the bytes are the service's.
 fn whose(block: &Block, len: usize) -> Result<(u64, usize), Error> {
     let number = block[..len].last_chunk::<NUMBER_LEN>();
     let number = number.ok_or_else(|| Error::from(Misbehaviour::NobodysBlock))?;
@@ -138,7 +139,7 @@ mod tests {
             complete.push(block, || at(100 + 2 * block));
         }
         assert!(!complete.is_full() && !complete.is_due(at(104)));
-        // Since the first of them, not the last.
+        // The time counts from the first block, not the last.
         assert!(complete.is_due(at(105)));
         complete.push(3, || at(106));
         assert!(complete.is_full());

@@ -1,9 +1,11 @@
-//! How many blocks a receiver grants to a flow.
+//! Decides how many blocks a receiver grants to a flow.
 //!
-//! Always true: what is granted and not written back never exceeds memory and what was reserved beside it; it is more than twice
-//! what is written in a round trip wherever there is room for that, so that a sender on a long path waits for the network and not for
-//! us. A slow writer on a near path is given little: its blocks stay in the cache.
-//! From: receive buffer tuning of TCP and QUIC (a window of which half is used up within a round trip is too small).
+//! Always true: granted and not yet written blocks never exceed memory and the room reserved in the overflow.
+//! If there is room, they are more than twice what is written in a round trip, so that a sender on a long
+//! path waits for the network and not for the receiver. A slow writer on a short path gets little credit, so
+//! that its blocks stay in the processor's cache.
+//! From: receive buffer tuning of TCP and QUIC (a window is too small if half of it is used up within a round
+//! trip).
 
 use std::time::Duration;
 
@@ -11,21 +13,22 @@ use farhaul_proto::Timestamp;
 
 use super::super::BLOCK_BYTES;
 
-/// Blocks that a flow may have whatever the session has.
+/// The blocks that a flow may have however little the session has.
 pub(crate) const WINDOW_MIN: u64 = 4;
-/// Blocks granted before anything is known about the path: enough to overlap receiving and writing.
+/// Blocks granted before anything is known of the path: enough to overlap receiving and writing.
 const WINDOW_START: u64 = 16;
-/// Bytes a second that may come at once on a path whose round trip is known: a sender that remembers it begins at its rate.
+/// Bytes a second for which credit is granted at once when the round trip is known, as a sender that
+/// remembers the path begins at its old rate.
 const RATE_START: f64 = 600e6;
 
 pub(super) struct CreditWindow {
     window: u64,
-    /// Blocks that memory holds, and blocks that may be granted at once if others can be kept beside it.
+    /// The blocks that memory holds, and the most blocks that may be granted at once with the overflow.
     memory: u64,
     window_max: u64,
     granted: u64,
     is_path_known: bool,
-    /// When this round trip began, and what had been written back then.
+    /// When this round trip began, and how many blocks had been written then.
     round_began: Timestamp,
     released_before: u64,
 }
@@ -43,8 +46,9 @@ impl CreditWindow {
         }
     }
 
-    /// The number of blocks granted in all, if it has grown. `open` blocks have arrived in part, `released` ones were written;
-    /// `afford` tells whether the session may have so many in memory, `reserve` whether so many can be kept beside it.
+    /// The number of blocks granted in all, if it has grown. `open` blocks have arrived in part, `released`
+    /// blocks were written. `afford` says whether the session may have that many blocks in memory, `reserve`
+    /// whether that many can be kept with the overflow.
     pub(super) fn grant(
         &mut self,
         now: Timestamp,
@@ -61,7 +65,7 @@ impl CreditWindow {
         if let Some(round_trip) = round_trip {
             self.look_at_round(now, round_trip, released, reserve);
         }
-        // What is lost keeps many blocks open: more than arrive in a round trip.
+        // Losses keep many blocks open: more than arrive in a round trip.
         if open * 2 >= self.window {
             self.widen(self.window * 2, reserve);
         }
@@ -101,7 +105,7 @@ impl CreditWindow {
     }
 }
 
-/// Whether there is room for so many blocks: whether the session may have as many in memory, and whether more can be kept beside it.
+/// Asks whether there is room for a number of blocks: in the session's memory, and in the overflow.
 struct Room<'a> {
     afford: &'a mut dyn FnMut(u64) -> bool,
     beside: &'a mut dyn FnMut(u64) -> bool,
@@ -117,7 +121,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(ms)
     }
 
-    /// Blocks written in a round trip once a sender has used all that it was granted for twenty of them.
+    /// The number of blocks written in a round trip, after twenty round trips in which the sender has used
+    /// all of its credit.
     fn settled(memory: u64, beside: u64, round_trip_ms: u64, rate_max: u64) -> u64 {
         let mut credit = CreditWindow::new(at(0), memory, beside);
         let round_trip = Duration::from_millis(round_trip_ms);
@@ -125,7 +130,7 @@ mod tests {
             (credit.grant(at(0), None, 0, 0, |_| true, |_| true).expect("a first grant"), 0);
         let mut written = 0;
         for round in 0..20 {
-            // What was granted a round trip ago comes now, evenly.
+            // The credit of a round trip ago is used now, evenly.
             written = (granted - released).min(rate_max);
             for step in 1..=written {
                 let now = at(round * round_trip_ms + step * round_trip_ms / (written + 1));
@@ -157,7 +162,7 @@ mod tests {
         let mut credit = CreditWindow::new(at(0), 16, 100);
         assert_eq!(credit.grant(at(0), None, 0, 0, |_| true, |_| false), Some(16));
         assert_eq!(credit.grant(at(0), None, 16, 0, |_| true, |_| false), None);
-        // It is not asked for again and again.
+        // A refused reservation is not repeated at once.
         assert_eq!(credit.grant(at(0), None, 16, 0, |_| true, |_| true), None);
     }
 

@@ -1,4 +1,5 @@
-//! Blocks on their way out: taken from the queue that all flows share, and given back at the end when another flow is faster.
+//! Blocks on their way out: a flow takes them from the queue that all flows share, and gives them back at the
+//! end if another flow is faster.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -15,17 +16,17 @@ use super::super::packets::SegmentPayload;
 use super::super::shared::{FilledBlock, FlowState};
 use crate::error::Error;
 
-/// At the end a block goes by another flow if that takes at most so much of the time.
+/// At the end a block goes by another flow if that takes at most this share of the time here.
 const SOONER: f64 = 0.8;
-/// Longest segment that is fetched ahead. In a longer one the processor soon does it of itself.
+/// The longest segment that is prefetched. The processor itself soon prefetches the rest of a longer one.
 pub(super) const PREFETCH_MAX: u32 = 2048;
-/// Fewer free blocks than this are none to a reader soon.
+/// With fewer free blocks than this, a reader will soon find none.
 const FREE_MIN: usize = 2;
-/// Room in the overflow is taken for so many blocks at once.
+/// Room in the overflow grows by this many blocks.
 const PARKED_STEP: u32 = 16;
 
 impl FlowLoop {
-    /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
+    /// Takes filled blocks as long as the peer's credit and the flow's short queue have room.
     pub(super) fn take_blocks(&mut self) -> Result<(), Error> {
         if !self.thread.shared.sends.load(Ordering::Relaxed) {
             return Ok(());
@@ -39,7 +40,8 @@ impl FlowLoop {
         Ok(())
     }
 
-    /// What is on its way and has to be kept for repairs goes beside memory where readers have none for what could be sent.
+    /// If readers have no memory for content that could be sent, the oldest block that is kept for repairs
+    /// moves to the overflow.
     fn make_room(&mut self) -> Result<(), Error> {
         let shared = &self.thread.shared;
         let is_wanted = self.thread.flow.block_room() > 0
@@ -49,8 +51,8 @@ impl FlowLoop {
         if is_wanted { self.outgoing.park_oldest(|| shared.overflow_room()) } else { Ok(()) }
     }
 
-    /// At the end, a block that waits behind others here may be there sooner by another flow: a slow path must not be the one
-    /// for which everybody waits.
+    /// At the end, a block that waits behind others here may arrive sooner by another flow; then it is given
+    /// back. Otherwise everybody would wait for the slow path.
     fn give_back(&mut self) {
         while self.is_sooner_elsewhere(0)
             && let Some(number) = self.thread.flow.take_back()
@@ -64,7 +66,8 @@ impl FlowLoop {
         }
     }
 
-    /// Whether `bytes` behind what waits here would arrive sooner by another flow, with nothing left that comes after.
+    /// Returns whether a block of `bytes` behind those that wait here would arrive sooner by another flow;
+    /// false if further content follows.
     fn is_sooner_elsewhere(&self, bytes: u64) -> bool {
         let (shared, own) = (&self.thread.shared, &self.thread.own);
         if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.is_empty() {
@@ -80,7 +83,7 @@ impl FlowLoop {
         })
     }
 
-    /// Tells the other flows how long a block takes here.
+    /// Tells the other flows how fast this flow is.
     pub(super) fn tell_pace(&self) {
         let (flow, own) = (&self.thread.flow, &self.thread.own);
         let rate = match own.is_stream {
@@ -92,7 +95,7 @@ impl FlowLoop {
         own.delay_us.store(flow.rtt().smoothed.as_micros() as u64 / 2, Ordering::Relaxed);
     }
 
-    /// Gives up what belongs to requests that have ended.
+    /// Gives up the blocks of requests that have ended.
     pub(super) fn let_go(&mut self) {
         let cancellations = self.thread.shared.cancellations.load(Ordering::Acquire);
         if std::mem::replace(&mut self.cancellations, cancellations) != cancellations {
@@ -113,7 +116,7 @@ impl FlowLoop {
             let Some(filled) = shared.returned.pop().or_else(|| shared.take_filled()) else {
                 return;
             };
-            // Those with a deadline have a queue of their own in the flow.
+            // Blocks with a deadline have a queue of their own in the flow.
             let has_room = self.thread.flow.room_for(filled.class) > 0;
             if !has_room || self.is_sooner_elsewhere(u64::from(filled.len)) {
                 shared.returned.push(filled);
@@ -123,13 +126,13 @@ impl FlowLoop {
         }
     }
 
-    /// What belongs to a request that has ended is dropped.
+    /// Queues a block, unless its request has ended.
     fn queue(&mut self, filled: FilledBlock) {
         if filled.request.is_stopped() {
             return;
         }
         let queued = self.thread.flow.queue_block_as(filled.class, filled.len);
-        let number = queued.expect("for which there is room was asked just before");
+        let number = queued.expect("the caller has just checked that there is room");
         self.thread.shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
         self.outgoing.put(number, filled);
     }
@@ -139,11 +142,11 @@ impl FlowLoop {
 pub(super) struct QueuedBlocks {
     base: u64,
     blocks: VecDeque<Option<FilledBlock>>,
-    /// What has a smaller number is beside memory, or was never to be.
+    /// Blocks with a smaller number are in the overflow, or never need to be.
     parked_to: u64,
     parked: u32,
     beside: Option<OverflowRoom>,
-    /// A segment that was read back.
+    /// The bytes of a segment that was read back from the overflow.
     again: Vec<u8>,
     meter: Arc<Meter>,
 }
@@ -178,7 +181,7 @@ impl QueuedBlocks {
         self.blocks.is_empty()
     }
 
-    /// The numbers of blocks whose request has ended.
+    /// The numbers of the blocks whose request has ended.
     fn of_ended(&self) -> Vec<u64> {
         let is_ended =
             |filled: &Option<FilledBlock>| filled.as_ref().is_some_and(|filled| filled.request.is_stopped());
@@ -200,7 +203,7 @@ impl QueuedBlocks {
         Some(filled)
     }
 
-    /// The newest block, if it has this number.
+    /// Takes the newest block, if it has this number.
     pub(super) fn take_last(&mut self, number: u64) -> Option<FilledBlock> {
         let is_last = number + 1 == self.base + self.blocks.len() as u64;
         let filled = if is_last { self.blocks.pop_back().flatten() } else { None }?;
@@ -209,7 +212,7 @@ impl QueuedBlocks {
         Some(filled)
     }
 
-    /// Writes the oldest block in memory to the overflow, if there is one with room.
+    /// Writes the oldest block in memory to the overflow, if there is such a block and room for it.
     fn park_oldest(&mut self, room: impl FnOnce() -> Option<OverflowRoom>) -> Result<(), Error> {
         if self.beside.is_none() {
             self.beside = room();
@@ -226,7 +229,7 @@ impl QueuedBlocks {
             let bytes = &block[..filled.len as usize];
             match self.meter.time(|| beside.park(bytes)) {
                 Ok(parked) => filled.block = BlockContent::Away(parked),
-                // What a flow that has ended gave back may still lie where its room was. Nothing is lost by waiting.
+                // A slot may still be taken by a block that an ended flow gave back. Waiting loses nothing.
                 Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
                 Err(error) => return Err(cannot_park(error)),
             }
@@ -242,7 +245,7 @@ impl QueuedBlocks {
             .expect("the transport plans only blocks that it has not reported as acknowledged")
     }
 
-    /// What [`payload`](Self::payload) is asked for next.
+    /// Prefetches what [`payload`](Self::payload) is asked for next.
     pub(super) fn prefetch(&self, segment: &Segment) {
         if segment.len <= PREFETCH_MAX
             && let BlockContent::Here(block) = &self.block(segment.block).block

@@ -1,4 +1,4 @@
-//! What a flow receives: datagrams that have come are opened, and the transport is told of them.
+//! Receives for a flow: opens the datagrams that have come, and tells the transport of them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -11,14 +11,14 @@ use super::super::flow_thread::FlowLoop;
 use super::super::peer_address::{AddressChange, AuthenticPacket};
 use crate::error::{Error, Misbehaviour};
 
-/// First datagrams taken in a turn.
+/// The most datagrams of the listening socket that are taken in a turn.
 const FIRST_PER_TURN: usize = 64;
 
 impl FlowLoop {
-    /// Takes what has come; returns the number of datagrams.
+    /// Takes the datagrams that have come, and returns their number.
     ///
-    /// The clock is read once they are taken. Read before, a thread that stood still in between would date them too early,
-    /// and round trips would come out shorter than the path.
+    /// The clock is read after they are taken. If it were read before, and the thread stood still in between,
+    /// they would be dated too early, and round trips would seem shorter than the path.
     pub(super) fn receive(&mut self, batch: &mut RecvBatch) -> Result<usize, Error> {
         let started = Instant::now();
         let mut count = 0;
@@ -61,7 +61,7 @@ impl FlowLoop {
         if thread.flow.is_replay(number) {
             return Ok(());
         }
-        // Looked at where it is: what was written field by field a moment ago is slow to move as a whole.
+        // The result is read where it lies: moving a value that was just written field by field is slow.
         let payload_len = thread.packets.payload_len_ahead(bytes.len());
         let ahead = match payload_len {
             Some(len) => self.incoming.ahead(len),
@@ -69,7 +69,7 @@ impl FlowLoop {
         };
         let opened = thread.packets.open_to(bytes, ahead);
         let Some(opened) = &opened else {
-            // On a stream nothing is lost or forged by chance, and what is missing does not come again.
+            // Nothing is lost on a stream, and what is damaged does not come again.
             return if thread.own.congestion.is_some() { Err(damaged()) } else { Ok(()) };
         };
         let authentic = AuthenticPacket { from, number: opened.number, len: wire_len as usize };
@@ -108,7 +108,7 @@ impl FlowLoop {
     }
 }
 
-/// A link that fails is a path that is gone, but a carrier with nonsense on it is the far end's doing.
+/// A link that fails is a path that is gone; but a stream with invalid data is the far end's doing.
 fn cannot_receive(error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::InvalidData => Error::misbehaved(Misbehaviour::DamagedCarrier, error.to_string()),
@@ -116,7 +116,7 @@ fn cannot_receive(error: std::io::Error) -> Error {
     }
 }
 
-/// The connection ends, and what it had goes by another.
+/// Ends the connection; its blocks go by another one.
 fn damaged() -> Error {
     Error::io("the stream is damaged")(std::io::ErrorKind::ConnectionAborted.into())
 }

@@ -1,5 +1,6 @@
-//! When an address changes: the peer's, which is asked to prove itself, or this host's own. And how much goes to one that has
-//! not: see [`AddressStanding`](super::super::address_standing::AddressStanding).
+//! Handles changes of address: of the peer, whose new address has to answer a challenge, and of this host.
+//! How much may be sent to an address that has not answered is in
+//! [`AddressStanding`](super::super::address_standing::AddressStanding).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use super::super::packets::SegmentPayload;
 use super::super::peer_address::{AddressChange, PeerAddress};
 use super::super::supervisor::SILENCE;
 
-/// How often a silent flow looks whether there is another way to the peer.
+/// How often a flow that hears nothing looks for another route to the peer.
 const ROUTE_INTERVAL: Duration = Duration::from_secs(1);
-/// A challenge has this many bytes at most.
+/// The most bytes of a challenge.
 const CHALLENGE_LEN: usize = 64;
 
 impl FlowLoop {
-    /// In silence, looks whether this host has moved to another network. An acceptor's address is the one that is known.
+    /// If nothing is heard, looks whether this host has moved to another network. An acceptor keeps its
+    /// address, as the peer knows it.
     pub(super) fn follow_route(&mut self, now: Timestamp) {
         let thread = &mut self.thread;
         let last = thread.flow.last_heard().max(self.route_looked_at);
@@ -37,14 +39,15 @@ impl FlowLoop {
         }
     }
 
-    /// Whoever was at the peer's address may have gone, and somebody else have come.
+    /// After a silence somebody else may have the peer's address.
     pub(super) fn notice_silence(&mut self, now: Timestamp) {
         if now - self.thread.flow.last_heard() >= SILENCE {
             self.thread.peer.fall_silent(now);
         }
     }
 
-    /// Asks the address that datagrams go to, and one on trial, for an answer, when it is time.
+    /// Sends a challenge, when it is time, to the peer's address if it is unproven, and to an address on
+    /// trial.
     pub(super) fn challenge(&mut self, now: Timestamp) {
         let targets = self.thread.peer.targets();
         if let [address] = targets[..]
@@ -75,7 +78,7 @@ impl FlowLoop {
         }
     }
 
-    /// Returns its length, unless the flow is closing.
+    /// Sends a challenge and returns its length; `None` if the flow is closing.
     fn send_challenge(
         &mut self,
         now: Timestamp,
@@ -91,13 +94,13 @@ impl FlowLoop {
         batch.to(address);
         let out = batch.datagram(len).expect("one packet fits a batch of its size");
         thread.packets.seal(packet, plan.control_of(packet), SegmentPayload::Sealed(&[]), out);
-        // A challenge that cannot be sent is as one that got lost.
+        // A challenge that cannot be sent counts as a lost one.
         let sent = thread.link.send(&mut batch);
         tracing::debug!(?address, ?sent, "challenge");
         Some(len)
     }
 
-    /// When an address is to be asked next, or gets a datagram that it has not asked for.
+    /// When the next challenge is due, or the next datagram to an unproven address.
     pub(super) fn challenge_due(&mut self) -> Option<Timestamp> {
         let trial = self.thread.peer.trial().and_then(|trial| trial.due(CHALLENGE_LEN));
         let standing = self.thread.peer.standing();
@@ -106,7 +109,7 @@ impl FlowLoop {
         [trial, own, grant].into_iter().flatten().min()
     }
 
-    /// A challenge was answered.
+    /// A challenge was answered with `token`.
     pub(super) fn on_answered(&mut self, now: Timestamp, token: [u8; 8]) {
         let moved = self.thread.peer.answered(token, &mut self.thread.link);
         if moved == AddressChange::No {
@@ -120,7 +123,8 @@ impl FlowLoop {
         }
     }
 
-    /// Another network is another path: what was measured of the old one says nothing of it (RFC 9000, section 9.4).
+    /// Another network is another path: measurements of the old one do not apply to it (RFC 9000, section
+    /// 9.4).
     fn begin_anew(&mut self, now: Timestamp) {
         let mut controller = self.thread.shared.controller(self.thread.own.path);
         self.thread.flow.restart_path(now);

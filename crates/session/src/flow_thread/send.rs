@@ -1,4 +1,4 @@
-//! What a flow sends: plans of packets become sealed datagrams, which the link takes by the batch.
+//! Sends for a flow: plans of packets become sealed datagrams, which the link takes in batches.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::super::shared::FlowState;
 use crate::error::Error;
 
 const PROBE_LEN: usize = 1200;
-/// A segment's payload is fetched while the one so many before it is sealed.
+/// How many segments ahead of the one being sealed the payload is prefetched.
 const FETCH_AHEAD: usize = 2;
 
 impl FlowLoop {
@@ -36,7 +36,7 @@ impl FlowLoop {
             }
             self.send_batch.clear();
             moved = true;
-            // Receiving must not starve while sending is possible without end.
+            // A turn ends here, so that receiving goes on even if sending could go on for ever.
             if self.thread.own.state() == FlowState::Up {
                 return Ok(true);
             }
@@ -51,7 +51,7 @@ impl FlowLoop {
             _ if self.is_held => Ok(0),
             None => self.fill(now, usize::MAX),
             Some(room) => {
-                // One by one, as each has to be allowed.
+                // One by one, as each datagram has to be allowed.
                 std::mem::swap(&mut self.plan, &mut self.single);
                 let filled = self.fill(now, room);
                 std::mem::swap(&mut self.plan, &mut self.single);
@@ -60,12 +60,12 @@ impl FlowLoop {
         }
     }
 
-    /// Bytes of a datagram that is no try of a larger size.
+    /// The most bytes of a datagram that is no path MTU probe.
     fn longest(&self) -> usize {
         usize::from(self.thread.flow.datagram_max()) + self.thread.packets.extra()
     }
 
-    /// [`FlowLoop::fill_batch`] with what is in the plan's room, and no datagram longer than `room`.
+    /// As [`FlowLoop::fill_batch`], limited to the plan's room and to datagrams of `room` bytes.
     fn fill(&mut self, now: Timestamp, room: usize) -> Result<usize, Error> {
         let carries_control = self.carries_control();
         let longest = self.longest();
@@ -96,12 +96,13 @@ impl FlowLoop {
             let len = thread.packets.datagram_len(&packet);
             let probe_len = PROBE_LEN.min(longest);
             if connecting && !thread.own.is_stream && len < probe_len {
-                // A probe as long as the data's first datagrams: a path that passes only short ones is no use.
+                // The probe is as long as the first datagrams with data: a path that passes only short ones
+                // is useless.
                 packet.padding += (probe_len - len) as u16;
             }
             let len = thread.packets.datagram_len(&packet);
             if len > room {
-                // A try of a larger size: as if it had not passed.
+                // A path MTU probe is dropped, as if it had not got through.
                 continue;
             }
             if room < usize::MAX
@@ -118,14 +119,14 @@ impl FlowLoop {
             let mut written: Option<Vec<u8>> = None;
             for &address in &targets {
                 self.send_batch.to(address);
-                // A try of a larger size that does not pass must not take what follows it along.
+                // A path MTU probe that the system refuses must not take the datagrams behind it along.
                 let out = match packet.wire_len() > usize::from(thread.flow.datagram_max()) {
                     true => self.send_batch.datagram_apart(len),
                     false => self.send_batch.datagram(len),
                 };
                 let out = out.expect("a plan fits the batch");
                 match &written {
-                    // The same sealed bytes to every candidate: one packet number, never sealed twice.
+                    // Every candidate gets the same sealed bytes: a packet number is never sealed twice.
                     Some(bytes) => out.copy_from_slice(bytes),
                     None => {
                         thread.packets.seal(&packet, control, payload, out);

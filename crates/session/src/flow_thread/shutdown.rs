@@ -1,4 +1,4 @@
-//! How a flow ends: it says so, and hands over what others must carry on with.
+//! The end of a flow: it says goodbye, and hands over what others have to carry on with.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,17 +10,18 @@ use super::super::shared::FlowState;
 use crate::error::Error;
 use crate::messages::Complaint;
 
-/// At its end a flow looks this often for memory that the writers have given back.
+/// How often a flow that ends looks for memory that the writers have given back.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const GOODBYES: u32 = 4;
-/// Of the transport's time, not of ours.
+/// In the transport's time; no real time passes.
 const GOODBYE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl FlowLoop {
-    /// Hands over what others must carry on with.
+    /// Hands over what others have to carry on with, and says goodbye if the session ends.
     pub(super) fn end(&mut self) {
         let thread = &mut self.thread;
-        // A stream in use reaches the peer before it is up; without a word the peer would have to guess why we went.
+        // A stream in use reaches the peer even before it is up; without a goodbye the peer would have to
+        // guess why it has ended.
         let is_up = thread.own.state() == FlowState::Up;
         let is_stream = thread.own.is_stream && thread.own.active.load(Ordering::Acquire);
         if thread.shared.is_stopped() && (is_up || is_stream) {
@@ -43,12 +44,12 @@ impl FlowLoop {
             thread.shared.wake_flows();
         }
         self.publish_figures();
-        // What was granted and not begun does not come any more.
+        // Granted blocks that have not begun will not come any more.
         let unused = self.granted.saturating_sub(self.used());
         self.thread.shared.rate_shares.give_back_blocks(unused);
     }
 
-    /// What is complete has been acknowledged: the writers get it, whatever becomes of the flow.
+    /// Complete blocks have been acknowledged, so the writers get them whatever happens to the flow.
     pub(super) fn hand_over_rest(&mut self) -> Result<(), Error> {
         self.incoming.drop_open();
         while self.incoming.is_waiting() && !self.thread.shared.is_stopped() {
@@ -63,13 +64,14 @@ impl FlowLoop {
         Ok(())
     }
 
-    /// A close frame spares the peer the wait for a path that will not speak again.
+    /// Sends a close frame, so that the peer need not wait for a path that is silent for good.
     fn say_goodbye(&mut self) {
         let Complaint { code, reason, .. } = self.thread.shared.goodbye();
         self.thread.flow.close(code, &reason);
         self.send_batch.clear();
         let now = self.thread.shared.now();
-        // Said several times, as nobody is left to repeat it; the transport repeats a close when time has passed.
+        // Sent several times, as nobody is left to repeat it. The transport repeats a close when time has
+        // passed.
         for round in 0..GOODBYES {
             let _ = self.transmit(now + GOODBYE_INTERVAL * round);
         }

@@ -1,4 +1,5 @@
-//! How a flow waits: what its arrivals may gather for, what it sleeps on and how long, and who it has waited for.
+//! How a flow waits: when it lets arrivals gather, what it sleeps on and for how long, and how its waits are
+//! booked.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -8,20 +9,22 @@ use farhaul_proto::{SendLimit, Timestamp};
 use super::super::flow_thread::{FlowLoop, PROBE_INTERVAL};
 use super::super::shared::FlowState;
 
-/// A receiver that finds fewer datagrams than this lets more of them gather for so long ...
+/// A receiver that finds fewer datagrams than this lets more of them gather for [`GATHER`] ...
 const GATHER_MIN: usize = 32;
 const GATHER: Duration = Duration::from_micros(200);
 /// ... on paths with at least this round trip time.
 const GATHER_RTT_MIN: Duration = Duration::from_millis(10);
-/// One that has taken more, and finds no more now, looks again after so long before it asks to be woken.
+/// A receiver that has taken more, and finds none now, looks again after this long before it asks to be
+/// woken.
 const GATHER_DENSE: Duration = Duration::from_micros(50);
-/// Both need this much room for what gathers, which is 400 us at 10 Gbit/s.
+/// Both need this much buffer for what gathers: 400 us at 10 Gbit/s.
 const GATHER_BUFFER_MIN: usize = 512 << 10;
-/// The listening socket's hand-over has no descriptor, so it is looked at this often.
+/// How often a flow looks for what comes through the listening socket, whose hand-over has no descriptor to
+/// wait for.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(2);
-/// A flow that waits for a path to come back looks at what came this often.
+/// The same for a flow that waits for a path to come back.
 const SPARE_ACCEPT_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest sleep; the flags of the session are looked at after it.
+/// The longest sleep; after it the flow looks at the session's flags.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 pub(super) fn has_room_to_gather(recv_buffer_bytes: usize) -> bool {
@@ -29,16 +32,17 @@ pub(super) fn has_room_to_gather(recv_buffer_bytes: usize) -> bool {
 }
 
 impl FlowLoop {
-    /// How long to let arrivals gather: where packets come one by one, waking for each costs more than all the rest. On a
-    /// far path nobody waits for the fraction of a millisecond.
+    /// How long to let arrivals gather. If packets come one by one, waking for each costs more than all other
+    /// work. On a long path the fraction of a millisecond does not matter.
     pub(super) fn pause(&self, arrived: usize) -> Option<Duration> {
         let rtt = self.thread.flow.rtt().smoothed;
         let is_thin = (1..GATHER_MIN).contains(&arrived) && !self.incoming.is_empty();
         (is_thin && rtt >= GATHER_RTT_MIN && self.can_gather).then_some(GATHER)
     }
 
-    /// With nothing left to do, waits: a receiver to which many datagrams have come a moment, as more will; who has to wake it for
-    /// the next train interrupts a core that is idle, which on a virtual machine takes as long as dozens of packets.
+    /// Waits when nothing is left to do. A receiver to which many datagrams have come only pauses for a
+    /// moment, as more will come: waking it for the next train would interrupt an idle core, which on a
+    /// virtual machine takes as long as dozens of packets.
     pub(super) fn wait(&mut self, now: Timestamp) -> std::io::Result<()> {
         let is_dense = std::mem::take(&mut self.unslept) >= GATHER_MIN;
         if is_dense && !self.is_sender && self.can_gather && self.is_open() {
@@ -50,11 +54,12 @@ impl FlowLoop {
 
     fn sleep(&mut self, now: Timestamp) -> std::io::Result<()> {
         let own = self.thread.own.clone();
-        // Whoever asks at the end finds the newest figures.
+        // Whoever asks while the flow sleeps finds the newest figures.
         self.publish_figures();
         let shared = &self.thread.shared;
         if own.sleep.may_sleep() && !shared.is_stopped() && !own.retire.load(Ordering::Acquire) {
-            // Until the link takes more, or the peer's address has answered, what is due cannot be sent anyway.
+            // Until the link takes more, or the peer's address has answered, a datagram that is due cannot be
+            // sent anyway.
             let due = if self.blocked || self.is_held { None } else { self.thread.flow.poll_timeout() };
             let until = due.map_or(SLEEP_MAX, |due| (due - now).min(SLEEP_MAX));
             let until = match own.state() {
@@ -75,7 +80,7 @@ impl FlowLoop {
         Ok(())
     }
 
-    /// Who the sender has waited for, while there was something left to send.
+    /// Books what the sender has waited for, if there was something left to send.
     fn book_wait(&self, time: Duration) {
         if !self.is_sender
             || !self.is_open()

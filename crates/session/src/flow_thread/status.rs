@@ -1,4 +1,4 @@
-//! What a flow tells of itself a few times a second: its figures, its rate, and what is in its way.
+//! The reports of a flow on itself, a few times a second: its figures, its rate, and what holds it back.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use super::super::meter::Meter;
 use super::super::rate_cap::headers;
 use super::super::rate_cap::headers::TrafficCounts;
 
-/// A TCP connection that waits for longer than this, and than a quarter of its round trip, stands in a queue.
+/// A TCP connection whose queueing delay is longer than this, and than a quarter of its round trip, fills a
+/// queue.
 const TCP_QUEUE: Duration = Duration::from_millis(5);
-/// What the newest tenth of a second counts in a stream's rate.
+/// The weight of the newest tenth of a second in a stream's rate.
 const RATE_SMOOTHING: f64 = 0.2;
 
 impl FlowLoop {
@@ -36,7 +37,7 @@ impl FlowLoop {
         let refused = thread.link.stats().refused;
         if refused != self.refused_seen {
             self.refused_seen = refused;
-            // The first refusal counts: nothing authentic has come since.
+            // Only the first refusal counts: nothing authentic has come since.
             let now_ms = now.as_nanos() / 1_000_000;
             let _ =
                 thread.own.refused_ms.compare_exchange(0, now_ms.max(1), Ordering::AcqRel, Ordering::Relaxed);
@@ -44,7 +45,7 @@ impl FlowLoop {
         self.publish_figures();
     }
 
-    /// A stream has no controller that knows its rate.
+    /// Measures the rate of a stream, as it has no controller that knows it.
     fn measure_stream(&mut self, elapsed: Duration) {
         let acked = self.thread.flow.stats().bytes_acked;
         let rate = (acked - self.acked_before) as f64 / elapsed.as_secs_f64();
@@ -52,8 +53,8 @@ impl FlowLoop {
         self.acked_before = acked;
     }
 
-    /// A connection that has resent something, waits no longer than its path takes, and is not BBR is held
-    /// back by loss alone.
+    /// A connection is held back by loss alone if it has resent something, has no queue, and does not use
+    /// BBR.
     fn look_at_tcp(&self) {
         let own = &self.thread.own;
         let Some(path) = self.thread.link.tcp_path().filter(|_| self.is_sender) else { return };
@@ -87,7 +88,7 @@ impl FlowLoop {
         }
     }
 
-    /// What it has moved, as the caps count it, if the session is in any.
+    /// The bytes that the flow has moved, as caps count them; zero if the session is in no cap.
     fn on_wire(&self) -> TrafficCounts {
         let (flow, link) = (self.thread.flow.stats(), self.thread.link.stats());
         if self.thread.shared.rate_shares.is_none() {
@@ -96,7 +97,7 @@ impl FlowLoop {
         let is_ipv6 = self.thread.own.peer_ip.get().is_some_and(|ip| ip.to_canonical().is_ipv6());
         let sent = flow.bytes_sent - flow.unpaced_bytes_sent;
         let paced = sent + flow.bytes_received.saturating_sub(flow.control_bytes_received);
-        // Content as long as that of the segments that have come, without those that came twice.
+        // The content of all segments that have come, without those that came twice.
         let content = flow
             .bytes_received
             .saturating_sub(flow.control_bytes_received)
@@ -131,7 +132,7 @@ impl FlowLoop {
         }
     }
 
-    /// For who wants to know why it is as fast as it is: `FARHAUL_LOG=trace`.
+    /// Traces what sets the flow's rate: `FARHAUL_LOG=trace`.
     fn trace_rate(&self) {
         if self.is_sender && tracing::enabled!(tracing::Level::TRACE) {
             let (flow, own) = (&self.thread.flow, &self.thread.own);

@@ -1,7 +1,7 @@
-//! The caps of a process and the sessions in them, which are balanced together under one lock.
+//! The caps of a process and the sessions in them. They are balanced together, under one lock.
 //!
-//! Always true: an id belongs to one cap or session for ever; a cap lies below those with larger ids only; a session that
-//! nobody follows moves nothing, so that it has less as soon as it is given less.
+//! Always true: an id never gets a second meaning; a cap lies only within caps with smaller ids; a session
+//! that nobody follows moves nothing, so that it uses less as soon as it is given less.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +18,16 @@ use super::{BITS, BURST_BLOCKS, BURST_SECONDS, CapUse, FREE, RateUsedUp};
 use crate::BLOCK_BYTES;
 use crate::options::RATE_MIN_BPS;
 
-/// That sessions need more or less than before is looked at so often.
+/// How often the changed needs of sessions make the parts change.
 const DEMANDS_EVERY: Duration = Duration::from_millis(50);
-/// What has fallen is looked for over so long, and taken for so if it is this much beyond its part at most.
+/// How long the rate of a session is measured to see whether it has fallen, and how far above its part it may
+/// then be.
 const FALL_LOOK: Duration = Duration::from_millis(200);
 const FALL_NEAR: f64 = 1.05;
-/// Weights are within these.
+/// The least and the greatest weight.
 const WEIGHTS: (f64, f64) = (0.001, 1000.0);
 
-/// What whoever follows a session's part has called when that has changed.
+/// Called when a session's part has changed.
 pub(super) type PartObserver = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
@@ -34,42 +35,42 @@ pub(super) struct Balance {
     pub(super) caps: BTreeMap<u64, CapState>,
     pub(super) sessions: BTreeMap<u64, Member>,
     next_id: u64,
-    /// Sessions need more or less than when the parts were made, at that time.
+    /// True if sessions need more or less than when the parts were made; and when the parts were made.
     is_stale: bool,
     made: Option<Instant>,
-    /// The latest time that was said: it does not go back.
+    /// The latest time that a caller has named: time does not go back.
     latest: Option<Instant>,
-    /// Whom to tell once the lock is free.
+    /// The observers to call once the lock is free.
     to_ring: Vec<PartObserver>,
-    /// Somebody has more than it was given.
+    /// True if somebody may still use more than it was given.
     is_any_falling: bool,
-    /// Changes that are to count at once and are under way, and whether anything has changed meanwhile.
+    /// The number of batches of changes under way, and whether anything has changed meanwhile.
     changes: u32,
     has_changed: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct CapState {
-    /// Whose it is, as people are told.
+    /// The owner, as messages name him.
     pub(super) whose: Arc<str>,
     pub(super) most_bps: Option<u64>,
     pub(super) above: Option<u64>,
-    /// Among those within the same cap.
+    /// The weight among the members of the cap above.
     pub(super) weight: f64,
-    /// IP bytes that its sessions have moved, also those that have left.
+    /// IP bytes that its sessions have moved, including those that have left.
     pub(super) moved: u64,
     lag: CapLag,
     bucket: TokenBucket,
 }
 
-/// Bytes that may be granted now, and when that was.
+/// Counts the bytes that may be granted.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
     bytes: f64,
     at: Instant,
-    /// At which it fills.
+    /// The rate in bits a second at which it fills.
     bps: f64,
-    /// Those that receive: each may be a block ahead of what there is.
+    /// The number of sessions that receive: each may take one block more than there is.
     receivers: u64,
 }
 
@@ -78,7 +79,7 @@ impl TokenBucket {
         TokenBucket { bytes: burst(bps), at: now, bps, receivers: 0 }
     }
 
-    /// The time until now counts by the rate that there was.
+    /// Adds the bytes of the time until now, at the rate that held until now.
     fn settle(&mut self, now: Instant) {
         let seconds = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = self.at.max(now);
@@ -102,59 +103,60 @@ impl TokenBucket {
     }
 }
 
-/// Bytes that may be granted at once at most, where so many bits a second are.
+/// The most bytes that may be granted at once, at a rate of `bps` bits a second.
 fn burst(bps: f64) -> f64 {
     (BURST_BLOCKS * BLOCK_BYTES as f64).max(bps * BITS * BURST_SECONDS)
 }
 
 pub(super) struct Member {
-    /// The caps that it is directly in, its weight in each, and what all of these are multiplied by.
+    /// The caps that it is directly in, with its weight in each, and a factor for all these weights.
     places: Vec<(u64, f64)>,
     weight: f64,
-    /// Those, and all that they lie within; each once.
+    /// These caps, and all that they lie within; each once.
     caps: Vec<u64>,
-    /// What its users want at most, if they said so.
+    /// The most that its users want, if they have said so.
     wish_bps: Option<u64>,
-    /// What it seems to need, and what it would have if all wanted whatever there is.
+    /// The need that it seems to have, and the part that it would get if all wanted everything.
     demand: RateDemand,
     even: u64,
     sends: bool,
     receives: bool,
-    /// IP bytes that it has moved.
+    /// The IP bytes that it has moved.
     moved: u64,
     stand: MemberRate,
-    /// Bits that it could have moved by its parts since its demand was looked at, until then.
+    /// The bits that its parts would have let it move since its demand was last measured, and up to which
+    /// time they are counted.
     allowed: (f64, Instant),
-    /// Since when it has more than it was given.
+    /// Since when it may use more than it was given.
     fell: Option<Instant>,
-    /// When it was looked last at what it moves, and what it had moved.
+    /// When its rate was last measured, and what it had moved then.
     looked: (Instant, u64),
     bucket: TokenBucket,
-    /// Bytes that it has taken from the bucket of each of these since it came into it, less what it has given back: no more
-    /// goes back there.
+    /// The bytes that it has taken from the bucket of each of these caps since it came into it, without those
+    /// given back: no more than that can go back.
     taken: Vec<f64>,
     follower: Option<(Arc<AtomicBool>, PartObserver)>,
 }
 
 impl Member {
-    /// Of its part, what goes each way.
+    /// The part of its rate that goes each way.
     pub(super) fn each_way_bps(&self) -> Option<u64> {
         let ways = if self.sends && self.receives { 2 } else { 1 };
         self.part_bps().map(|part| (part / ways).max(RATE_MIN_BPS))
     }
 
-    /// Both ways together; `None` for as many as it likes.
+    /// Its part, both ways together; `None` if there is no limit.
     pub(super) fn part_bps(&self) -> Option<u64> {
         Some(self.stand.given).filter(|given| *given != FREE).map(|given| given.max(RATE_MIN_BPS))
     }
 
-    /// Of its part, what is granted to who sends to it.
+    /// The part of its rate at which it grants to those who send to it.
     fn granting_bps(&self) -> f64 {
         if self.receives { self.each_way_bps().unwrap_or(0) as f64 } else { 0.0 }
     }
 }
 
-/// Does something under the lock, then tells those whose parts have changed.
+/// Runs `work` under the lock, then tells those whose parts have changed.
 pub(super) fn with<R>(balance: &Mutex<Balance>, work: impl FnOnce(&mut Balance) -> R) -> R {
     let (result, to_ring) = {
         let mut balance = balance.lock().in_any_case();
@@ -172,7 +174,7 @@ impl std::fmt::Debug for Balance {
 }
 
 impl Balance {
-    // ---- caps ------------------------------------------------------------------------------------------------------
+    // ---- caps -----------------------------------------------------------------------------------
 
     pub(super) fn add_cap(
         &mut self,
@@ -207,7 +209,7 @@ impl Balance {
         self.chain(cap).iter().any(|cap| self.caps[cap].most_bps.is_some())
     }
 
-    /// No session is in it, and all that may be saved is.
+    /// Returns whether no session is in the cap and it has saved up all that it may.
     pub(super) fn is_idle(&mut self, id: u64, now: Instant) -> bool {
         let has_sessions = self.sessions.values().any(|session| session.caps.contains(&id));
         let Some(cap) = self.caps.get_mut(&id) else { return true };
@@ -222,12 +224,12 @@ impl Balance {
             usage.sessions += 1;
             usage.given_bps = usage.given_bps.saturating_add(session.part_bps().unwrap_or(0));
         }
-        // What it is taken for may be a little more.
+        // The adjusted cap may be a little more than the one that was set.
         usage.given_bps = cap.most_bps.map_or(usage.given_bps, |most_bps| usage.given_bps.min(most_bps));
         usage
     }
 
-    /// A cap, and those that it lies within.
+    /// The ids of a cap and of those that it lies within.
     fn chain(&self, cap: u64) -> Vec<u64> {
         std::iter::successors(Some(cap), |cap| self.caps[cap].above).collect()
     }
@@ -237,7 +239,7 @@ impl Balance {
         self.next_id
     }
 
-    // ---- sessions --------------------------------------------------------------------------------------------------
+    // ---- sessions -------------------------------------------------------------------------------
 
     pub(super) fn join(&mut self, places: &[(u64, f64)], now: Instant) -> Result<u64, RateUsedUp> {
         let id = self.take_id();
@@ -270,8 +272,9 @@ impl Balance {
         Ok(id)
     }
 
-    /// A session is in these caps from now on, and in what they lie within. There counts at once what it may still be using: it is
-    /// given less if it is to have less, and others rise by what it has confirmed to have let go.
+    /// Moves a session into these caps, and into those that they lie within. The rate that it may still be
+    /// using counts there at once: it is given less if it is to have less, and the others rise as it confirms
+    /// that it uses less.
     pub(super) fn place(&mut self, id: u64, places: &[(u64, f64)], now: Instant) {
         let (places, caps) = self.seat(places);
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -283,7 +286,7 @@ impl Balance {
         }
     }
 
-    /// Each of these caps once, with the weight there, and all of these with what they lie within.
+    /// Each of these caps once, with its weight, and the ids of these and of all caps that they lie within.
     fn seat(&self, places: &[(u64, f64)]) -> (Vec<(u64, f64)>, Vec<u64>) {
         let mut own: Vec<(u64, f64)> = Vec::new();
         let mut caps = Vec::new();
@@ -297,9 +300,10 @@ impl Balance {
         (own, caps)
     }
 
-    /// Whether each member of the caps that a session is in could have the smallest rate.
+    /// Checks that each member of the caps that a session is in could have the smallest rate.
     fn has_room(&self, id: u64) -> Result<(), RateUsedUp> {
-        // Of each cap: those within it that have sessions, and sessions that are directly in it.
+        // The members of each cap: the caps within it that have sessions, and the sessions that are directly
+        // in it.
         let mut members: BTreeMap<u64, u64> = BTreeMap::new();
         let mut seen = std::collections::BTreeSet::new();
         for session in self.sessions.values() {
@@ -345,7 +349,7 @@ impl Balance {
         }
     }
 
-    /// It keeps to this part by now.
+    /// The session keeps to this part now.
     pub(super) fn confirm(&mut self, id: u64, part_bps: u64, now: Instant) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let held = session.stand.given.max(part_bps);
@@ -355,7 +359,8 @@ impl Balance {
         }
     }
 
-    /// It has moved so many IP bytes in all, of which so many came besides what was granted since this was said last.
+    /// The session has moved `ip_bytes` in all; `beside_content` of them came since the last call and were
+    /// not granted content.
     pub(super) fn has_moved(&mut self, id: u64, ip_bytes: u64, beside_content: u64, now: Instant) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let more = ip_bytes.saturating_sub(session.moved);
@@ -405,9 +410,9 @@ impl Balance {
         }
     }
 
-    // ---- grants ----------------------------------------------------------------------------------------------------
+    // ---- grants ---------------------------------------------------------------------------------
 
-    /// Takes so many blocks, or as many as may be granted now.
+    /// Takes `wanted` blocks, or as many as may be granted now.
     pub(super) fn take_blocks(&mut self, id: u64, wanted: u64, now: Instant) -> u64 {
         let Some(session) = self.sessions.get_mut(&id) else { return wanted };
         if session.part_bps().is_none() {
@@ -425,8 +430,8 @@ impl Balance {
         taken
     }
 
-    /// Takes one for a session that has none to go on with. Others may have what there is as their blocks ahead; it is lent
-    /// this one, and all wait until there is more if everybody has been lent one.
+    /// Takes a block for a session that has none left. Others may hold all that there is as blocks ahead, so
+    /// this block is lent. Once every receiver has been lent one, all wait until there is more.
     pub(super) fn take_when_dry(&mut self, id: u64, now: Instant) -> u64 {
         let Some(session) = self.sessions.get_mut(&id) else { return 1 };
         if session.part_bps().is_none() {
@@ -458,7 +463,7 @@ impl Balance {
         }
     }
 
-    /// So much of what was taken does not come.
+    /// Gives back bytes that were taken and will not be used.
     pub(super) fn give_back(&mut self, id: u64, bytes: f64) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.part_bps().is_none() {
@@ -474,7 +479,7 @@ impl Balance {
         }
     }
 
-    // ---- parts -----------------------------------------------------------------------------------------------------
+    // ---- parts ----------------------------------------------------------------------------------
 
     pub(super) fn begin_changes(&mut self) {
         self.changes += 1;
@@ -487,7 +492,8 @@ impl Balance {
         }
     }
 
-    /// What caps are or who is in them has changed. With more of that to come nobody has another part for it yet.
+    /// Caps or their members have changed. If further changes follow in the same batch, parts do not change
+    /// yet.
     fn changed(&mut self, now: Instant) {
         self.has_changed = self.changes > 0;
         if !self.has_changed {
@@ -508,21 +514,22 @@ impl Balance {
         self.give(&nodes, caps, now);
     }
 
-    /// Gives those more for whom there is some.
+    /// Gives more to those for whom something has become free.
     fn raise(&mut self, now: Instant) {
         let (nodes, leaves) = self.tree();
         let caps = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
         self.give(&nodes, caps, now);
     }
 
-    /// Gives those less that are to have less, then those more for whom there is some. `caps` has those of each session.
+    /// First gives less to those that are to have less, then more to those for whom something is free. `caps`
+    /// has the caps of each session.
     fn give(&mut self, nodes: &[FillNode], caps: Vec<Vec<usize>>, now: Instant) {
         let now = self.latest.map_or(now, |latest| latest.max(now));
         self.latest = Some(now);
         let most: Vec<_> = nodes.iter().map(|node| node.most).collect();
         let before: Vec<MemberRate> = self.sessions.values().map(|session| session.stand).collect();
         let mut stands = before.clone();
-        // First what falls, as a session that nobody follows is free of it at once.
+        // Falling parts first, as a session that nobody follows gives up the difference at once.
         for (stand, session) in stands.iter_mut().zip(self.sessions.values()) {
             if session.follower.is_none() {
                 stand.given = stand.given.min(stand.target);
@@ -549,7 +556,7 @@ impl Balance {
         self.set_granting(now);
     }
 
-    /// For who wants to know why a session has the part that it has: `FARHAUL_LOG=trace`.
+    /// Traces why a session has the part that it has: `FARHAUL_LOG=trace`.
     fn trace(&self) {
         if tracing::enabled!(tracing::Level::TRACE) {
             for (id, session) in &self.sessions {
@@ -560,7 +567,7 @@ impl Balance {
         }
     }
 
-    /// Grants go by the parts from now on.
+    /// Sets the rates of the buckets to the new parts.
     fn set_granting(&mut self, now: Instant) {
         let mut granting: BTreeMap<u64, (f64, u64)> = BTreeMap::new();
         for session in self.sessions.values_mut() {
@@ -573,7 +580,7 @@ impl Balance {
             }
         }
         for (id, cap) in self.caps.iter_mut().filter(|(_, cap)| cap.most_bps.is_some()) {
-            // Without sessions nobody sends, and all of it is saved up.
+            // Without sessions nothing is granted, and the bucket fills at the whole rate.
             let none = (cap.most_bps.unwrap_or(0) as f64, 0);
             let (bps, receivers) = granting.get(id).copied().unwrap_or(none);
             cap.bucket.fill_at(bps, now);
@@ -581,7 +588,7 @@ impl Balance {
         }
     }
 
-    /// The caps with sessions in them, and the sessions in their order.
+    /// The caps that have sessions, and the sessions, in the order of their ids.
     fn tree(&self) -> (Vec<FillNode>, Vec<FillLeaf>) {
         let mut ids: Vec<u64> =
             self.sessions.values().flat_map(|session| session.caps.iter().copied()).collect();
@@ -608,14 +615,14 @@ impl Balance {
 }
 
 impl Member {
-    /// The time until now counts by the part that there was.
+    /// Counts the time until now with the part that held until now.
     fn settle_allowed(&mut self, now: Instant) {
         let (bits, at) = &mut self.allowed;
         *bits += now.saturating_duration_since(*at).as_secs_f64() * self.stand.given as f64;
         *at = now.max(*at);
     }
 
-    /// Returns whether it needs more or less than before.
+    /// Returns whether the session needs more or less than before.
     fn look_at_demand(&mut self, now: Instant) -> bool {
         self.settle_allowed(now);
         let time = now.saturating_duration_since(self.demand.looked()).as_secs_f64();

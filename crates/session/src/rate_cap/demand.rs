@@ -1,26 +1,29 @@
-//! What a session would use of a rate that it shares, judged by what it has used of its part.
+//! The need of a session: how much it would use of a rate that it shares, judged by how much of its part it
+//! has used.
 //!
-//! Always true: who is held back by its part counts as wanting more than that within two looks; who uses
-//! little, or has just come, keeps enough to show that it wants more.
+//! Always true: a session that its part holds back counts as wanting more within two looks. One that uses
+//! little, or is new, keeps enough to show that it wants more.
 
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
+/// How often the use is measured.
 const EVERY: Duration = Duration::from_millis(250);
-/// Of its part: who uses more than the first wants more, who uses less than the second wants less.
+/// A session that uses more than the first share of its part wants more; one that uses less than the second
+/// wants less.
 const HELD_BACK: f64 = 0.75;
 const LITTLE: f64 = 0.5;
-/// Who uses little keeps twice that, and this part of an even share; so does who has just come: it is yet to find its rate.
+/// A session that uses little keeps twice what it uses, and at least one in this many of an even share. A new
+/// session keeps that, too, as it has yet to find its rate.
 pub(super) const KEPT: u64 = 4;
 
-/// What a session uses.
+/// The use and the need of a session.
 #[derive(Debug)]
 pub(super) struct RateDemand {
     is_new: bool,
     looked: Instant,
-    /// Bytes that it had moved then.
+    /// Bytes that it had moved when it was last measured.
     moved: u64,
-    /// Bits a second; `None` for whatever there is.
+    /// The bits a second that it needs; `None` if it wants all that there is.
     bps: Option<u64>,
 }
 
@@ -29,12 +32,12 @@ impl RateDemand {
         RateDemand { is_new: true, looked: now, moved: 0, bps: None }
     }
 
-    /// When it was looked last.
+    /// When the use was last measured.
     pub(super) fn looked(&self) -> Instant {
         self.looked
     }
 
-    /// It has just come.
+    /// Returns whether the session has just come.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }
@@ -43,8 +46,8 @@ impl RateDemand {
         self.bps
     }
 
-    /// It has moved so many bytes in all, with this part of the rate on average, where an even one would be `even`. Returns
-    /// whether it wants more or less than before.
+    /// The session has moved `moved` bytes in all, with `part` as its mean part of the rate, where an even
+    /// one would be `even`. Returns whether it wants more or less than before.
     pub(super) fn look(&mut self, moved: u64, part: u64, even: u64, now: Instant) -> bool {
         let time = now.saturating_duration_since(self.looked);
         if time < EVERY {
@@ -73,7 +76,8 @@ mod tests {
         let mut demand = RateDemand::new(begin);
         let mut moved = 0;
         let mut step = 0;
-        // Seconds in which it moves so many bits a second of its part, and what it wants after them; even are 800.
+        // The part, the bits a second that it uses in the next seconds, and what it wants after them; an even
+        // part is 800.
         for (part, used, wanted) in [
             (800, 0, Some(200)),
             (800, 0, Some(200)),
@@ -84,7 +88,7 @@ mod tests {
             (800, 300, Some(600)),
             (600, 400, Some(600)),
             (600, 500, None),
-            // Alone it has all; that it does not use it takes nothing from anybody.
+            // A session that is alone has all; if it does not use that, nobody loses anything.
             (8000, 300, Some(600)),
         ] {
             for _ in 0..4 {

@@ -1,29 +1,30 @@
-//! How caps are divided among the sessions in them: all rise together, each as fast as its weights say, until a cap
-//! is used up or a session has what it wants.
+//! Divides caps among the sessions in them: all parts rise together, each as fast as its weights say, until a
+//! cap is used up or a session has what it wants.
 //!
-//! A cap that has used up what it may have stops its sessions, and those beside it go on with what it leaves. So a
-//! cap within another has the part of one member however many sessions it has, and divides that by itself. A session
-//! in several caps rises no faster than the slowest of them lets it, and counts once in a cap that it reaches by two ways.
+//! A cap that is used up stops its sessions, and those beside it go on with what it leaves. So a cap within
+//! another gets the part of one member, however many sessions it has, and divides it. A session in several
+//! caps rises no faster than the slowest of them lets it, and counts once in a cap that it reaches by two
+//! ways.
 //!
-//! Always true: the parts in each cap come to no more than it may have; nobody has more than it wishes; what is left of
-//! a cap is what nobody in it wants or may have elsewhere, but for a few bits.
-//! From: weighted max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2), with weights of several
-//! levels.
+//! Always true: the parts in a cap come to no more than the cap; nobody has more than it wishes; the rest of
+//! a cap is what nobody in it wants or may have because of another cap, except for a few bits.
+//! From: weighted max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2),
+//! with weights at several levels.
 
 use super::FREE;
 use super::demand::KEPT;
 
-/// A cap. Those that others lie within come first.
+/// A cap. A cap that others lie within comes before these.
 #[derive(Debug, Clone)]
 pub(super) struct FillNode {
     pub above: Option<usize>,
     pub most: Option<u64>,
-    /// Among those within the same cap.
+    /// The weight among the members of the cap above.
     pub weight: f64,
 }
 
-/// A session: the caps that it is directly in, with its weight in each; what its users want at most, and what it
-/// seems to need, of which little is known if it is new.
+/// A session: the caps that it is directly in, with its weight in each; the most that its users want; and
+/// what it seems to need, which is hardly known if the session is new.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FillLeaf {
     pub places: Vec<(usize, f64)>,
@@ -32,18 +33,19 @@ pub(super) struct FillLeaf {
     pub is_new: bool,
 }
 
-/// Bits a second of each session; [`FREE`] where no cap has a most.
+/// The bits a second of each session; [`FREE`] if no cap bounds it.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct FillResult {
     pub bps: Vec<u64>,
-    /// What each would have if all wanted whatever there is, and only their weights told them apart.
+    /// The part that each would have if all wanted everything, so that only their weights differ.
     pub even: Vec<u64>,
 }
 
-/// Of a bit a second: sums of fractions are not exact.
+/// In bits a second: sums of fractions are not exact.
 const ROUNDING: f64 = 1e-4;
 
-/// Divides what there is. First nobody gets more than it needs; what nobody needs is nobody's loss then.
+/// Divides the caps. At first nobody gets more than it needs; then the rest is divided among those who may
+/// have it.
 pub(super) fn fill(nodes: &[FillNode], leaves: &[FillLeaf]) -> FillResult {
     let bounding: Vec<Vec<usize>> = leaves.iter().map(|leaf| bounding(nodes, leaf)).collect();
     let mut filling = WaterFilling {
@@ -67,7 +69,7 @@ pub(super) fn fill(nodes: &[FillNode], leaves: &[FillLeaf]) -> FillResult {
     }
 }
 
-/// The caps that a session is in, directly or not, and that have a most; each once.
+/// The caps with a rate that a session is in, directly or not; each once.
 pub(super) fn bounding(nodes: &[FillNode], leaf: &FillLeaf) -> Vec<usize> {
     let mut found = Vec::new();
     for &(place, _) in &leaf.places {
@@ -87,12 +89,12 @@ struct WaterFilling<'a> {
     leaves: &'a [FillLeaf],
     bounding: &'a [Vec<usize>],
     rates: Vec<f64>,
-    /// Of each cap.
+    /// The rest of each cap.
     left: Vec<f64>,
 }
 
 impl WaterFilling<'_> {
-    /// Raises all sessions until each has its `limit` or is stopped by a cap.
+    /// Raises all sessions until each has reached its `limit` or is stopped by a cap.
     fn rise(&mut self, limit: impl Fn(usize, &FillLeaf) -> Option<u64>) {
         let limit = |(at, leaf)| limit(at, leaf).map_or(f64::INFINITY, |bps| bps as f64);
         let limits: Vec<f64> = self.leaves.iter().enumerate().map(limit).collect();
@@ -102,7 +104,7 @@ impl WaterFilling<'_> {
         while rising.contains(&true) {
             let speeds = self.speeds(&rising);
             let mut loads = vec![0.0; self.nodes.len()];
-            // How long until something stops, and the session that stops then in any case.
+            // How long it takes until something stops, and the session that stops then in any case.
             let (mut time, mut first) = (f64::INFINITY, None);
             for leaf in (0..rising.len()).filter(|&leaf| rising[leaf]) {
                 for &node in &self.bounding[leaf] {
@@ -136,7 +138,8 @@ impl WaterFilling<'_> {
             && self.bounding[leaf].iter().all(|&node| self.left[node] > ROUNDING)
     }
 
-    /// How fast each of these sessions rises: what it would have of its caps if nobody else were there.
+    /// How fast each of these sessions rises: in proportion to what it would have if its caps were divided
+    /// among these alone.
     fn speeds(&self, rising: &[bool]) -> Vec<f64> {
         let mut weights = vec![0.0; self.nodes.len()];
         for (leaf, _) in self.leaves.iter().zip(rising).filter(|(_, is_rising)| **is_rising) {
@@ -164,7 +167,7 @@ impl WaterFilling<'_> {
     }
 }
 
-/// The rates in whole bits; what rounding leaves goes to the last ones that may have it.
+/// The rates in whole bits. The remainder goes to the last sessions that may have it.
 fn whole(nodes: &[FillNode], leaves: &[FillLeaf], bounding: &[Vec<usize>], rates: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = rates.iter().map(|rate| (rate + ROUNDING) as u64).collect();
     let mut left: Vec<u64> = nodes.iter().map(|node| node.most.unwrap_or(FREE)).collect();
@@ -247,11 +250,11 @@ mod tests {
         };
         assert_eq!(weighted(&[1.0, 2.0, 6.0]).bps, [10, 20, 60]);
         assert_eq!(weighted(&[0.5, 0.25, 0.75]).even, [30, 15, 45]);
-        // What the heavy one leaves is divided by the weights of the others.
+        // The rest that the heavy session leaves is divided by the weights of the others.
         let mut leaves = vec![FillLeaf { wish: Some(15), places: vec![(0, 6.0)], ..FillLeaf::default() }];
         leaves.extend([1.0, 2.0].map(|weight| FillLeaf { places: vec![(0, weight)], ..FillLeaf::default() }));
         assert_eq!(fill(&[root(90)], &leaves).bps, [15, 25, 50]);
-        // A cap has its own weight, whatever is in it.
+        // A cap's weight is its own, whatever is in it.
         let nodes = [root(90), FillNode { weight: 2.0, ..within(0, None) }];
         let leaves = [leaf(&[1]), leaf(&[1]), leaf(&[0])];
         assert_eq!(fill(&nodes, &leaves).bps, [30, 30, 30]);
@@ -259,15 +262,15 @@ mod tests {
 
     #[test]
     fn the_least_of_several_chains_holds_and_the_rest_is_the_others() {
-        // Two chains: the first session is in both, and has the least of both parts.
+        // Two chains: the first session is in both, and gets the smaller one of its two parts.
         let nodes = [root(100), root(30)];
         assert_eq!(fill(&nodes, &[leaf(&[0, 1]), leaf(&[0])]).bps, [30, 70]);
         assert_eq!(fill(&nodes, &[leaf(&[0, 1]), leaf(&[0]), leaf(&[1])]).bps, [15, 85, 15]);
-        // Two ways to one cap: it counts there once.
+        // Two ways to one cap: the session counts there once.
         let nodes = [root(100), within(0, Some(80)), within(0, Some(60))];
         assert_eq!(fill(&nodes, &[leaf(&[1, 2])]).bps, [60]);
         assert_eq!(fill(&nodes, &[leaf(&[1, 2]), leaf(&[0])]).bps.iter().sum::<u64>(), 100);
-        // Without a most anywhere.
+        // No cap has a rate.
         assert_eq!(
             fill(&[within(1, None), FillNode { most: None, ..root(0) }][1..], &[leaf(&[0])]).bps,
             [FREE]
@@ -305,7 +308,7 @@ mod tests {
             let bounding: Vec<_> = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
             let left: Vec<Option<u64>> = (0..nodes.len()).map(|node| {
                 let sum: u64 = (0..leaves.len()).filter(|&leaf| bounding[leaf].contains(&node)).map(|leaf| parts[leaf]).sum();
-                nodes[node].most.map(|most| most.checked_sub(sum).expect("no more than there is"))
+                nodes[node].most.map(|most| most.checked_sub(sum).expect("the parts exceed the cap"))
             }).collect();
             for (leaf, part) in leaves.iter().zip(&parts) {
                 prop_assert!(*part == FREE || leaf.wish.is_none_or(|wish| *part <= wish));
@@ -326,7 +329,7 @@ mod tests {
             }).collect();
             let parts = fill(&[root(most)], &leaves).bps;
             for (one, other) in (0..parts.len()).flat_map(|one| (0..parts.len()).map(move |other| (one, other))) {
-                // Nobody who wants more has less for its weight than another.
+                // Nobody who wants more has less for its weight than another session.
                 let rounding = parts.len() as f64 + 1.0;
                 let wants_more = sessions[one].1.is_none_or(|wish| wish > parts[one]);
                 let most = (parts[one] as f64 + rounding) / sessions[one].0;

@@ -1,8 +1,9 @@
-//! From the IP bytes that a session may move to the rate that its pacers keep to, and back.
+//! Converts the IP bytes that a session may move into the rate of its pacers, and back.
 //!
-//! A pacer counts the UDP payload of packets with content (repairs included) and of the session's own words. On the wire each
-//! datagram has headers of IP and UDP besides, and there are packets that no pacer holds back: feedback, probes, and what
-//! comes the other way. So the pace is what is left of the part when those are taken off, less the headers of what it is for.
+//! A pacer counts the UDP payload of packets with content (repairs included) and of the session's own
+//! messages. On the wire each datagram also has IP and UDP headers, and some packets are not paced: feedback,
+//! probes, and the packets of the other direction. So the pace is the part without the unpaced packets and
+//! without the headers of the paced ones.
 //!
 //! | what | how it is known |
 //! | --- | --- |
@@ -14,46 +15,46 @@
 //! | headers and unpaced packets of the second to come | an estimate: those of the last one or two |
 //! | content that was lost before it came here | counted by the pace of its sender, not where it never arrives |
 //!
-//! A pacer that is woken late loses what it could have sent, and what the path loses does not arrive: whoever stays somewhat behind its
-//! pace has one that is higher by that, at most by [`BEHIND_MAX`], until it does not.
+//! A pacer that is woken late cannot make up for that, and the path loses some packets. So a session that
+//! stays a little behind its pace gets a higher one, by at most [`BEHIND_MAX`], until it is no longer behind.
 //!
-//! Always true: the pace is no more than the part and that, and no less than the smallest rate.
+//! Always true: the pace is at most the part with this addition, and at least the smallest rate.
 
 use std::time::{Duration, Instant};
 
 use crate::options::RATE_MIN_BPS;
 use crate::setup::Transport;
 
-/// IP bytes for each byte of a stream whose segments are not known: 52 bytes of header for 1448, and half as
-/// many segments back.
+/// The IP bytes for each byte of a stream whose segments are not known: headers of 52 bytes for 1448, and
+/// half as many segments in the other direction.
 const STREAM_OVERHEAD: f64 = 1.0 + 1.5 * 52.0 / 1448.0;
-/// IP bytes for each byte that the pacers count, before any is known: 28 for 1200.
+/// The IP bytes for each paced byte before anything is measured: headers of 28 bytes for 1200.
 const FIRST: f64 = 1.0 + 28.0 / 1200.0;
-/// How often it is looked, and what a new look counts.
+/// How often the traffic is measured, and the weight of a new measurement.
 const EVERY: Duration = Duration::from_millis(250);
 const SMOOTHING: f64 = 0.3;
-/// Less than this says nothing of the headers.
+/// Fewer bytes than this say nothing of the headers.
 const BYTES_MIN: u64 = 20_000;
-/// Of its part, what is not paced takes this at most.
+/// The largest share of a part that unpaced packets take.
 const UNPACED_MAX: f64 = 0.5;
-/// Who brings less than this of its pace is held back by something else; how fast the pace is raised for who brings more,
-/// and the most that it is.
+/// A session that moves less than this share of its pace is held back by something else. For one that moves
+/// more: how fast its pace is raised, and by how much at most.
 const BEHIND_LEAST: f64 = 0.7;
 const BEHIND_SMOOTHING: f64 = 0.4;
 const BEHIND_MAX: f64 = 1.10;
-/// Headers of a datagram, and of a TCP segment with time stamps.
+/// The headers of a datagram, and of a TCP segment with time stamps; for IPv4 and IPv6.
 const UDP_HEADERS: [u64; 2] = [20 + 8, 40 + 8];
 const TCP_HEADERS: [u64; 2] = [20 + 32, 40 + 32];
 
-/// What flows have moved so far, both ways.
+/// The traffic of flows so far, both ways together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TrafficCounts {
-    /// All of it: IP bytes.
+    /// All IP bytes.
     pub ip: u64,
-    /// What a pacer here or there has counted, and IP bytes of the same packets.
+    /// The bytes that a pacer here or at the far end has counted, and the IP bytes of the same packets.
     pub paced: u64,
     pub paced_ip: u64,
-    /// IP bytes received beyond the content that was granted: headers, words, and what came twice.
+    /// IP bytes received besides granted content: headers, messages, and duplicates.
     pub beside_content: u64,
 }
 
@@ -70,31 +71,31 @@ impl std::ops::Add for TrafficCounts {
     }
 }
 
-/// Bytes of the headers of a datagram.
+/// The bytes of a datagram's headers.
 pub(crate) fn of_datagram(is_ipv6: bool) -> u64 {
     UDP_HEADERS[usize::from(is_ipv6)]
 }
 
-/// Bytes of the headers of a TCP segment.
+/// The bytes of a TCP segment's headers.
 pub(crate) fn of_segment(is_ipv6: bool) -> u64 {
     TCP_HEADERS[usize::from(is_ipv6)]
 }
 
-/// IP bytes of a stream whose segments are not known.
+/// The IP bytes of a stream whose segments are not known.
 pub(crate) fn of_stream(bytes: u64) -> u64 {
     (bytes as f64 * STREAM_OVERHEAD) as u64
 }
 
-/// What headers and unpaced packets take of a session's part.
+/// How much of a session's part headers and unpaced packets take.
 #[derive(Debug)]
 pub(crate) struct HeaderShare {
-    /// Nothing goes over a network.
+    /// True if nothing goes over a network.
     is_local: bool,
-    /// IP bytes for each paced byte.
+    /// The IP bytes for each paced byte.
     each: f64,
-    /// Bits a second of what is not paced.
+    /// The bits a second of unpaced packets.
     unpaced_bps: f64,
-    /// By which the pace is higher, as less of it comes.
+    /// The factor by which the pace is raised, because less than it arrives.
     behind: f64,
     looked: Option<(Instant, TrafficCounts)>,
 }
@@ -111,8 +112,8 @@ impl HeaderShare {
         }
     }
 
-    /// The session has moved so much in all; `steady_bps` is what its pacers were set to all the time since this returned `true` last,
-    /// both ways together. Returns whether it is time to look at its pace anew.
+    /// The session has moved `moved` in all. `steady_bps` is the pace of its pacers, both ways together, if
+    /// it has not changed since this last returned `true`. Returns whether the pace should be set anew.
     pub(crate) fn look(&mut self, moved: TrafficCounts, steady_bps: Option<u64>, now: Instant) -> bool {
         let Some((at, before)) = self.looked else {
             self.looked = Some((now, moved));
@@ -141,7 +142,7 @@ impl HeaderShare {
         true
     }
 
-    /// What the pacers may send of so many bits of IP a second.
+    /// The pace for a part of this many bits of IP a second.
     pub(crate) fn pace(&self, part_bps: u64) -> u64 {
         if self.is_local {
             return part_bps;
@@ -151,7 +152,7 @@ impl HeaderShare {
         (pace as u64).max(RATE_MIN_BPS)
     }
 
-    /// Bits of IP a second of so many paced ones.
+    /// The bits of IP a second for this pace.
     pub(crate) fn of_pace(&self, bps: u64) -> u64 {
         if self.is_local {
             return bps;
@@ -170,7 +171,7 @@ mod tests {
     fn headers_and_unpaced_packets_are_taken_off() {
         let begin = Instant::now();
         let mut headers = HeaderShare::new(Transport::Udp);
-        // 1472 bytes in each of 1000 datagrams a second, and 10,000 bytes of feedback.
+        // 1000 datagrams a second of 1472 bytes, and 10,000 bytes of feedback.
         let mut moved = TrafficCounts::default();
         for step in 0..40 {
             headers.look(moved, None, begin + step * EVERY);
@@ -182,7 +183,7 @@ mod tests {
         let is_near = |value: u64, to: u64| value.abs_diff(to) < to / 1000;
         assert!(is_near(headers.pace(part), 8 * 1000 * 1472), "{}", headers.pace(part));
         assert!(is_near(headers.of_pace(8 * 1000 * 1472), part));
-        // However much is not paced, half is left for what is.
+        // However many packets are unpaced, half of the part is left for the paced ones.
         assert!(headers.pace(100_000) > 49_000 * 1472 / 1500);
         assert_eq!(headers.pace(0), RATE_MIN_BPS);
     }
@@ -197,7 +198,7 @@ mod tests {
             let set = headers.pace(part);
             headers.look(moved, Some(set), begin + step * EVERY);
             let set = headers.pace(part);
-            // It wakes late for 5 s, then it is held back by something else.
+            // The pacer wakes late for 5 s, then something else holds the session back.
             let brought = if step < 20 {
                 0.95
             } else if step < 30 {
@@ -211,7 +212,7 @@ mod tests {
             sets.push(set as f64 / part as f64);
         }
         assert!((rates[19] - 1.0).abs() < 0.01, "{rates:?}");
-        // Of a second beyond its part by a twentieth, for a look.
+        // For one look it exceeds its part by a twentieth.
         assert!(rates[20..24].iter().sum::<f64>() < 4.06 && (rates[29] - 1.0).abs() < 0.01, "{rates:?}");
         assert!((sets[39] - 1.0).abs() < 0.01, "{sets:?}");
     }

@@ -1,34 +1,37 @@
-//! What a cap is behind of what may be moved, which its sessions make up for.
+//! How far a cap is behind the bytes that it allows, which its sessions make up for.
 //!
-//! Whoever has just come does not use all of its part yet, whoever is about to end uses it no more, and what one is to have more of is
-//! nobody's until others have confirmed that they have less: on long paths several per cent of a cap that everybody wants. A cap that
-//! is behind is taken for a little larger until it is not, and one that is ahead for a little smaller.
+//! A session that has just come does not use all of its part yet, and one that is about to end no longer
+//! does. A part that rises can be used only once other sessions have confirmed that theirs have fallen. On
+//! long paths these effects leave several per cent of a cap unused although everybody wants more. So a cap
+//! that is behind is divided as if it were a little larger, until it has caught up; one that is ahead, as if
+//! it were a little smaller.
 //!
-//! Always true: what is made up for over any time is no more than [`DEPTH_SECONDS`] of the cap, and at no moment more than a twentieth
-//! of it; one of which much was left is not behind, as nobody wanted it.
+//! Always true: over any time, at most [`DEPTH_SECONDS`] of the cap are made up for, and at no moment more
+//! than a twentieth of it. A cap of which much was left unused is not behind, as nobody wanted it.
 
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
+/// How often the use is measured.
 const EVERY: Duration = Duration::from_millis(250);
-/// Seconds of the cap that it can be behind or ahead: from the one to the other is about one per cent of five seconds.
+/// How many seconds of the cap it can be behind or ahead: from one to the other, that is about one per cent
+/// of five seconds.
 const DEPTH_SECONDS: f64 = 0.03;
-/// In which what is behind is made up for, if the sessions do use more then.
+/// How long it takes to catch up, if the sessions really use more.
 const MAKE_UP_SECONDS: f64 = 0.6;
-/// Each change is told to all sessions: it comes in steps of this part of the cap.
+/// Each change is sent to all sessions, so it comes in steps of this share of the cap.
 const STEP: f64 = 0.01;
-/// Of a cap that has been used by less than this part nobody wanted more.
+/// If less than this share of a cap was used, nobody wanted more.
 const WANTED: f64 = 0.8;
 
 /// How far a cap is behind.
 #[derive(Debug)]
 pub(super) struct CapLag {
     looked: Instant,
-    /// Bytes that had been moved then.
+    /// Bytes that had been moved when it was last measured.
     moved: u64,
-    /// Seconds of the cap.
+    /// In seconds of the cap.
     behind: f64,
-    /// Of [`STEP`].
+    /// The adjustment, in units of [`STEP`].
     steps: f64,
 }
 
@@ -42,7 +45,7 @@ impl CapLag {
         *self = CapLag { moved, ..CapLag::new(now) };
     }
 
-    /// So many bytes have been moved in all. Returns whether the cap is taken for another one now.
+    /// The sessions have moved `moved` bytes in all. Returns whether the adjusted cap has changed.
     pub(super) fn look(&mut self, moved: u64, most_bps: u64, now: Instant) -> bool {
         let seconds = now.saturating_duration_since(self.looked).as_secs_f64();
         if seconds < EVERY.as_secs_f64() {
@@ -58,7 +61,7 @@ impl CapLag {
         std::mem::replace(&mut self.steps, steps) != steps
     }
 
-    /// What a cap of this rate is taken for.
+    /// The adjusted cap for a cap of this rate.
     pub(super) fn bps(&self, most_bps: u64) -> u64 {
         (most_bps as f64 * (1.0 + self.steps * STEP)) as u64
     }
@@ -70,7 +73,7 @@ mod tests {
 
     const MOST: u64 = 8_000_000;
 
-    /// Looks each quarter of a second at a cap of which this part was used.
+    /// The adjusted caps after quarters of a second in which these shares of a cap were used.
     fn used(parts: &[f64]) -> Vec<u64> {
         let begin = Instant::now();
         let mut lag = CapLag::new(begin);

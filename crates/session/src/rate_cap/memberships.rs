@@ -1,6 +1,7 @@
-//! The named caps of sessions that have begun for the same thing, which can be changed while these run.
+//! The named caps of sessions that have begun for the same purpose. They can be changed while these run.
 //!
-//! Always true: a session is in the caps of the moment at which it begins, and from then on in those that were said last.
+//! Always true: a session is in the caps of the moment at which it begins, and from then on in those that
+//! were set last.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
@@ -10,11 +11,11 @@ use farhaul_handover::Held as _;
 use super::balance::with;
 use super::{CapMembership, RateShares, RateUsedUp, Share, seats};
 
-/// Named caps, and the sessions that are in them. Clones are the same.
+/// Named caps, and the sessions that are in them. Clones share both.
 #[derive(Debug, Clone, Default)]
 pub struct CapMemberships(Arc<Mutex<MembershipTable>>);
 
-/// Lets go of nothing: for whoever changes the caps as long as somebody is in them.
+/// A weak reference, for whoever changes the caps as long as somebody is in them.
 #[derive(Debug, Clone)]
 pub struct WeakCapMemberships(Weak<Mutex<MembershipTable>>);
 
@@ -31,13 +32,13 @@ impl From<Vec<CapMembership>> for CapMemberships {
 }
 
 impl CapMemberships {
-    /// The caps as they were said last.
+    /// The caps as they were last set.
     pub fn get(&self) -> Vec<CapMembership> {
         self.0.lock().in_any_case().places.clone()
     }
 
-    /// From now on these, also for sessions that run. One that has more than it may have there is told so at once; what it may
-    /// still be using is nobody else's until it has confirmed that.
+    /// Sets the caps, also for running sessions. A session that now has more than it may is told at once;
+    /// what it may still be using goes to nobody else until it has confirmed the change.
     pub fn set(&self, places: Vec<CapMembership>, now: Instant) {
         let mut placed = self.0.lock().in_any_case();
         placed.places = places;
@@ -51,12 +52,12 @@ impl CapMemberships {
         });
     }
 
-    /// For whoever changes them.
+    /// A weak reference to them, for whoever changes them.
     pub fn downgrade(&self) -> WeakCapMemberships {
         WeakCapMemberships(Arc::downgrade(&self.0))
     }
 
-    /// Another session, which is in `own` besides.
+    /// Adds a session, which is in `own` besides.
     pub(super) fn join(&self, own: Option<CapMembership>, now: Instant) -> Result<RateShares, RateUsedUp> {
         let mut placed = self.0.lock().in_any_case();
         let MembershipTable { places, sessions } = &mut *placed;
@@ -74,7 +75,7 @@ impl CapMemberships {
 }
 
 impl WeakCapMemberships {
-    /// None if nobody is in them, and nobody will be.
+    /// `None` if nobody is in them, and nobody will be.
     pub fn upgrade(&self) -> Option<CapMemberships> {
         self.0.upgrade().map(CapMemberships)
     }

@@ -1,23 +1,26 @@
-//! In which order parts change: those that fall are told at once, and one rises only by what has been confirmed to be free.
+//! The order in which parts change: those that fall are told at once, and a part rises only by what is
+//! confirmed to be free.
 //!
-//! Always true: what the sessions in a cap are held to use never comes to more than it may have by a raise; each is held
-//! to use no less than it was given.
+//! Always true: after a raise, the rates that the sessions of a cap may be using still fit into the cap; each
+//! session counts as using at least the rate that it was given.
 
 use std::time::Duration;
 
-/// Who has not confirmed for so long that it has less is taken to have: its grants bound it in any case.
+/// A session that has not confirmed a smaller part for this long counts as having confirmed: its grants bound
+/// it in any case.
 pub(super) const CONFIRM_MAX: Duration = Duration::from_secs(2);
-/// While others are still to confirm, raises by less than this part of what is to come wait for more.
+/// While others have yet to confirm, a session is not raised by less than this share of what it is still to
+/// get.
 const STEP_MIN: f64 = 0.1;
 
-/// Bits a second of a session.
+/// The bits a second of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct MemberRate {
-    /// What it is to have.
+    /// The rate that it is to have in the end.
     pub target: u64,
-    /// What it may use now.
+    /// The rate that it may use now.
     pub given: u64,
-    /// What it may still be using, until it has confirmed what it was given.
+    /// The rate that it may still be using, until it has confirmed a smaller part.
     pub held: u64,
 }
 
@@ -27,12 +30,12 @@ impl MemberRate {
     }
 }
 
-/// Gives less to whoever has more than it is to have, then more where that is free. `most` has what each cap may
-/// have, `caps` those that each session is in.
+/// Gives less to sessions that have more than their target, then more to others, as far as something is free.
+/// `most` has the rate of each cap, `caps` the caps of each session.
 pub(super) fn change(most: &[Option<u64>], caps: &[Vec<usize>], stands: &mut [MemberRate]) {
     for stand in &mut *stands {
         stand.given = stand.given.min(stand.target);
-        // What it may still be using it may have again.
+        // A session may have back what it may still be using.
         stand.given = stand.given.max(stand.target.min(stand.held));
     }
     let is_any_falling = stands.iter().any(MemberRate::is_falling);
@@ -79,7 +82,7 @@ mod tests {
         stands[0].held = 50;
         change(&[Some(100)], &caps, &mut stands);
         assert_eq!(stands[1], stand(50, 50, 50));
-        // What it still uses it has again at once.
+        // It gets back at once what it still uses.
         let mut stands = [stand(90, 50, 100), stand(10, 0, 0)];
         change(&[Some(100)], &caps, &mut stands);
         assert_eq!(stands, [stand(90, 90, 100), stand(10, 0, 0)]);
@@ -120,7 +123,7 @@ mod tests {
                 } else {
                     weights[at] = if weights[at] > 0 && weight < 4 { 0 } else { weight };
                 }
-                // Any targets that come to no more than each cap.
+                // Any targets that fit into each cap.
                 for session in 0..6 {
                     let part = |cap: usize| {
                         let all: u64 = (0..6).filter(|other| caps[*other].contains(&cap)).map(|other| weights[other]).sum();
@@ -135,7 +138,7 @@ mod tests {
                 }
                 prop_assert!(stands.iter().all(|stand| stand.given <= stand.held && stand.given <= stand.target.max(stand.held)));
             }
-            // Once all have confirmed, each has what it is to have.
+            // Once all have confirmed, each has its target.
             for _ in 0..3 {
                 stands.iter_mut().for_each(|stand| stand.held = stand.given);
                 change(&bounds, &caps, &mut stands);

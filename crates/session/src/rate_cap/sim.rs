@@ -1,7 +1,9 @@
-//! Sessions that come and go in caps, in virtual time: what they put on the wire against what the caps allow.
+//! Sessions that come and go in caps, in virtual time: compares what they put on the wire with what the caps
+//! allow.
 //!
-//! A session is a sender that takes what its part allows as soon as it knows: here at once, at the far end half a
-//! round trip after it was told, and what it sent before is on its way for the other half. It confirms as the supervisor does.
+//! A session is a sender that uses its part as soon as it knows it: here at once, at the far end half a round
+//! trip after it was told; and what it sends arrives another half round trip later. It confirms as the
+//! supervisor does.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,27 +13,27 @@ use crate::supervisor::ContentRole;
 
 const STEP: Duration = Duration::from_millis(10);
 const CHECK: u64 = 5;
-/// Bits a second of two caps beside and within another.
+/// The bits a second of two caps, one within another and one beside it.
 const UPLINK: f64 = 150e6;
 const OTHER: f64 = 120e6;
 
 struct Sender {
     named: CapMemberships,
     shares: RateShares,
-    /// Steps that half of a round trip takes; 0 for who sends here.
+    /// The steps of half a round trip; 0 for a sender here.
     delay: u64,
-    /// Does not keep to what it is told.
+    /// True if it ignores what it is told.
     is_deaf: bool,
-    /// Parts on their way to it, with the step at which they are there.
+    /// Parts on their way to it, with the step at which they arrive.
     told: VecDeque<(u64, RatePart)>,
     known: Option<RatePart>,
     last_told: Option<RatePart>,
     /// Confirmations on their way back.
     confirming: VecDeque<(u64, RatePart)>,
-    /// Bits that arrive at a step.
+    /// The bits that arrive at each step.
     arriving: VecDeque<(u64, f64)>,
     moved: f64,
-    /// Bits a second that it can use, and what all those that are in the same caps may.
+    /// The bits a second that it can use, and the most that all sessions in the same caps may use.
     can: f64,
     group_most: f64,
     until: u64,
@@ -41,10 +43,10 @@ struct World {
     begin: Instant,
     step: u64,
     senders: Vec<Sender>,
-    /// Bits of each step, and what was allowed then.
+    /// The bits moved in each step, and those that were allowed.
     moved: Vec<f64>,
     allowed: Vec<f64>,
-    /// Somebody could have used more than there is.
+    /// True if somebody could have used more than there was.
     is_wanted: Vec<bool>,
 }
 
@@ -93,7 +95,7 @@ impl World {
         self.senders.last_mut().unwrap()
     }
 
-    /// One step, in which so many bits a second may be moved.
+    /// Runs one step, in which `allowed` bits a second may be moved.
     fn run(&mut self, allowed: f64) {
         let (now, step) = (self.now(), self.step);
         self.senders.retain(|sender| sender.until > step);
@@ -112,7 +114,7 @@ impl World {
         self.step += 1;
     }
 
-    /// The most that was moved over so many steps, as a share of what was allowed.
+    /// The most that was moved over this many steps, as a share of what was allowed.
     fn worst(&self, steps: usize, from: usize) -> f64 {
         let over = |at: usize| {
             self.moved[at..at + steps].iter().sum::<f64>() / self.allowed[at..at + steps].iter().sum::<f64>()
@@ -120,7 +122,7 @@ impl World {
         (from..self.moved.len().saturating_sub(steps)).map(over).fold(0.0, f64::max)
     }
 
-    /// The least that was moved over 5 s in which somebody wanted it.
+    /// The least that was moved over 5 s in which somebody wanted more.
     fn least(&self, from: usize) -> f64 {
         let over = |at: usize| {
             self.moved[at..at + 500].iter().sum::<f64>() / self.allowed[at..at + 500].iter().sum::<f64>()
@@ -164,15 +166,16 @@ impl Sender {
     }
 }
 
-/// Numbers that look random.
+/// The next number of a pseudo-random sequence.
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
 }
 
-/// Ten sessions that live for 1 to 8 s and are followed by others, in caps that lie within and beside one whose rate changes
-/// twice. Half of a round trip takes them so many steps, and each fifth one is `slow` if it says so. Returns the most of a
-/// second and of five, and the least of five that somebody wanted, as shares of the cap.
+/// Runs ten sessions that live for 1 to 8 s and are followed by others. Their caps lie within and beside one
+/// whose rate changes twice. `delays` are the steps of half a round trip; about every fifth session can use
+/// no more than `slow`. Returns the most of one second and of five, and the least of five seconds that
+/// somebody wanted, as shares of the cap.
 fn ten_that_come_and_go(seed: u64, delays: [u64; 4], slow: Option<f64>) -> [f64; 3] {
     let mut world = World::new();
     let mut numbers = seed;
@@ -211,7 +214,7 @@ fn ten_sessions_that_come_and_go_never_exceed_a_cap_that_changes_and_use_it() {
 #[test]
 fn sessions_on_long_paths_and_slow_ones_never_exceed_a_cap_either() {
     for seed in 1..=20 {
-        // What is under way on a path of 200 ms when the cap falls arrives all the same.
+        // Traffic that is on a path of 200 ms when the cap falls arrives all the same.
         let [second, five, least] = ten_that_come_and_go(seed, [0, 1, 5, 10], Some(3e6));
         assert!(second <= 1.10 && five <= 1.02 && least >= 0.75, "seed {seed}: {second} {five} {least}");
     }
@@ -228,7 +231,8 @@ fn sessions_that_move_between_caps_never_exceed_the_one_above_and_obey_the_new_o
         for delay in [0, 0, 1, 2, 5, 10] {
             world.add((&[host.clone().into()], f64::INFINITY), delay, 1e9, 100);
         }
-        // Each half second one but the first is put into a cap, and the uplink has another rate.
+        // Every half second a session other than the first is put into a cap, and the uplink gets another
+        // rate.
         let mut passed = Vec::new();
         for step in 0..4000u64 {
             if step.is_multiple_of(50) {
@@ -244,7 +248,7 @@ fn sessions_that_move_between_caps_never_exceed_the_one_above_and_obey_the_new_o
         }
         // By then all have heard of the last change.
         for (step, (known, most)) in passed.iter().enumerate().filter(|(step, _)| step % 50 >= 40) {
-            // It may be behind, and make up for that.
+            // A cap may be behind, and make up for that.
             assert!(*known <= most + most / 20, "seed {seed}: {known} of the uplink's {most} at step {step}");
         }
         let figures = [world.worst(100, 0), world.worst(500, 0), world.least(300)];

@@ -19,7 +19,7 @@ fn what_one_does_not_use_is_the_others() {
         busy.has_moved(moved, 0, now);
         idle.has_moved(0, 0, now);
     }
-    // And what one keeps and does not use, they make up for as far as they may.
+    // The others also make up for what one keeps and does not use, as far as they may.
     let made_up = (MOST as f64 * 1.05) as u64;
     assert_eq!((idle.bps(), busy.bps()), (Some(made_up / 8), Some(made_up - made_up / 8)));
     idle.has_moved(MOST, 0, begin + Duration::from_secs(5));
@@ -76,14 +76,14 @@ fn no_more_is_granted_than_the_receivers_parts_come_to() {
         receiver.allow(ContentRole::Receiver);
     }
     drop(sender);
-    // Nobody counts what was taken in which session.
+    // It does not matter which session took the blocks.
     let mut taken = one.take_blocks(100, at(0));
     assert_eq!(taken, BURST_BLOCKS as u64);
     for step in 1..=1000 {
         taken += [&one, &other][step % 2].take_blocks(100, at(100 * step as u64));
     }
     assert!((199..=204).contains(&taken), "{taken}");
-    // A session that comes again gets nothing for it.
+    // A session that comes again gains nothing by that.
     drop((one, other));
     assert!(!cap.is_idle(at(100_100)));
     let again = cap.join(at(100_100)).unwrap();
@@ -117,7 +117,7 @@ fn caps_within_a_cap_have_even_parts_however_many_sessions_they_have() {
     assert_eq!(bps(&[&first]), [1_200_000]);
     let second = join(&one);
     let alone = join(&other);
-    // What the other's own cap leaves is the first one's.
+    // The first cap gets what the other's own cap leaves.
     assert_eq!(bps(&[&first, &second, &alone]), [400_000, 400_000, 400_000]);
     let further = [join(&other), join(&other), join(&other)];
     assert_eq!(bps(&[&first, &second, &alone, &further[0]]), [400_000, 400_000, 100_000, 100_000]);
@@ -187,7 +187,7 @@ proptest! {
             sum += of_key;
         }
         prop_assert!(sum <= most);
-        // What nobody has is what nobody may have or wants, or what cannot be divided.
+        // A rest belongs to nobody only if nobody may have it or wants it, or if it cannot be divided.
         let wants = |own: &Option<u64>, wishes: &[Option<u64>]| {
             let wishes = wishes.iter().copied().sum::<Option<u64>>();
             own.iter().copied().chain(wishes).min().unwrap_or(u64::MAX)
@@ -242,7 +242,7 @@ fn nobody_starves_beside_others_that_are_ahead_and_beginning_again_brings_nothin
         taken += again.take_blocks(1, begin) + again.take_when_dry(begin);
     }
     assert_eq!(taken, 0, "what was lent comes first");
-    // What was not used is there again.
+    // Blocks that were not used are there again.
     let other = RateCap::new("this key", Some(MOST), begin);
     let share = other.join(begin).unwrap();
     share.allow(ContentRole::Receiver);
@@ -274,7 +274,8 @@ fn a_session_in_two_chains_is_granted_what_both_allow() {
     assert!(uplink.is_idle(at(120_000)));
 }
 
-/// A row: what the caps are (the one above, a most, a weight), who is in them (the cap, a weight, a wish), and what they have then.
+/// A row: the caps (the one above, a rate, a weight), the sessions in them (the cap, a weight, a wish), and
+/// the parts that they get.
 struct Tree(
     &'static str,
     &'static [(Option<usize>, Option<u64>, f64)],
@@ -292,7 +293,7 @@ const TREES: &[Tree] = &[
         &[20, 40, 60],
     ),
     Tree(
-        "what one leaves goes to the others by weight",
+        "what one session leaves goes to the others by weight",
         &[(None, Some(120), 1.0)],
         &[(0, 3.0, Some(30)), (0, 1.0, None), (0, 2.0, None)],
         &[30, 30, 60],
@@ -310,19 +311,19 @@ const TREES: &[Tree] = &[
         &[20, 60, 40],
     ),
     Tree(
-        "what a cap may not have is the others'",
+        "what a cap may not have goes to the others",
         &[(None, Some(120), 1.0), (Some(0), Some(20), 3.0), (Some(0), None, 1.0)],
         &[(1, 1.0, None), (2, 1.0, None), (2, 1.0, None)],
         &[20, 50, 50],
     ),
     Tree(
-        "what those in a cap leave goes to those in it first",
+        "what members of a cap leave goes to its other members first",
         &[(None, Some(120), 1.0), (Some(0), None, 1.0), (Some(0), None, 1.0)],
         &[(1, 1.0, Some(10)), (1, 1.0, None), (2, 1.0, None)],
         &[10, 50, 60],
     ),
     Tree(
-        "and then to those in others",
+        "and then to members of other caps",
         &[(None, Some(120), 1.0), (Some(0), None, 1.0), (Some(0), None, 1.0)],
         &[(1, 1.0, Some(10)), (1, 1.0, Some(20)), (2, 1.0, None)],
         &[10, 20, 90],
@@ -390,12 +391,12 @@ fn a_session_moves_to_another_cap_and_counts_there() {
     named.set(places(&peer), now);
     assert_eq!((share.bps(), stays.bps()), (Some(400_000), Some(600_000)));
     share.has_moved(3000, 0, now);
-    // What begins later is where the first one is by now, and the key's cap stays.
+    // A session that begins later is in the caps that the first one has by now, and keeps the key's cap.
     let second = RateShares::join(Some(key.clone().into()), &named, now).unwrap();
     assert_eq!((share.bps(), second.bps()), (Some(200_000), Some(200_000)));
     let figures = |cap: &RateCap| (cap.usage().sessions, cap.usage().moved_bytes);
     assert_eq!([&campus, &peer, &key, &host].map(figures), [(1, 1000), (2, 2000), (2, 3000), (3, 3000)]);
-    // In none there is the key's cap alone.
+    // In no named cap, only the key's cap is left.
     named.set(Vec::new(), now);
     assert_eq!((share.bps(), second.bps(), stays.bps()), (Some(450_000), Some(450_000), Some(600_000)));
     named.set(places(&campus), now);
@@ -426,7 +427,7 @@ fn one_that_moves_is_lowered_before_others_are_raised() {
     assert_eq!(
         [&moves, &in_host, &in_campus].map(RateShares::bps),
         [Some(100_000), Some(500_000), Some(100_000)],
-        "the host's has what the campus' has let go; what moves may still be using all that it had"
+        "the host's session gets what the campus' has given up; the one that moves may still use all that it had"
     );
     moves.confirm(moves.part().unwrap(), now);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What a session can tell of itself: its figures, its paths, its carrier.
+//! The reports of a session on itself: its figures, its paths, its carrier.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use super::super::supervisor::Supervisor;
 use crate::figures;
 use crate::options;
 
-/// What a report says of the session besides its figures.
+/// The facts that a report has besides the session's figures.
 #[derive(Debug, Default)]
 pub(crate) struct SessionAccount {
     pub(crate) transport: &'static str,
@@ -61,12 +61,12 @@ impl Supervisor {
         sum
     }
 
-    /// The CPUs that this end keeps to, if it does.
+    /// The CPUs that this end keeps to, if any were chosen.
     pub(crate) fn cpu_choice(&self) -> Option<&CpuChoice> {
         self.placement.as_ref().map(Placement::choice)
     }
 
-    /// The paths that were named or found, and by which of them the peer has answered.
+    /// The paths that were named or found, and on which of them the peer has answered.
     pub(super) fn paths(&self) -> Vec<PathFigures> {
         let flows = self.shared.flow_list();
         let has_answered = |path: usize| {
@@ -79,7 +79,7 @@ impl Supervisor {
         (0..self.shared.path_count()).filter_map(figures).collect()
     }
 
-    /// The addresses of a path, if they were named or found.
+    /// The addresses of a path, if it was named or found.
     pub(super) fn addresses_of(&self, path: usize) -> Option<options::PathAddresses> {
         self.options.paths.get(path).copied().or_else(|| self.further.addresses_of(path))
     }

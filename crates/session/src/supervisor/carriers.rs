@@ -1,7 +1,8 @@
-//! Who carries a session's packets: flows are given up when nothing comes back on them, spares take their places when their path
-//! returns, and the stream carrier takes over when no UDP is left.
+//! Decides who carries a session's packets: a flow is given up if nothing comes back on it, a spare replaces
+//! it when its path returns, and the stream carrier takes over if no UDP is left.
 //!
-//! Always true: what a flow had under way goes to another one; a flow index, and with it its keys, is used once.
+//! Always true: what a flow had under way goes to another flow; a flow index, and so its keys, is used only
+//! once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,11 +21,11 @@ use super::peer_loss::lost;
 use super::status::ends;
 use crate::error::{Code, Error, ExitCode};
 
-/// A stream carrier that could not be opened is tried again after this.
+/// How long to wait before opening a failed stream carrier again.
 const DIAL_INTERVAL: Duration = Duration::from_secs(1);
-/// And one beside the ssh channel after this.
+/// The same while the ssh channel carries.
 const DIAL_AGAIN: Duration = Duration::from_secs(30);
-/// What a spare has to wait for is not over.
+/// The flow before a spare has not ended yet.
 const NOT_YET: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
 
 impl Supervisor {
@@ -35,14 +36,14 @@ impl Supervisor {
         }
     }
 
-    /// The same while the ssh channel carries, which is no reason to hurry.
+    /// The same while the ssh channel carries, so that there is no hurry.
     pub(super) fn dial_again(&mut self) {
         if self.last_dial.is_none_or(|last| last.elapsed() >= DIAL_AGAIN) {
             self.dial();
         }
     }
 
-    /// Opens a connection, without holding up this thread.
+    /// Opens a connection on a thread of its own.
     pub(super) fn dial_beside(&mut self) {
         let CarrierFallback::Dial(dialer) = &self.fallback else { return };
         self.last_dial = Some(Instant::now());
@@ -81,14 +82,15 @@ impl Supervisor {
                     self.open_flow(flow, FlowPurpose::StandBy)?;
                     self.begin_stream(index);
                 }
-                // The far end has given it up, or is another process than before: it does not come back.
+                // The far end has given the session up, or is another process than before: it does not come
+                // back.
                 Err(error) if error.exit_code() == ExitCode::Lost => {
                     if self.has_last_words() {
                         return Ok(());
                     }
                     return Err(lost(Code::PeerEnded, format!("{} has given the session up", self.peer)));
                 }
-                // The network may be gone as a whole; it is tried again.
+                // The whole network may be gone; another try follows.
                 Err(error) => {
                     self.dial_failed = Some(Instant::now());
                     tracing::debug!(%error, "cannot open the stream carrier");
@@ -98,7 +100,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// From now on everything travels on this stream.
+    /// Moves everything to this stream.
     pub(super) fn change_over(&mut self, index: u16) {
         let flows = self.shared.flow_list();
         let Some(stream) = flows.iter().find(|flow| flow.index == index) else { return };
@@ -114,7 +116,7 @@ impl Supervisor {
         self.shared.say(&messages);
     }
 
-    /// A flow hands over what it has and ends; a spare takes its place when its path comes back.
+    /// Makes a flow hand over what it has and end; a spare replaces it when its path comes back.
     fn retire(&mut self, flow: &FlowShared) {
         flow.retire.store(true, Ordering::Release);
         flow.wake();
@@ -128,7 +130,7 @@ impl Supervisor {
         }
     }
 
-    /// Spares whose flow before them has ended begin to try their path.
+    /// Opens spares whose predecessor has ended, so that they try its path.
     pub(super) fn open_spares(&mut self, flows: &[Arc<FlowShared>]) -> Result<(), Error> {
         let has_ended =
             |index: u16| flows.iter().any(|flow| flow.index == index && flow.state() == FlowState::Down);
@@ -137,14 +139,15 @@ impl Supervisor {
             let opened = if before.is_none_or(has_ended) { spare.open() } else { Err(NOT_YET.into()) };
             match opened {
                 Ok(flow) => self.open_flow(flow, FlowPurpose::Spare)?,
-                // Its port may not be free yet, or the network of its address be gone.
+                // Its port may not be free yet, or the network of its address may be gone.
                 Err(_) => self.due_spares.push(spare),
             }
         }
         Ok(())
     }
 
-    /// Nothing comes back by a path, by none of its flows: the others get its share of the rate, and the user is told if paths were named.
+    /// Nothing comes back on any flow of a path: the other paths get its share of the rate, and the user is
+    /// told if paths were named.
     fn say_dead(&mut self, path: usize) {
         if self.dead_paths.contains(&path) {
             return;
@@ -158,7 +161,7 @@ impl Supervisor {
         }
     }
 
-    /// As [`Supervisor::say_dead`], when it is used again.
+    /// The opposite of [`Supervisor::say_dead`], for paths that are used again.
     pub(super) fn say_alive(&mut self) {
         let flows = self.shared.flow_list();
         let is_back = |flow: &FlowShared| is_live_udp(flow) && flow.is_spare && flow.state() == FlowState::Up;
@@ -180,7 +183,7 @@ impl Supervisor {
         let was_udp = self.transport.starts_with("udp");
         self.set_transport(if self.is_channel(stream) { self.stream_transport } else { "tcp" });
         let is_noted = self.blocked.as_ref().is_some_and(UdpBlockNotes::was_noted);
-        // The initiator's user is the one to tell, and the far end's ports are the ones to open.
+        // Only the initiator's user is told; the ports to open are the far end's.
         if self.shared.is_initiator && was_udp && !self.has_better_streams() {
             let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
             let warning = match (self.was_up, is_noted) {
@@ -201,7 +204,8 @@ impl Supervisor {
         self.say_advice(stream);
     }
 
-    /// One of several flows does not get through (a bad path of a bundle): the others take what it had.
+    /// Retires a flow that does not get through (such as a bad path of a bundle); the others take what it
+    /// had.
     pub(super) fn retire_silent(&mut self, index: u16) {
         let flows = self.shared.flow_list();
         let Some(flow) = flows.iter().find(|flow| flow.index == index) else { return };
@@ -222,7 +226,7 @@ impl Supervisor {
         }
         let udp_left = flows.iter().any(|flow| is_live_udp(flow));
         let is_left = |flow: &&Arc<FlowShared>| flow.is_stream && flow.state() != FlowState::Down;
-        // One that carries already, if the peer has said so first.
+        // Prefers a stream that already carries, in case the peer has announced that first.
         let stream = flows.iter().filter(is_left).max_by_key(|flow| flow.active.load(Ordering::Acquire));
         if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
             self.activate(&stream);

@@ -1,5 +1,5 @@
-//! What is looked at every [`CHECK_INTERVAL`]: takes the facts, has them judged (`judge.rs`), and
-//! does what is to be done.
+//! The check of every [`CHECK_INTERVAL`]: takes the facts, has them judged (`judge.rs`), and carries out the
+//! decisions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ impl Supervisor {
             ));
         }
         if let Some(complaint) = self.shared.peer_closed() {
-            // What it said last may still be on its way to the inbox; it is looked at first.
+            // The peer's last messages may still be on their way to the inbox; they are handled first.
             return if self.has_last_words() { Ok(()) } else { Err(self.closed(complaint)) };
         }
         self.tend()?;
@@ -38,7 +38,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// What is done at every check, however the session stands.
+    /// The work of every check, whatever the state of the session.
     fn tend(&mut self) -> Result<(), Error> {
         self.obey_wishes();
         self.watch_rate_shares();
@@ -46,18 +46,18 @@ impl Supervisor {
         self.control_kept.hold(held)?;
         self.obey_path_wishes()?;
         self.ask_for_paths();
-        // What was said without waiting.
+        // Sends what was queued without waiting.
         self.shared.pour();
         self.publish();
         Ok(())
     }
 
-    /// Takes in what has come about beside the session, and looks at what there is then.
+    /// Takes in what has happened outside the flows, then collects the facts.
     fn facts(&mut self) -> Result<CheckFacts, Error> {
         let now = self.shared.elapsed();
         self.poll_reply()?;
         self.poll_fallback()?;
-        // Without the spares that are opened now, which have nothing to show yet.
+        // Without the spares that are opened now, as nothing is known of them yet.
         let flows = self.shared.flow_list();
         self.open_spares(&flows)?;
         let udp: Vec<_> = flows.iter().filter(|flow| is_live_udp(flow)).cloned().collect();
@@ -134,12 +134,12 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The caller has not yet seen all that the peer has said.
+    /// Returns whether the caller has not yet seen everything that the peer has said.
     pub(super) fn has_unseen(&self) -> bool {
         self.is_behind || self.shared.requests.is_behind()
     }
 
-    /// Whether there is something of the peer's that the caller has not seen; it is given a moment to come.
+    /// Returns whether the peer has said something that the caller has not seen; waits a moment for it.
     pub(super) fn has_last_words(&mut self) -> bool {
         self.is_behind = self.has_unseen() || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
         self.is_behind

@@ -1,4 +1,4 @@
-//! What a flow of a session gets when it is opened: its keys, its link, its place, its window and its thread.
+//! Opens a flow of a session: gives it its keys, its link, its place, its window and its thread.
 
 use std::sync::atomic::Ordering;
 
@@ -18,16 +18,16 @@ use super::super::shared::{FlowPlace, FlowShared, FlowState};
 use super::super::supervisor::{FlowPurpose, Supervisor};
 use crate::error::{Error, Misbehaviour};
 
-/// UDP payload of a first datagram that every path takes; larger ones are probed for.
+/// The UDP payload of a first datagram, which every path passes; larger ones are found by probing.
 const PAYLOAD_FIRST: u16 = 1200;
-/// 1500 and 9000 bytes of IP packet, with IPv6's and with IPv4's header.
+/// IP packets of 1500 and 9000 bytes, with IPv6's header and with IPv4's.
 const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
-/// On a stream a packet is a record; long ones cost less.
+/// On a stream a packet is a record; long records cost less.
 const PAYLOAD_STREAM: u16 = 60 << 10;
 
 impl Supervisor {
     pub(super) fn open_flow(&mut self, setup: FlowSetup, part: FlowPurpose) -> Result<(), Error> {
-        // The list keeps flows that have ended.
+        // The list also has flows that have ended.
         if self.shared.flow_list().iter().any(|flow| flow.index == setup.index) {
             return Err(Error::misbehaved(
                 Misbehaviour::FlowIndexTwice,
@@ -111,7 +111,7 @@ impl Supervisor {
             .spawn(move || {
                 let _charge = charge;
                 shared.work(|| flow_thread::run(thread, is_sender));
-                // Also after a panic, which has kept it from saying so.
+                // Also after a panic, in which the flow could not say so itself.
                 own.set_state(FlowState::Down);
                 shared.control.notify();
             })
@@ -132,14 +132,14 @@ impl Supervisor {
                 payload_max_initial,
                 sealed_multiple,
                 reliable: true,
-                // What waits in a slow connection cannot go by a fast one.
+                // Blocks that wait in a slow connection cannot go by a fast one.
                 blocks_in_advance: 2,
                 urgent_reserve: self.urgent_reserve,
                 seed,
                 ..FlowConfig::default()
             });
         }
-        // A user's limit is that of the IP packet, whose header may be IPv6's.
+        // The user's limit is for the IP packet, whose header may be IPv6's.
         let limit = self.options.mtu.map_or(u16::MAX, |mtu| mtu.saturating_sub(48));
         let mut mtu_candidates: Vec<u16> =
             PAYLOAD_PROBES.iter().copied().filter(|&probe| probe < limit).collect();
@@ -154,7 +154,7 @@ impl Supervisor {
             payload_max_initial,
             mtu_candidates,
             sealed_multiple,
-            // What waits in a slow flow cannot go by a fast one.
+            // Blocks that wait in a slow flow cannot go by a fast one.
             blocks_in_advance: 2,
             urgent_reserve: self.urgent_reserve,
             seed,

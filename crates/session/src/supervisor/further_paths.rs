@@ -1,8 +1,9 @@
-//! Paths that are added to a running session. The hello has agreed on ids, and with them keys, for the flows of so many; which
-//! addresses a path is between, and over ssh the far end's ports, is said when it begins.
+//! Adds paths to a running session. The hello has agreed on ids, and so on keys, for the flows of a number of
+//! paths. The addresses of a path, and over ssh the far end's ports, are exchanged when it begins.
 //!
-//! Always true: only the initiator adds a path, and the acceptor sends nothing by it before an authentic packet has come from
-//! the address that was named; no data go by it before its peer was seen to hear it, as by a spare flow.
+//! Always true: only the initiator adds a path, and the acceptor sends nothing on it before an authentic
+//! packet has come from the address that was named. As with a spare flow, no data go on it before the peer
+//! has been seen to hear this end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -18,16 +19,16 @@ use super::super::supervisor::{FlowPurpose, Supervisor};
 use crate::error::{Error, Misbehaviour};
 use crate::options::NetworkOptions;
 
-/// What is known of them, and what is left for them.
+/// The paths that were added, and what is reserved for further ones.
 pub(super) struct FurtherPaths {
     reserved: Vec<ReservedFlow>,
-    /// Index of the first flow of a further path.
+    /// The index of the first flow of a further path.
     first_index: u16,
-    /// Paths that the session has begun with.
+    /// The number of paths that the session has begun with.
     first_paths: usize,
     flows: u16,
     added: Vec<Option<PathAddresses>>,
-    /// Those that the far end has been told of.
+    /// Additions that the far end has been told of, and has not answered.
     asked: Vec<PathAddition>,
 }
 
@@ -48,7 +49,7 @@ impl FurtherPaths {
     }
 
     pub(super) fn all_bits(&self) -> u64 {
-        // At most FLOWS_MAX paths, far below 64.
+        // There are at most FLOWS_MAX paths, far fewer than 64.
         (1 << (self.first_paths + self.count())) - (1 << self.first_paths)
     }
 
@@ -60,7 +61,7 @@ impl FurtherPaths {
         }
     }
 
-    /// How far the index of a flow is from that of the one that takes its place.
+    /// The distance between the index of a flow and that of the flow that replaces it.
     pub(super) fn generation(&self, index: u16, flow_count: u16) -> u16 {
         if index < self.first_index { flow_count } else { self.count() as u16 * self.flows }
     }
@@ -69,7 +70,7 @@ impl FurtherPaths {
         *self.added.get(path.checked_sub(self.first_paths)?)?
     }
 
-    /// What is reserved for a path: one a flow, then those that may take their places.
+    /// The reserved flows of a path: first those that it begins with, then their spares.
     fn take(&mut self, number: usize) -> Vec<ReservedFlow> {
         let (first, count) = (self.first_index, self.count());
         self.reserved.extract_if(.., |flow| usize::from(flow.index - first) % count == number).collect()
@@ -87,7 +88,7 @@ impl Supervisor {
         }
     }
 
-    /// The initiator adds a path.
+    /// The initiator adds a path: opens this end's flows, and answers.
     pub(super) fn open_added_path(&mut self, path: u64, addresses: PathAddresses) -> Result<(), Error> {
         let number = path as usize;
         if self.shared.is_initiator || self.further.added.get(number).is_none_or(Option::is_some) {
@@ -130,7 +131,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The far end has answered: the path begins.
+    /// The far end has answered: the path begins, unless it was refused.
     pub(super) fn begin_added_path(&mut self, path: u64, is_open: bool, ports: &[u16]) -> Result<(), Error> {
         let position = self.further.asked.iter().position(|asked| asked.number as u64 == path);
         let Some(PathAddition { number, addresses, sockets }) =
@@ -199,7 +200,7 @@ mod tests {
     fn flows_of_further_paths_have_their_places_behind_all_others() {
         let options = NetworkOptions { flows: 2, further_paths: 3, ..NetworkOptions::default() };
         let reserved = |index| ReservedFlow { index, send_id: 0, recv_id: 0, arrival: None };
-        // One path at first, of two flows in four generations; then three paths of two flows.
+        // At first one path of two flows in four generations; then three paths of two flows.
         let mut further = FurtherPaths::new((8..32).map(reserved).collect(), 1, &options);
         assert_eq!((further.count(), further.all_bits()), (3, 0b1110));
         let paths: Vec<_> = (0..14).map(|index| further.path_of(index)).collect();

@@ -1,111 +1,114 @@
-//! What is to be done about a session as it looks now: which flows are given up, what is opened, who takes over, and
-//! whether there is anybody to go on with.
+//! Decides what is done about a session in its present state: which flows are given up, what is opened, who
+//! takes over, and whether the session goes on.
 //!
-//! Always true: nothing here reads a clock, takes a lock or opens anything. What is to be done is named in the order in
-//! which it is done. A change over to a stream and an end come last, and never both.
+//! Always true: nothing here reads a clock, takes a lock or opens anything. Actions are listed in the order
+//! in which they are done. A change over to a stream and an end come last, and never both.
 
 use std::time::Duration;
 
 use super::super::supervisor::{CONNECT_MAX, SILENCE};
 
-/// A connection is opened for the case that UDP does not answer before it is certain.
+/// After this long without an answer over UDP a connection is opened, so that it is ready if none comes.
 const FORESIGHT: Duration = Duration::from_millis(1500);
-/// The ssh channel leaves a direct connection so much time to come about.
+/// How long the ssh channel waits for a direct connection before it takes over.
 const DIRECT_TIME: Duration = Duration::from_millis(500);
-/// UDP that is not answered is given so much time while streams carry beside it: nothing waits for it, and a policer may let very
-/// little through.
+/// The silence that is allowed to UDP while streams carry beside it: nothing waits for it, and a policer may
+/// let very little through.
 const SILENCE_BESIDE: Duration = Duration::from_secs(10);
-/// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
+/// After this long with the peer's port closed, and nothing authentic meanwhile, the peer is gone.
 const REFUSED: Duration = Duration::from_secs(2);
-/// Nothing at all for this long: the transfer ends, resumable.
+/// After this long without anything from the peer the transfer ends, and can be resumed.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A UDP flow that somebody relies on: it has not ended, was not given up, and does not wait for its path to come back.
+/// A UDP flow that somebody relies on: it has not ended, was not given up, and is not waiting for its path to
+/// come back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UdpFlow {
     pub(super) index: u16,
     pub(super) is_up: bool,
-    /// It has taken the place of one that was given up.
+    /// True if it has replaced a flow that was given up.
     pub(super) is_spare: bool,
     pub(super) is_path_used: bool,
-    /// For how long the peer has not been seen to hear us.
+    /// How long the peer has not proved that it hears this end.
     pub(super) unanswered: Duration,
 }
 
-/// A flow on a stream, also one that has ended.
+/// A flow on a stream, including one that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StreamFlow {
     pub(super) index: u16,
     pub(super) is_channel: bool,
     pub(super) is_down: bool,
-    /// It was up before the streams were looked after: one that has just been let go can still take over.
+    /// True if it was up before this check tended the streams: one that was just released can still take
+    /// over.
     pub(super) was_up: bool,
-    /// It gets what is new, if it is up.
+    /// True if it gets new blocks as long as it is up.
     pub(super) is_active: bool,
-    /// It is up and gets what is new.
+    /// True if it is up and gets new blocks.
     pub(super) is_carrying: bool,
-    /// For how long nothing has come by it.
+    /// How long nothing has come on it.
     pub(super) silent: Duration,
 }
 
-/// What a check finds.
+/// The facts of a check.
 #[derive(Debug, Clone)]
 pub(super) struct CheckFacts {
-    /// Since the session began.
+    /// The time since the session began.
     pub(super) now: Duration,
     pub(super) udp: Vec<UdpFlow>,
     pub(super) streams: Vec<StreamFlow>,
-    /// For how long nothing has come, by any flow that there ever was.
+    /// How long nothing has come on any flow that ever existed.
     pub(super) silent: Duration,
-    /// For how long each flow has found the peer's port closed.
+    /// How long all flows have found the peer's port closed.
     pub(super) refused: Duration,
-    /// The peer has answered by a flow before.
+    /// True if the peer has ever answered on a flow.
     pub(super) was_up: bool,
     pub(super) is_initiator: bool,
     pub(super) is_udp_only: bool,
-    /// It is noted that UDP did not get through when it was last tried.
+    /// True if there is a note that UDP did not get through when it was last tried.
     pub(super) is_noted: bool,
-    /// A better stream than the ssh channel may come.
+    /// True if a better stream than the ssh channel may come.
     pub(super) may_get_direct: bool,
-    /// A trial has shown that streams bring more than UDP.
+    /// True if a trial has shown that streams bring more than UDP.
     pub(super) has_better_streams: bool,
-    /// The newest spare that has taken up UDP again, as far as that was seen.
+    /// The newest spare that is known to have brought UDP back.
     pub(super) taken_up: Option<u16>,
-    /// The caller has not seen all that the peer has said.
+    /// True if the caller has not seen everything that the peer has said.
     pub(super) has_unseen: bool,
 }
 
-/// What is to be done.
+/// The actions that a check may decide on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckAction {
-    /// Remembers this one as the newest spare that has taken up UDP again.
+    /// Remember this flow as the newest spare that has brought UDP back.
     TakeUp(u16),
-    /// UDP carries everything again.
+    /// Stop using streams: UDP carries everything again.
     LetStreamsGo,
-    /// Paths whose spares are up are used again.
+    /// Use those paths again whose spares are up.
     SayAlive,
-    /// UDP gets through, whatever was noted.
+    /// Forget the note about UDP: it gets through.
     ForgetNote,
-    /// A path that was not wanted is better than none.
+    /// Use all paths: an unwanted path is better than none.
     UseAllPaths,
-    /// Opens a connection, unless that was tried a moment ago.
+    /// Open a connection, unless that was tried a moment ago.
     Dial,
-    /// Gives up a UDP flow: the others take what it had.
+    /// Give up a UDP flow: the others take what it had.
     Retire(u16),
-    /// From now on everything travels on this stream.
+    /// Move everything to this stream.
     ChangeOver(u16),
-    /// The far process has ended. Its last words may have come together with its end; if not, the session ends.
+    /// Read what is left of the peer's messages, as the far process has ended; if nothing is left, the
+    /// session ends.
     HearLastWords,
     End(SessionEnd),
 }
 
-/// Why a session ends here.
+/// Why this end gives the session up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionEnd {
     Gone,
-    /// Nothing has been heard of the peer for so long.
+    /// Nothing has come from the peer for this long.
     Silent(Duration),
-    /// UDP does not get through, and there is nothing else.
+    /// UDP does not get through, and there is no other carrier.
     Unreachable,
 }
 
@@ -124,7 +127,7 @@ pub(super) fn judge(facts: &CheckFacts) -> Vec<CheckAction> {
     let mut acts = Vec::new();
     let mut lets_streams_go = false;
     if let Some(newest) = udp.iter().filter(|flow| flow.is_spare).map(|flow| flow.index).max() {
-        // Each begins once: streams may carry beside it later.
+        // Each spare does so once, as streams may carry beside it later.
         if Some(newest) > facts.taken_up {
             acts.push(CheckAction::TakeUp(newest));
             lets_streams_go = facts.lets_streams_go();
@@ -139,7 +142,7 @@ pub(super) fn judge(facts: &CheckFacts) -> Vec<CheckAction> {
     if !udp.iter().any(|flow| flow.is_path_used) {
         acts.push(CheckAction::UseAllPaths);
     }
-    // Where a note says that UDP is blocked, the streams begin, and UDP goes on as it does after that.
+    // If a note says that UDP is blocked, streams begin, and UDP is tried beside them.
     let is_noted = facts.is_noted && !is_any_up && !facts.was_up;
     let has_stream = streams.iter().any(|flow| !flow.is_down && !flow.is_channel);
     if (unanswered >= FORESIGHT || is_noted) && !has_stream && !facts.is_udp_only {
@@ -171,7 +174,7 @@ impl StreamFlow {
 }
 
 impl CheckFacts {
-    /// No UDP flow was answered within `patience`.
+    /// The actions if no UDP flow was answered within `patience`.
     fn without_udp(&self, unanswered: Duration, patience: Duration, is_noted: bool) -> Vec<CheckAction> {
         let is_coming =
             self.may_get_direct && self.direct_alive().is_none() && unanswered < patience + DIRECT_TIME;
@@ -181,7 +184,7 @@ impl CheckFacts {
         if is_noted && unanswered < SILENCE {
             return Vec::new();
         }
-        // The initiator's user is the one to tell, so it is the first to give up, in words of its own.
+        // Only the initiator's user is told, so the initiator gives up first, with its own message.
         let is_hopeless = self.is_udp_only && self.is_initiator;
         if !self.was_up && (is_hopeless || unanswered > CONNECT_MAX) {
             return vec![CheckAction::End(SessionEnd::Unreachable)];
@@ -189,7 +192,8 @@ impl CheckFacts {
         if self.silent > PATIENCE { self.give_up(SessionEnd::Silent(self.silent)) } else { Vec::new() }
     }
 
-    /// The peer is not there any more, unless the caller has not yet seen all that it said: its last word may say why.
+    /// Ends the session, unless the caller has not seen everything that the peer has said: the last message
+    /// may say why.
     fn give_up(&self, end: SessionEnd) -> Vec<CheckAction> {
         if self.has_unseen { Vec::new() } else { vec![CheckAction::End(end)] }
     }
@@ -198,7 +202,8 @@ impl CheckFacts {
         self.streams.iter().all(|flow| flow.is_down)
     }
 
-    /// The ssh channel closes with the process at its other end; without it there is nobody to speak to.
+    /// Returns whether the far process has ended: the ssh channel closes with it, and without the process
+    /// nobody is left to talk to.
     fn is_far_process_gone(&self) -> bool {
         let is_ssh_gone = self.streams.iter().any(|flow| flow.is_channel && flow.is_down);
         is_ssh_gone || self.are_streams_down() && !self.streams.is_empty() && self.udp.is_empty()
@@ -208,12 +213,13 @@ impl CheckFacts {
         self.streams.iter().find(|flow| flow.is_alive() && !flow.is_channel)
     }
 
-    /// A connection of our own before the ssh channel, which is the slower one.
+    /// A live stream: a direct connection rather than the ssh channel, which is slower.
     fn stream_alive(&self) -> Option<&StreamFlow> {
         self.direct_alive().or_else(|| self.streams.iter().find(|flow| flow.is_alive()))
     }
 
-    /// Where UDP gets through again. The initiator says so, and keeps to the streams where it has seen that they bring more.
+    /// Returns whether streams are stopped when UDP gets through again. Only the initiator decides that, and
+    /// it keeps streams that have been seen to bring more.
     fn lets_streams_go(&self) -> bool {
         let have_carried = self.streams.iter().any(|flow| flow.is_active);
         have_carried && self.is_initiator && !self.has_better_streams

@@ -1,4 +1,5 @@
-//! What a session may have, by its options: what a daemon charges its key before it begins, and the most that it can come to.
+//! The resources of a session, from its options: what a daemon charges to a key before the session begins,
+//! and the most that it may need.
 
 use super::super::BLOCK_BYTES;
 use super::super::budget::{Budget, Charge, LimitReached, Resource};
@@ -7,27 +8,28 @@ use super::super::flow_thread::WINDOW_MIN;
 use super::super::shared::BLOCKS_MIN;
 use crate::options::NetworkOptions;
 
-/// What a session has besides blocks whatever it does: its threads' stacks, what arrived in its flows, its first datagrams.
+/// The memory of any session besides its blocks: stacks, arrived datagrams, first datagrams.
 const SESSION_BYTES: u64 = 1 << 20;
-/// What its tables may have: the names of a manifest, hard links, what is compared before something is deleted.
+/// The most that its tables may take: names of a manifest, hard links, what is compared before a deletion.
 const TABLES_BYTES: u64 = 1 << 30;
 
-/// Threads that a session has whatever it does, besides those of its flows: who runs it, who warms its memory.
+/// The threads of any session besides those of its flows: the one that runs it, and the one that warms its
+/// memory.
 const THREADS: u64 = 2;
-/// Threads of a usual request besides its readers or writers.
+/// The threads of a usual request besides its readers or writers.
 const REQUEST_THREADS: u64 = 10;
-/// Descriptors of a session besides those of its flows, and of a flow.
+/// The descriptors of a session besides those of its flows, and those of a flow.
 const DESCRIPTORS: u64 = 6;
 const FLOW_DESCRIPTORS: u64 = 2;
-/// So many times what memory holds may lie in a file beside it.
+/// The overflow file may hold this many times as much as memory.
 pub(crate) const OVERFLOW: u64 = 7;
 
-/// Bytes that may lie beside so many of memory.
+/// The most bytes of overflow for this much memory.
 pub fn overflow_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes.saturating_mul(OVERFLOW)
 }
 
-/// What a session has from its beginning to its end.
+/// The resources that a session needs from its beginning to its end.
 #[derive(Debug, Default)]
 pub struct MemoryMinimum {
     _memory: Charge,
@@ -36,10 +38,10 @@ pub struct MemoryMinimum {
 }
 
 impl MemoryMinimum {
-    /// Takes it, if there is room for the session and a request.
+    /// Charges it, if there is room for the session and a request.
     pub fn of(budget: &Budget, options: &NetworkOptions) -> Result<MemoryMinimum, LimitReached> {
         let flows = (options.flow_count() + options.further_flows()) as u64;
-        // What works on its request is charged when it begins.
+        // The threads of its request are charged when they begin.
         budget.charge_of(Resource::Threads, THREADS + flows + REQUEST_THREADS + disk_threads() as u64)?;
         Ok(MemoryMinimum {
             _memory: budget.charge(session_bytes_min(options))?,
@@ -49,14 +51,15 @@ impl MemoryMinimum {
     }
 }
 
-/// Bytes that a session has at least.
+/// The least bytes that a session needs.
 pub fn session_bytes_min(options: &NetworkOptions) -> u64 {
     let flows = (options.flow_count() + options.further_flows()) as u64;
     let blocks = (WINDOW_MIN * flows).max(BLOCKS_MIN as u64);
     SESSION_BYTES + blocks * BLOCK_BYTES as u64
 }
 
-/// Bytes that a session may have at most: a receiver's blocks take twice what was asked for when the stream carrier takes over.
+/// The most bytes that a session may need: a receiver's blocks take twice what was asked for when the stream
+/// carrier takes over.
 pub fn session_bytes_max(options: &NetworkOptions) -> u64 {
     options
         .memory_bytes

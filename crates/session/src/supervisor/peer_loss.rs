@@ -1,4 +1,4 @@
-//! A peer that is silent or gone: how that is seen, and what is said of it.
+//! A peer that is silent or gone: how that is noticed, and the messages about it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,17 +9,18 @@ use super::super::supervisor::{SILENCE, Supervisor};
 use crate::error::{Code, Error, ExitCode};
 use crate::messages::Complaint;
 
-/// A port that answers "closed" for this long: whoever asks for what the session holds gets it.
+/// A port that is reported as closed for this long counts as a sign that the peer has gone: whoever asks for
+/// the session's files gets them.
 const REFUSED_HINT: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
+    /// Returns whether the peer seems to have ended or cannot be heard, before it is given up.
     pub fn peer_seems_gone(&self) -> bool {
         self.was_up && (self.silence() >= SILENCE || self.refused_for() >= REFUSED_HINT)
     }
 
-    /// For how long all flows have found the peer's port closed. A NAT that has just lost its mapping says so, too,
-    /// but then the peer speaks again within its keep-alive.
+    /// How long all flows have found the peer's port closed. A NAT that has just lost its mapping reports it
+    /// as closed, too, but then the peer sends again within its keep-alive interval.
     pub(super) fn refused_for(&self) -> Duration {
         let now = self.shared.elapsed();
         let refused = |flow: &Arc<FlowShared>| match flow.refused_ms.load(Ordering::Acquire) {
@@ -30,7 +31,7 @@ impl Supervisor {
         flows.iter().filter(|flow| !flow.is_dormant()).map(refused).min().unwrap_or(Duration::MAX)
     }
 
-    /// For how long nothing has come from the peer, on any flow.
+    /// How long nothing has come from the peer, on any flow.
     fn silence(&self) -> Duration {
         let now = self.shared.elapsed();
         let heard = |flow: &Arc<FlowShared>| Duration::from_millis(flow.heard_ms.load(Ordering::Relaxed));
@@ -38,7 +39,7 @@ impl Supervisor {
         now.saturating_sub(last)
     }
 
-    /// The peer has left before the end, and may have said why.
+    /// The error for a peer that has closed the session early, with its reason if it has given one.
     pub(super) fn closed(&self, complaint: Complaint) -> Error {
         let what = match &complaint.reason[..] {
             "" => format!("{} closed the session before its end", self.peer),

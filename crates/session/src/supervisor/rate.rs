@@ -1,5 +1,5 @@
-//! The rate as the users set it, the part of a cap that bounds it, and what is remembered of what a path
-//! carries.
+//! The rate as the users set it, bounded by the session's part of its caps; and what is remembered of the
+//! rate that a path carries.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,33 +18,33 @@ use super::super::setup::Transport;
 use super::super::shared::SessionShared;
 use super::super::supervisor::Supervisor;
 
-/// The pace is set anew for other headers if it changes by this part of it.
+/// The pace is set anew for changed headers if it changes by this share.
 const HEADERS_CHANGED: f64 = 0.004;
-/// Users hear of a rate that has changed by more than this part.
+/// Users are told of a rate that has changed by more than this share.
 const TOLD_CHANGED: f64 = 0.03;
-/// What a session wants is said anew if it changes by this part.
+/// The wish of a session is reported anew if it changes by this share.
 const WISH_CHANGED: f64 = 0.01;
 
 /// How a session follows its part of the caps that it is in.
 pub(super) struct RateWatch {
     headers: HeaderShare,
-    /// By which the rate was set last, and what it allowed then.
+    /// The part by which the rate was last set, and the pace that it allowed.
     part: Option<RatePart>,
     pace_bps: u64,
-    /// What was said to be wanted, in bits of IP a second.
+    /// The wish that was last reported, in bits of IP a second.
     wish_bps: Option<u64>,
-    /// That who sends here has confirmed to keep to.
+    /// The part that the sender here has confirmed.
     confirmed: Option<RatePart>,
-    /// Where what the peer was told of its rate last ends, until it has that.
+    /// The position behind the last message to the peer about its rate, until the peer has it.
     told: Option<u64>,
     beside_content: u64,
-    /// The rate as the users were told of it last.
+    /// The rate that the users were last told.
     told_user: Option<RateOptions>,
-    /// How the rate was set when the headers were looked at last.
+    /// The rate when the headers were last measured.
     looked_at: RateOptions,
 }
 
-/// The rate that a session begins with.
+/// The rate with which a session begins.
 pub(super) fn begin(
     shares: &RateShares,
     transport: Transport,
@@ -74,7 +74,7 @@ pub(super) fn begin(
     )
 }
 
-/// From now on a session's part is one that it uses.
+/// From now on the session uses its part, and follows it.
 pub(super) fn follow(shared: &Arc<SessionShared>) {
     if !shared.rate_shares.is_none() {
         let session = Arc::downgrade(shared);
@@ -88,7 +88,7 @@ pub(super) fn follow(shared: &Arc<SessionShared>) {
 }
 
 impl Supervisor {
-    /// From now on the users want the rate to be set so; what bounds it stays.
+    /// Sets the rate that the users want; the bounds on it stay.
     pub(super) fn wish_rate(&mut self, wish: RateOptions) {
         self.rate_wish = wish;
         self.tell_wish();
@@ -96,14 +96,15 @@ impl Supervisor {
         self.apply_rate(rate);
     }
 
-    /// The peer's user wants so. A peer that sends, and wants more than it may have, hears what it may have.
+    /// The peer's user sets the rate. A peer that sends, and wants more than it may have, is told what it may
+    /// have.
     pub(super) fn obey_rate(&mut self, wish: RateOptions) {
         self.rate_taken = wish;
         self.wish_rate(wish);
         self.correct_rate();
     }
 
-    /// Says how much of its caps it wants, if that is other than was said: what it leaves is the others'.
+    /// Reports how much of its caps the session wants, if that has changed; the rest goes to other sessions.
     fn tell_wish(&mut self) {
         let watch = &mut self.rate_watch;
         let wish = self.rate_wish.rate_bps.map(|bps| watch.headers.of_pace(bps));
@@ -114,8 +115,8 @@ impl Supervisor {
         }
     }
 
-    /// Looks at what this session moves, and at its part of the caps that it is in, which changes as others come, go
-    /// and need more or less.
+    /// Measures what the session moves, and follows its part of the caps, which changes as other sessions
+    /// come, go, and need more or less.
     pub(super) fn watch_rate_shares(&mut self) {
         if self.shared.rate_shares.is_none() {
             return;
@@ -138,14 +139,14 @@ impl Supervisor {
         }
     }
 
-    /// What its flows have moved so far.
+    /// The traffic of all flows so far.
     fn moved(&self) -> TrafficCounts {
         let flows = self.shared.flow_list();
         let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().on_wire);
         moved.fold(TrafficCounts::default(), std::ops::Add::add)
     }
 
-    /// Its flows have ended: the caps count what they have moved, and others have its parts.
+    /// Its flows have ended: the caps count what they have moved, and other sessions get its parts.
     pub(super) fn leave_caps(&self) {
         if !self.shared.rate_shares.is_none() {
             self.shared.rate_shares.has_moved(self.moved().ip, 0, Instant::now());
@@ -153,7 +154,7 @@ impl Supervisor {
         }
     }
 
-    /// Keeps to the part that there is now, and confirms that once whoever sends does.
+    /// Keeps to the present part, and confirms it as soon as the sender keeps to it.
     pub(super) fn follow_part(&mut self, now: Instant) {
         let rate = self.bounded_rate();
         if rate != self.rate {
@@ -172,7 +173,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells a peer that sends, and takes the rate for another one.
+    /// Tells a sending peer the rate, if the peer assumes another one.
     pub(super) fn correct_rate(&mut self) {
         if self.shared.receives.load(Ordering::Relaxed) && self.rate != self.rate_taken {
             self.tell_rate();
@@ -185,7 +186,7 @@ impl Supervisor {
         self.rate_watch.told = Some(end);
     }
 
-    /// What the users want, within the part that there is now.
+    /// The rate that the users want, within the present part.
     fn bounded_rate(&mut self) -> RateOptions {
         let part = self.shared.rate_shares.part();
         let watch = &mut self.rate_watch;
@@ -200,7 +201,7 @@ impl Supervisor {
         part.bounds(self.rate_wish, watch.pace_bps)
     }
 
-    /// From now on the rate is set so, also by flows that are opened later.
+    /// Sets the rate, also for flows that are opened later.
     pub(super) fn apply_rate(&mut self, rate: RateOptions) {
         if is_news(self.rate_watch.told_user, rate) {
             self.rate_watch.told_user = Some(rate);
@@ -223,7 +224,7 @@ impl Supervisor {
         self.shared.wake_flows();
     }
 
-    /// What a path carries shows while there is something to send and UDP carries it.
+    /// Learns what paths carry, while there is something to send and UDP carries it.
     pub(super) fn watch_rate(&mut self) {
         if self.transport != "udp" || self.shared.is_all_queued() {
             return;
@@ -236,7 +237,8 @@ impl Supervisor {
     }
 }
 
-/// Whether the users are to hear of a rate. What follows the headers of the last second changes again and again.
+/// Returns whether the users are told of a rate. A rate that follows the measured headers changes again and
+/// again.
 fn is_news(told: Option<RateOptions>, rate: RateOptions) -> bool {
     let Some(told) = told else { return true };
     let differs = |one: Option<u64>, other: Option<u64>| match (one, other) {
@@ -247,7 +249,7 @@ fn is_news(told: Option<RateOptions>, rate: RateOptions) -> bool {
     is_other_policy || differs(told.rate_bps, rate.rate_bps) || differs(told.rate_min_bps, rate.rate_min_bps)
 }
 
-/// A limit of the whole transfer is split evenly among its paths.
+/// A limit of the whole transfer is divided evenly among its paths.
 pub(super) fn part_of(bps: Option<u64>, paths: usize) -> Option<u64> {
     bps.map(|bps| bps / paths as u64)
 }
@@ -264,7 +266,7 @@ mod tests {
     use crate::request::FIRST;
     use crate::setup::{Setup, local_pair};
 
-    /// Lets both ends work until they take this for the rate.
+    /// Runs both ends until they have this rate.
     fn until(sender: &mut Supervisor, receiver: &mut Supervisor, bps: u64) {
         while [sender.rate.rate_bps, receiver.rate.rate_bps] != [Some(bps); 2] {
             sender.drive(CHECK_INTERVAL).unwrap();
@@ -286,7 +288,7 @@ mod tests {
         sender.shared.requests.get(FIRST).unwrap().handle.set_rate(wish(100_000)).unwrap();
         until(&mut sender, &mut receiver, 100_000);
         assert_eq!(other.bps(), Some(900_000));
-        // It wants more, and is corrected.
+        // The sender wants more, and is corrected.
         sender.shared.requests.get(FIRST).unwrap().handle.set_rate(wish(7_000_000)).unwrap();
         until(&mut sender, &mut receiver, 500_000);
         drop(other);
@@ -303,14 +305,14 @@ mod tests {
         let receiver = start(near, ContentRole::Receiver);
         let mut sender = start(Setup { rate_shares: join(), ..far }, ContentRole::Sender);
         let other = join();
-        assert_eq!(other.bps(), Some(RATE_MIN_BPS), "the sender's pace is still all of it");
+        assert_eq!(other.bps(), Some(RATE_MIN_BPS), "the sender's pace still takes all of it");
         sender.drive(Duration::ZERO).unwrap();
         assert_eq!((sender.rate.rate_bps, other.bps()), (Some(500_000), Some(500_000)));
         sender.close(None);
         assert_eq!(other.bps(), Some(1_000_000));
         receiver.close(None);
         drop(other);
-        // One at the far end has less once it has acknowledged that it was told.
+        // A sender at the far end has less once it has acknowledged the message.
         let (near, far) = local_pair().unwrap();
         let mut sender = start(near, ContentRole::Sender);
         let mut receiver = start(Setup { rate_shares: join(), ..far }, ContentRole::Receiver);

@@ -1,4 +1,5 @@
-//! The reply to the hello of a session that has begun before it: what the daemon agrees to, or why not.
+//! Handles the reply to the hello of a session that has begun before it: what the daemon agrees to, or why it
+//! refuses.
 
 use super::super::hello_reply::{PendingReply, ReplyAction, SessionAgreement, SessionRefusal};
 use super::super::shared::FlowState;
@@ -6,7 +7,7 @@ use super::super::supervisor::Supervisor;
 use crate::error::Error;
 
 impl Supervisor {
-    /// Does what the reply says once it has come.
+    /// Does what the reply says, once it has come.
     pub(super) fn poll_reply(&mut self) -> Result<(), Error> {
         let Some(answer) = self.pending.as_ref().and_then(PendingReply::take) else { return Ok(()) };
         let pending = self.pending.take();
@@ -16,7 +17,7 @@ impl Supervisor {
                 self.rename(&flow_ids);
                 Ok(())
             }
-            // Who answers on a flow has agreed, whatever became of the reply.
+            // A daemon that answers on a flow has agreed, whatever happened to the reply.
             Err(SessionRefusal { error, then: ReplyAction::End | ReplyAction::Again }) if self.is_up() => {
                 tracing::debug!(%error, "a session goes on without the reply to its hello");
                 Ok(())
@@ -34,7 +35,7 @@ impl Supervisor {
         self.shared.flow_list().iter().any(|flow| flow.state() == FlowState::Up)
     }
 
-    /// The far end's ids, in the order of the flows' indices.
+    /// Sets the far end's ids, which are in the order of the flows' indices.
     fn rename(&mut self, flow_ids: &[u16]) {
         let id_of = |index: u16| flow_ids.get(usize::from(index)).copied();
         for flow in self.shared.flow_list() {
@@ -110,7 +111,7 @@ mod tests {
         while flow.state() != FlowState::Down {
             std::thread::yield_now();
         }
-        // Its thread, which would take the id, has ended.
+        // The flow's thread, which would take the id, has ended.
         supervisor.poll_reply().unwrap();
         assert_eq!(flow.take_other_send_id(), Some(4711));
         assert!(supervisor.pending.is_none());

@@ -1,4 +1,5 @@
-//! How a session ends: well, by an error at this end, or by a peer that has heard all and leaves first.
+//! How a session ends: normally, by an error at this end, or by a peer that has got everything and leaves
+//! first.
 
 use std::time::Duration;
 
@@ -8,24 +9,25 @@ use super::super::supervisor::Supervisor;
 use super::carriers::is_live_udp;
 use crate::error::Error;
 
-/// What was said last gets so much time to arrive ...
+/// The last messages get this much time to arrive ...
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// ... unless it fits the packets of a close.
+/// ... unless they fit into the packets of a close.
 const LAST_WORDS_BYTES: u64 = 2 << 10;
 
-/// What somebody hears who is thrown out gets so much time.
+/// A peer whose session is revoked gets the message within this time, or not at all.
 const GOODBYE: Duration = Duration::from_millis(300);
 
 impl Supervisor {
-    /// The peer may not do any more what it does: it hears so, if it takes no time, and that is all.
+    /// The peer is no longer allowed to do what it does: tells it so, if that takes no time.
     pub(super) fn revoked(&self, why: Error) -> Error {
-        // Not `send`, which waits for a peer that takes nothing.
+        // `send` would wait for a peer that takes nothing.
         self.shared.say(&[SessionMessage::Abort(why.complaint())]);
         self.shared.flush(GOODBYE);
         why
     }
 
-    /// What was said last arrives, or goes with the close of a client over UDP.
+    /// Waits until the last messages have arrived. A client over UDP need not wait, as they go with the
+    /// close.
     pub(crate) fn wait_for_last_words(&self) {
         let flows = self.shared.flow_list();
         let is_udp = flows.iter().any(|flow| is_live_udp(flow) && flow.state() == FlowState::Up);
@@ -35,7 +37,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends the flows; with `error` the peer is told why.
+    /// Ends the flows; if there is an `error`, the peer is told.
     pub fn close(mut self, error: Option<&Error>) {
         if let Some(error) = error {
             self.shared.set_goodbye(error);

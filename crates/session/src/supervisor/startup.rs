@@ -1,4 +1,4 @@
-//! How a session begins: what it has memory for, the controllers of its paths, and its first flows.
+//! How a session begins: how its memory is divided, the controllers of its paths, and its first flows.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -39,7 +39,7 @@ impl Supervisor {
     ) -> Result<Supervisor, Error> {
         // Before anything allocates blocks or starts threads.
         let placement = Placement::new(&setup.flows);
-        // Over a daemon's TCP those of UDP wait for their paths.
+        // With a daemon reached over TCP, the UDP flows wait for their paths.
         let waiting = if setup.spares.is_empty() { 0 } else { options.flow_count() };
         let flow_count = waiting.max(setup.flows.len());
         let flows = flow_count as u64;
@@ -79,7 +79,7 @@ impl Supervisor {
                 remembered: memories.get(path).and_then(PathKnowledge::recall),
             })
         });
-        // The others are opened as they are needed, if the session may have them.
+        // Further blocks are opened when they are needed, if the budget allows.
         pool.open_to(BLOCKS_MIN);
         let shared = SessionShared::new(
             setup.is_initiator,
@@ -90,7 +90,7 @@ impl Supervisor {
             handle.clone(),
             SessionAllowance { budget: setup.budget, rate_shares: setup.rate_shares },
         );
-        // Both ways are open before the first block can come.
+        // Both directions are open before the first block can come.
         shared.requests.add(&shared, FIRST, handle.clone());
         shared.allow(role);
         rate::follow(&shared);
@@ -160,7 +160,8 @@ impl Supervisor {
         for flow in setup.flows {
             supervisor.open_flow(flow, FlowPurpose::First)?;
         }
-        // The ssh channel is watched from the start: it shows when the far end ends, and is there when UDP is not.
+        // The ssh channel is watched from the start: it shows when the far end ends, and is ready if UDP
+        // fails.
         if matches!(supervisor.fallback, CarrierFallback::Ready(_))
             && let Some(flow) = supervisor.fallback.open()?
         {
@@ -190,13 +191,14 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// A flow thread that waits for memory does not receive: on a far path blocks are used for the first time at a growing rate, each of
-    /// them is open until its lost parts have come again, and the socket ran over.
+    /// Touches the blocks for arriving data ahead of their use. A flow thread that waits for new memory does
+    /// not receive; on a long path blocks are first used at a growing rate, each stays open until its lost
+    /// parts have come again, and the socket's buffer would overflow.
     fn warm_blocks(&mut self) {
         let shared = self.shared.clone();
         let warm = move || shared.work(|| while shared.incoming.warm_next() {});
         let thread = std::thread::Builder::new().name("memory".into()).spawn(warm);
-        // Without it a transfer starts more slowly, and that is all.
+        // If the thread cannot be started, the transfer begins more slowly, and that is all.
         self.threads.extend(thread);
     }
 }
@@ -204,7 +206,7 @@ impl Supervisor {
 fn receive_buffer(link: &FlowLink) -> Option<u64> {
     match link {
         FlowLink::Udp { socket, .. } => Some(socket.capabilities().recv_buffer_bytes as u64),
-        // The session's own socket is made later and gets the same as the listening one asks for.
+        // The session's own socket is made later, and gets the buffer that the listening socket asks for.
         FlowLink::Accept { .. } | FlowLink::Stream(_) => None,
     }
 }

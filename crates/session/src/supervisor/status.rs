@@ -1,4 +1,4 @@
-//! What a session's users wish while it runs, and what they are told of it.
+//! The wishes of a session's users while it runs, and what they are told of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,20 +15,20 @@ use super::super::shared::{FlowShared, FlowState};
 use super::super::snapshot::SessionFacts;
 use super::super::supervisor::Supervisor;
 
-/// What limits a session is judged by so much of it.
+/// The limit of a session is judged by this much of its recent time.
 const JUDGED: Duration = Duration::from_secs(5);
 
-/// Characters of a stage's name.
+/// The most characters of a stage's name.
 const STAGE_NAME_MAX: usize = 24;
 
-/// What has limited the session lately.
+/// The recent limit of the session, and the figures by which it is judged.
 pub(super) struct LimitHistory {
     since: Instant,
-    /// How busy the stages were until then, and what had been moved.
+    /// How busy the stages were until `since`, and what had been moved.
     stages: Vec<StageFigures>,
     moved: u64,
     limit: String,
-    /// How busy the stages of this end, and those of the far end, were when that was judged last.
+    /// How busy the stages of this end, and those of the far end, were when the limit was last judged.
     ours: Vec<StageFigures>,
     theirs: Vec<StageFigures>,
 }
@@ -45,13 +45,13 @@ impl LimitHistory {
         }
     }
 
-    /// The far end has said how busy its stages are. What cannot be a stage is not heard.
+    /// The far end has reported how busy its stages are. Entries that are no valid stage are ignored.
     pub(super) fn hear(&mut self, mut stages: Vec<StageFigures>) {
         stages.retain(is_stage);
         self.theirs = stages;
     }
 
-    /// Both ends' stages, the sender's first.
+    /// The stages of both ends, the sender's first.
     fn both(&self) -> Vec<StageFigures> {
         let mut both: Vec<StageFigures> = self.ours.iter().chain(&self.theirs).cloned().collect();
         both.sort_by(|one, other| other.end.cmp(&one.end));
@@ -72,7 +72,7 @@ pub(super) fn ends(path: usize, PathAddresses { local, remote, .. }: PathAddress
 }
 
 impl Supervisor {
-    /// Does what the users at this end have wished since this was asked last.
+    /// Does what the users at this end have asked for since the last call.
     pub(super) fn obey_wishes(&mut self) {
         let requests = self.shared.requests.all();
         for request in &requests {
@@ -98,16 +98,16 @@ impl Supervisor {
         }
     }
 
-    /// The peer's user wishes that a request pauses, or goes on.
+    /// The peer's user has paused a request, or resumed it.
     pub(super) fn obey_pause(&mut self, request: u64, is_paused: bool) {
-        // It may have ended here meanwhile.
+        // The request may have ended here meanwhile.
         if let Some(request) = self.shared.requests.get(request) {
             request.set_paused_there(is_paused);
             self.obey_wishes();
         }
     }
 
-    /// Content goes by this carrier from now on.
+    /// Content takes this carrier from now on.
     pub(super) fn set_transport(&mut self, to: &'static str) {
         let from = std::mem::replace(&mut self.transport, to);
         if from != to {
@@ -115,7 +115,7 @@ impl Supervisor {
         }
     }
 
-    /// Says so when the peer has answered by a flow for the first time.
+    /// Reports the connection when the peer has answered on a flow for the first time.
     pub(super) fn watch_for_connection(&mut self) {
         let is_up =
             |flow: &Arc<FlowShared>| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire);
@@ -133,7 +133,7 @@ impl Supervisor {
         });
     }
 
-    /// What whoever asks for a snapshot is told of the session as a whole.
+    /// Publishes the facts about the whole session, for snapshots.
     pub(super) fn publish_facts(&mut self) {
         self.judge_limit();
         self.shared.set_facts(SessionFacts {
@@ -147,7 +147,7 @@ impl Supervisor {
         });
     }
 
-    /// Looks now and then at what has limited the session since it was looked at last.
+    /// Judges now and then what has limited the session since the last time.
     fn judge_limit(&mut self) {
         let lasted = self.judged.since.elapsed();
         if lasted < JUDGED || !self.was_up {

@@ -1,10 +1,10 @@
-//! The stream carrier: how many connections it has, and whether it carries beside UDP or in its place.
+//! The stream carrier: how many connections it has, and whether it carries beside UDP or instead of it.
 //!
-//! The initiator opens connections and decides who carries, by what arrives; the sender sees first that UDP
-//! looks policed. Both sides use a stream that the initiator has said is used.
+//! The initiator opens connections and decides who carries, by what arrives; but the sender is the first to
+//! see that UDP looks policed. Both ends use a stream once the initiator has said so.
 //!
-//! Always true: a connection that ends costs its share, as what it had under way goes to the others; where
-//! UDP works, no stream carries unless a trial has shown that it brings more.
+//! Always true: a connection that ends costs only its share, as what it had under way goes to the others. If
+//! UDP works, no stream carries unless a trial has shown that streams bring more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,47 +23,47 @@ use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{SILENCE, Supervisor};
 use crate::error::Error;
 
-/// Most connections at once.
+/// The most connections at once.
 const STREAMS_MAX: u64 = 16;
-/// A connection by which nothing has come for so long, while others are heard, is given up; TCP itself is
-/// more patient.
+/// A connection on which nothing has come for this long, while others are heard, is given up; TCP itself
+/// would wait longer.
 const STREAM_SILENCE: Duration = Duration::from_secs(15);
-/// After an attempt that failed none is made for so long.
+/// After a failed attempt to connect, the next one waits for this long.
 const DIAL_PAUSE: Duration = Duration::from_secs(3);
 
-/// A stream's part of a limit until that is shared anew.
+/// A stream's share of a limit until the limit is divided anew.
 const SHARE_FIRST_PPM: u32 = 10_000;
-/// UDP that is policed brings something at least so often.
+/// Policed UDP still gets an answer at least this often.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Streams that get nothing new end after this: by then they have brought what they had.
+/// Streams that get nothing new end after this long; by then they have delivered what they had.
 const IDLE_TIME: Duration = Duration::from_secs(10);
-/// A hint holds for so long.
+/// How long a hint holds.
 const HINT_TIME: Duration = Duration::from_millis(1500);
 
-/// UDP looks policed if so much is lost for so long while nothing stands in a queue.
+/// UDP looks policed if this share is lost for this long although there is no queue.
 const POLICED_LOSS: f64 = 0.03;
 const POLICED_TIME: Duration = Duration::from_millis(1500);
-/// A trial in which nothing could be opened, or measured, ends after this.
+/// A trial ends after this long if no connection could be opened or measured.
 const TRIAL_TIME: Duration = Duration::from_secs(8);
-/// A trial has shown that streams bring more if all comes to so much more than UDP had alone.
+/// Streams have shown that they bring more if the sum is this many times what UDP had alone.
 const TRIAL_PAYS: f64 = 1.25;
-/// UDP that brings less than this part of the whole only loses packets.
+/// UDP that brings less than this share of the whole only loses packets, and is no longer used.
 const UDP_PART_MIN: f64 = 0.1;
-/// One that has shown nothing is followed by another after this, then after twice as long, and so on.
+/// After a trial without a gain the next one waits for this long, then twice as long, and so on.
 const TRIAL_PAUSE: Duration = Duration::from_secs(60);
 
-/// Who carries.
+/// The flows that carry content.
 #[derive(Debug)]
 enum CarrierState {
-    /// UDP, or the one stream there is.
+    /// UDP alone, or a single stream.
     Alone,
-    /// Streams beside UDP, until it has shown who brings more. UDP brought so many bytes a second before.
+    /// Streams beside UDP, until it is clear who brings more. UDP alone brought `udp_before` bytes a second.
     Trial { udp_before: f64, until: Duration },
-    /// Streams, and UDP beside them if it pays.
+    /// Streams, and UDP beside them if that pays.
     Streams,
 }
 
-/// UDP that is held far below TCP: what it has brought alone, in bytes a second.
+/// UDP that is held far below TCP: what it brought alone, in bytes a second.
 #[derive(Debug, Clone, Copy)]
 struct PolicedUdp {
     udp: f64,
@@ -75,10 +75,10 @@ struct PolicedUdp {
 #[derive(Debug)]
 pub(super) struct StreamCarrier {
     carrying: CarrierState,
-    /// What a trial has shown.
+    /// The result of a trial.
     policed: Option<PolicedUdp>,
     growth: Option<ConnectionGrowth>,
-    /// Said by the initiator before the connection came.
+    /// Streams that the initiator has announced before their connection came.
     used: BTreeSet<u16>,
     is_advice_given: bool,
     /// Since when UDP looks policed.
@@ -87,11 +87,11 @@ pub(super) struct StreamCarrier {
     next_trial: Duration,
     trial_pause: Duration,
     udp: Speed,
-    /// When the sender at the other end has said last that more streams would bring more, or this end has.
+    /// When the sender, here or at the other end, last said that more streams would bring more.
     hint: Option<Duration>,
     /// Since when no stream gets anything new.
     idle_since: Duration,
-    /// UDP gets nothing new.
+    /// True if UDP gets nothing new.
     pub(super) is_udp_idle: bool,
 }
 
@@ -150,36 +150,36 @@ fn moved(flows: &[Arc<FlowShared>]) -> u64 {
 }
 
 impl Supervisor {
-    /// Blocks that a stream may have in memory: the one that a session begins with has a flow's part, the
-    /// others share the part that is there for them.
+    /// The blocks that a stream may have in memory. The stream that a session begins with gets half of a
+    /// flow's part; the others divide the other half.
     pub(super) fn stream_window(&self) -> u64 {
         let has_one = self.shared.flow_list().iter().any(|flow| flow.is_stream);
         let part = if has_one { self.window_max / (2 * STREAMS_MAX) } else { self.window_max / 2 };
         part.max(WINDOW_MIN).min(self.window_max)
     }
 
-    /// As many connections as that part allows.
+    /// The most connections that this memory and the policy allow.
     fn streams_max(&self) -> usize {
         let most = match self.rate.policy {
-            // TCP does not give way, so there is one of it.
+            // TCP does not give way, so there is only one connection.
             Policy::Low => 1,
             Policy::Fair | Policy::High | Policy::Fixed => self.window_max / 2 / WINDOW_MIN,
         };
         most.clamp(1, STREAMS_MAX) as usize
     }
 
-    /// Whether the initiator can open connections.
+    /// Returns whether the initiator can open connections.
     pub(super) fn can_dial(&self) -> bool {
         matches!(self.fallback, CarrierFallback::Dial(_)) && !self.options.udp_only
     }
 
-    /// Whether a better stream than the ssh channel may come.
+    /// Returns whether a better stream than the ssh channel may come.
     pub(super) fn may_get_direct(&self) -> bool {
         matches!(self.fallback, CarrierFallback::Dial(_) | CarrierFallback::Listen(_))
             && self.channel.is_some()
     }
 
-    /// Looks after the streams; `udp` and `streams` are the flows of each that have not been given up.
+    /// Looks after the streams; `udp` and `streams` are the flows of each kind that have not been given up.
     pub(super) fn tend_streams(
         &mut self,
         udp: &[Arc<FlowShared>],
@@ -201,7 +201,7 @@ impl Supervisor {
             self.streams.growth = None;
             self.end_idle_streams(streams, now);
             if matches!(self.streams.carrying, CarrierState::Streams) {
-                // All have ended: UDP goes on, and another trial may follow.
+                // All streams have ended: UDP goes on, and another trial may follow.
                 self.streams.carrying = CarrierState::Alone;
             }
             if self.streams.is_udp_idle {
@@ -218,7 +218,7 @@ impl Supervisor {
         let own: Vec<_> = streams.iter().filter(|flow| !self.is_channel(flow)).cloned().collect();
         let live = own.iter().filter(carries).count();
         if live == 0 && !is_trial {
-            // The ssh channel carries. What did not work is tried again now and then.
+            // The ssh channel carries. A connection that did not work is tried again now and then.
             self.dial_again();
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The initiator does not see the sender's TCP.
+    /// Tells the initiator that more streams would bring more, as it does not see the sender's TCP.
     fn hint_at_more(&mut self, streams: &[Arc<FlowShared>], now: Duration) {
         let is_due = self.streams.hint.is_none_or(|at| now.saturating_sub(at) >= HINT_TIME / 2);
         if self.is_sender && is_due && !self.shared.is_all_queued() && self.is_slowed_by_loss(streams) {
@@ -248,7 +248,7 @@ impl Supervisor {
         }
     }
 
-    /// Of a stream before it has its share of a limit of the whole transfer.
+    /// The share of a stream before a limit of the whole transfer is divided anew.
     pub(super) fn first_share(&self, part: super::FlowPurpose) -> u32 {
         let is_limited = part == super::FlowPurpose::StandBy && self.rate.rate_bps.is_some();
         if is_limited { SHARE_FIRST_PPM } else { 1_000_000 }
@@ -259,7 +259,7 @@ impl Supervisor {
         Duration::from_micros(flows.iter().map(least).filter(|&rtt| rtt > 0).min().unwrap_or(0))
     }
 
-    /// Opens and uses more of them, or lets go of the newest.
+    /// Opens or uses more streams, or stops using the newest ones.
     fn have_streams(&mut self, own: &[Arc<FlowShared>], live: usize, wanted: usize) {
         let is_idle = |flow: &&Arc<FlowShared>| is_up(flow) && !flow.active.load(Ordering::Acquire);
         let mut missing = wanted.saturating_sub(live);
@@ -281,7 +281,7 @@ impl Supervisor {
         }
     }
 
-    /// From now on this stream gets new blocks at both ends, or does not.
+    /// Lets both ends give new blocks to this stream, or stop doing so.
     fn use_stream(&mut self, flow: &Arc<FlowShared>, is_used: bool) {
         if flow.active.swap(is_used, Ordering::AcqRel) != is_used {
             self.shared.say(&[SessionMessage::StreamUse { index: flow.index, is_used }]);
@@ -310,7 +310,7 @@ impl Supervisor {
         }
     }
 
-    /// The initiator has said who carries.
+    /// The initiator has said whether a stream is used.
     pub(super) fn obey_stream_use(&mut self, index: u16, is_used: bool) {
         match is_used {
             true => self.streams.used.insert(index),
@@ -331,7 +331,7 @@ impl Supervisor {
         self.apply_paths(self.unused_paths)
     }
 
-    /// The sender's TCP may be slow for a reason that its user can change: said once.
+    /// Warns once if the sender's TCP may be slow for a reason that its user can change.
     pub(super) fn say_advice(&mut self, flow: &FlowShared) {
         let advice = flow.congestion.as_deref().filter(|_| self.is_sender).and_then(advice);
         if let Some(advice) = advice.filter(|_| !self.streams.is_advice_given) {
@@ -344,8 +344,8 @@ impl Supervisor {
         self.channel == Some(flow.index)
     }
 
-    /// A direct connection is better than the ssh channel, which copies everything through two more
-    /// processes.
+    /// Changes from the ssh channel to a direct connection, if there is one: the channel copies everything
+    /// through two more processes.
     fn leave_the_channel(&mut self, streams: &[Arc<FlowShared>]) {
         let Some(channel) = streams.iter().find(|flow| self.is_channel(flow)).cloned() else { return };
         if !channel.active.load(Ordering::Acquire) {
@@ -382,12 +382,12 @@ impl Supervisor {
         flow.wake();
     }
 
-    /// Whether a trial has shown that streams bring more than UDP.
+    /// Returns whether a trial has shown that streams bring more than UDP.
     pub(super) fn has_better_streams(&self) -> bool {
         matches!(self.streams.carrying, CarrierState::Streams)
     }
 
-    /// UDP carries everything again: one stream stays, for the next time.
+    /// UDP carries everything again; one stream stays open for the next time.
     pub(super) fn let_streams_go(&mut self) {
         self.streams.growth = None;
         self.streams.carrying = CarrierState::Alone;
@@ -398,7 +398,7 @@ impl Supervisor {
         self.streams.idle_since = self.shared.elapsed();
     }
 
-    /// Once they have brought what they had, all but one end.
+    /// Ends all idle streams but one, once they have delivered what they had.
     fn end_idle_streams(&mut self, streams: &[Arc<FlowShared>], now: Duration) {
         if now.saturating_sub(self.streams.idle_since) < IDLE_TIME {
             return;
@@ -410,10 +410,10 @@ impl Supervisor {
         }
     }
 
-    /// A limit of the whole transfer is shared by all that carry.
+    /// Divides a limit of the whole transfer among all streams that carry.
     fn share_ceiling(&self, udp: &[Arc<FlowShared>], streams: &[Arc<FlowShared>]) {
         let Some(most) = self.rate.rate_bps else { return };
-        // One that gets nothing new still brings what it has.
+        // A stream that gets nothing new may still deliver what it has.
         let has_more = |flow: &FlowShared| {
             flow.active.load(Ordering::Acquire) || flow.backlog.load(Ordering::Relaxed) > 0
         };
@@ -425,9 +425,9 @@ impl Supervisor {
         }
     }
 
-    // ---- UDP that is policed ----
+    // ---- policed UDP ----------------------------------------------------------------------------
 
-    /// The sender sees that much is lost and nothing stands in a queue, whatever is sent.
+    /// Watches at the sender whether much is lost although there is no queue, whatever is sent.
     fn watch_for_policing(&mut self, udp: &[Arc<FlowShared>], streams: &[Arc<FlowShared>], now: Duration) {
         let is_alone = !streams.iter().any(|flow| flow.active.load(Ordering::Acquire) && !is_ended(flow));
         let may_try = matches!(self.rate.policy, Policy::Fair | Policy::High) && !self.options.udp_only;
@@ -462,13 +462,13 @@ impl Supervisor {
         }
     }
 
-    /// The sender at the other end has seen it.
+    /// The sender at the other end has seen that UDP looks policed.
     pub(super) fn want_trial(&mut self) {
         self.streams.is_trial_wanted = true;
         self.streams.hint = Some(self.shared.elapsed());
     }
 
-    /// Whether most of those that carry are held back by loss alone.
+    /// Returns whether most of the streams that carry are held back by loss alone.
     fn is_slowed_by_loss(&self, streams: &[Arc<FlowShared>]) -> bool {
         let carrying = || streams.iter().filter(|flow| is_up(flow) && flow.active.load(Ordering::Acquire));
         let slowed = carrying().filter(|flow| flow.is_slowed_by_loss.load(Ordering::Relaxed)).count();
@@ -484,7 +484,7 @@ impl Supervisor {
         }
         tracing::debug!(
             udp_mbps = self.streams.udp.rate * 8e-6,
-            "UDP looks policed: streams are tried beside it"
+            "UDP looks policed; trying streams beside it"
         );
         self.streams.next_trial = now + self.streams.trial_pause;
         self.streams.trial_pause *= 2;
@@ -514,7 +514,7 @@ impl Supervisor {
                 if udp_rate < UDP_PART_MIN * (udp_rate + rate) {
                     self.set_transport("tcp");
                     self.shared.say(&[SessionMessage::UdpUse { is_used: false }]);
-                    // There is a path that may be used, or UDP would not have been.
+                    // Some path may be used, as UDP was in use until now.
                     let _ = self.obey_udp_use(false);
                 }
             }
@@ -522,7 +522,7 @@ impl Supervisor {
         }
     }
 
-    /// For the verdict.
+    /// The result of a trial, for the report.
     pub(crate) fn policed(&self) -> Option<String> {
         let policed = self.streams.policed?;
         let flows: Vec<_> = self.shared.flow_list().into_iter().filter(|flow| flow.is_stream).collect();

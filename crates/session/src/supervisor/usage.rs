@@ -1,4 +1,5 @@
-//! Which of its paths a running session uses, and whether this host gives their sockets what they need.
+//! Decides which of its paths a running session uses, and watches whether the socket buffers of this host are
+//! large enough.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,8 @@ impl Supervisor {
         (self.unused_paths | self.absent_paths()) & 1 << path == 0
     }
 
-    /// Whether a path's flows get anything new: not while streams bring so much more that UDP is left.
+    /// Returns whether a path's flows get new blocks: not while streams bring so much more that UDP is not
+    /// used.
     pub(super) fn is_carrying(&self, path: usize) -> bool {
         self.is_used(path) && !self.streams.is_udp_idle
     }
@@ -41,11 +43,11 @@ impl Supervisor {
     }
 
     fn all_paths(&self) -> u64 {
-        // At most FLOWS_MAX, far below 64.
+        // There are at most FLOWS_MAX paths, far fewer than 64.
         (1 << self.shared.path_count()) - 1
     }
 
-    /// From now on nothing new goes by these paths. What is under way there stays, with the flows that carry it.
+    /// Gives these paths nothing new from now on. Blocks under way there stays with the flows that carry it.
     pub(super) fn apply_paths(&mut self, unused: u64) -> Result<(), Error> {
         let all = self.all_paths();
         if (unused | self.absent_paths()) & all == all || unused > all {
@@ -59,7 +61,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Says once that the kernel holds too little for the sockets of this end, and what would change that.
+    /// Warns once that the kernel's socket buffers at this end are too small, and says what would change
+    /// that.
     pub(super) fn say_short_buffer(&mut self, flows: &[Arc<FlowShared>]) {
         let granted = flows.iter().map(|flow| flow.short_buffer.load(Ordering::Relaxed)).max().unwrap_or(0);
         if granted == 0 || self.short_buffer_said {

@@ -10,12 +10,12 @@ const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// A UDP flow that has not been answered for so long.
+/// A UDP flow that has been unanswered for this long.
 fn udp(index: u16, unanswered: Duration) -> UdpFlow {
     UdpFlow { index, is_up: true, is_spare: false, is_path_used: true, unanswered }
 }
 
-/// One that has never been answered.
+/// A UDP flow that has never been answered.
 fn unheard(index: u16, unanswered: Duration) -> UdpFlow {
     UdpFlow { is_up: false, ..udp(index, unanswered) }
 }
@@ -53,7 +53,7 @@ fn silent(stream: StreamFlow, silent: Duration) -> StreamFlow {
     StreamFlow { silent, ..stream }
 }
 
-/// What is known of a session of the initiator's that runs well.
+/// The facts of an initiator's session that runs well.
 fn running(udp: &[UdpFlow], streams: &[StreamFlow]) -> CheckFacts {
     CheckFacts {
         now: secs(1000),
@@ -72,7 +72,7 @@ fn running(udp: &[UdpFlow], streams: &[StreamFlow]) -> CheckFacts {
     }
 }
 
-/// Of one that has not been answered yet.
+/// The facts of a session that has not been answered yet.
 fn beginning(udp: &[UdpFlow], streams: &[StreamFlow]) -> CheckFacts {
     CheckFacts { was_up: false, ..running(udp, streams) }
 }
@@ -100,7 +100,7 @@ fn a_stream_is_opened_before_udp_is_known_to_be_blocked() {
         (running(&[udp(0, FORESIGHT - ms(1))], &[]), vec![]),
         (running(&unanswered, &[]), vec![CheckAction::Dial]),
         (running(&unanswered, &[stream(8)]), vec![]),
-        // One that has ended, and the channel, are none.
+        // A stream that has ended and the ssh channel do not count.
         (running(&unanswered, &[down(8), stream(9)]), vec![]),
         (running(&unanswered, &[down(8)]), vec![CheckAction::Dial]),
         (running(&unanswered, &[channel(1)]), vec![CheckAction::Dial]),
@@ -115,10 +115,10 @@ fn a_stream_takes_over_from_udp_that_does_not_get_through() {
         (beginning(&[unheard(0, SILENCE - ms(1))], &[stream(8)]), vec![]),
         (beginning(&dead, &[stream(8)]), vec![CheckAction::ChangeOver(8)]),
         (beginning(&dead, &[silent(stream(8), SILENCE), stream(9)]), vec![CheckAction::ChangeOver(9)]),
-        // A silent network is no reason.
+        // A silent stream is no reason to change over.
         (running(&dead, &[silent(stream(8), SILENCE)]), vec![]),
         (CheckFacts { is_udp_only: true, ..running(&dead, &[stream(8)]) }, vec![]),
-        // A connection of our own is better than the channel, and is waited for.
+        // A direct connection is better than the channel, and is waited for.
         (running(&dead, &[channel(1), stream(8)]), vec![CheckAction::ChangeOver(8)]),
         (running(&dead, &[channel(1)]), vec![CheckAction::Dial, CheckAction::ChangeOver(1)]),
         (CheckFacts { may_get_direct: true, ..running(&dead, &[channel(1)]) }, vec![CheckAction::Dial]),
@@ -139,7 +139,7 @@ fn a_path_that_is_not_answered_is_given_up_while_another_one_is() {
             running(&[udp(0, SILENCE), udp(1, ms(100)), udp(2, secs(9))], &[]),
             vec![CheckAction::Retire(0), CheckAction::Retire(2)],
         ),
-        // Beside streams that carry it is given up as well, but nothing changes over.
+        // A silent flow beside streams that carry is given up as well, but nothing changes over.
         (running(&[udp(0, SILENCE)], &[carrying(8)]), vec![CheckAction::Retire(0)]),
         (running(&[udp(0, SILENCE_BESIDE)], &[carrying(8)]), vec![CheckAction::ChangeOver(8)]),
         (
@@ -227,7 +227,7 @@ fn a_far_process_that_has_ended_is_seen_by_its_streams() {
         ),
         (running(&[udp(0, ms(100))], &[down(8)]), vec![]),
         (running(&[], &[down(8), down(9)]), vec![CheckAction::HearLastWords]),
-        // Where another stream is alive there is somebody to speak to.
+        // While another stream is alive there is somebody to talk to.
         (running(&[], &[StreamFlow { is_channel: true, ..down(1) }, carrying(8)]), vec![]),
         (running(&[], &[down(8), carrying(9)]), vec![]),
     ]);
@@ -240,7 +240,7 @@ fn a_port_that_is_closed_says_that_the_peer_is_gone() {
         (refused.clone(), vec![CheckAction::End(SessionEnd::Gone)]),
         (CheckFacts { refused: REFUSED - ms(1), ..refused.clone() }, vec![]),
         (CheckFacts { has_unseen: true, ..refused.clone() }, vec![]),
-        // It may not have begun yet.
+        // The far end may not have begun yet.
         (CheckFacts { was_up: false, ..refused.clone() }, vec![]),
         (CheckFacts { streams: vec![stream(8)], ..refused.clone() }, vec![]),
         (CheckFacts { streams: vec![down(8)], ..refused }, vec![CheckAction::End(SessionEnd::Gone)]),
@@ -309,7 +309,7 @@ fn any_time() -> impl Strategy<Value = Duration> {
 
 prop_compose! {
     fn any_udp()(is_up: bool, is_spare: bool, is_path_used: bool, unanswered in any_time()) -> UdpFlow {
-        // A spare that is not up is not relied on.
+        // Nobody relies on a spare that is not up.
         UdpFlow { index: 0, is_up: is_up || is_spare, is_spare, is_path_used, unanswered }
     }
 }

@@ -123,7 +123,9 @@ fn run(
     handle: &Handle,
 ) -> Result<ControlOutcome, Error> {
     let guest = established.guest.take();
-    let guest = guest.ok_or_else(|| Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows"))?;
+    let guest = guest.ok_or_else(|| {
+        Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows")
+    })?;
     let mut network = established.opening.network;
     network.testing = policy.copy.testing;
     let budget = established.session.budget.clone();

@@ -244,8 +244,8 @@ impl FurtherRequests<'_> {
         let direction = asked.as_ref().ok().map(|request| request.direction);
         let paths = asked.as_ref().map(|request| request.paths.clone()).unwrap_or_default();
         let judged = asked.and_then(|request| {
-            let side =
-                contained(|| side(&self.confinement.of_further(&request)?, &request, self.budget)).flatten()?;
+            let side = contained(|| side(&self.confinement.of_further(&request)?, &request, self.budget))
+                .flatten()?;
             Ok((request, side))
         });
         let thread = self.budget.charge_of(Resource::Threads, 1).map_err(Error::from);

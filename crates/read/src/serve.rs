@@ -99,7 +99,9 @@ pub fn serve(
         (None, _) => Ok(ReadScope::User { expands: true }),
         (Some(policy), Some(guest)) => open_root(&policy.root, guest.allowed.root()).map(ReadScope::Root),
         // Nobody comes here without having been judged.
-        (Some(_), None) => Err(Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows")),
+        (Some(_), None) => {
+            Err(Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows"))
+        }
     };
     let testing = policy.map(|policy| policy.testing);
     serve_on(scope, established, testing, handle)

@@ -69,6 +69,7 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
+    /// By number.
     pub const ALL: [ExitCode; 13] = [
         ExitCode::Ok,
         ExitCode::SomeFailed,

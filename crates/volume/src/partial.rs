@@ -452,7 +452,8 @@ impl Partial {
         if !self.identity.sparse {
             return self.file.write_all_at(data, offset);
         }
-        let prior = if self.holds_old_content.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
+        let prior =
+            if self.holds_old_content.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
         sparse_file::write(&self.file, data, offset, prior)
     }
 

@@ -276,7 +276,8 @@ impl BytePacer {
 
     /// The time until there is room for `len` bytes, or a little longer, so that datagrams leave in batches.
     fn pause(&self, seconds: f64, len: usize) -> Duration {
-        let missing_s = self.rate.map_or(0.0, |rate| (len as f64 - self.allowed) / rate) - (seconds - self.looked);
+        let missing_s =
+            self.rate.map_or(0.0, |rate| (len as f64 - self.allowed) / rate) - (seconds - self.looked);
         Duration::from_secs_f64(missing_s.clamp(0.0005, 0.1))
     }
 }

@@ -31,5 +31,7 @@ async fn list(
     QueryParameters(which): QueryParameters<DirectoryQuery>,
 ) -> Result<Json<DirectoryView>, HandlerFailure> {
     let location = which.location;
-    may.act("list files", location.clone(), move |node, caller| node.browse(caller, &location)).await.map(Json)
+    may.act("list files", location.clone(), move |node, caller| node.browse(caller, &location))
+        .await
+        .map(Json)
 }

@@ -29,7 +29,7 @@ pub struct NodeSettings {
     /// After how many seconds a paused job gives up its session.
     pub held_session_s: u64,
     /// Attempts and delays of jobs that do not name their own.
-    pub retry: RetryRule,
+    pub(crate) retry: RetryRule,
     /// How much of the past is kept.
     pub kept: RetentionRules,
     /// True if the curves of runs are kept.

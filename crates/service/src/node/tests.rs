@@ -178,7 +178,11 @@ fn a_job_that_cannot_work_fails_once_and_says_why() {
 fn what_may_mend_is_tried_again_with_pauses() {
     let fixture = Fixture::new();
     let mut spec = copy(fixture.file("a", 10), "fh://127.0.0.1:9/x".into());
-    spec.retry = Some(RetryOptions { attempts: Some(1), first_delay: Some(JobSpan(1)), longest_delay: Some(JobSpan(1)) });
+    spec.retry = Some(RetryOptions {
+        attempts: Some(1),
+        first_delay: Some(JobSpan(1)),
+        longest_delay: Some(JobSpan(1)),
+    });
     let id = fixture.submit(spec);
     assert!(fixture.wait_for(id, JobState::Retrying).due.is_some());
     let view = fixture.wait_for(id, JobState::Failed);
@@ -191,7 +195,11 @@ fn what_may_mend_is_tried_again_with_pauses() {
 fn a_job_that_waits_for_its_next_attempt_need_not_wait() {
     let fixture = Fixture::new();
     let mut spec = copy(fixture.file("a", 10), "fh://127.0.0.1:9/x".into());
-    spec.retry = Some(RetryOptions { attempts: Some(1), first_delay: Some(JobSpan(3600)), longest_delay: Some(JobSpan(3600)) });
+    spec.retry = Some(RetryOptions {
+        attempts: Some(1),
+        first_delay: Some(JobSpan(3600)),
+        longest_delay: Some(JobSpan(3600)),
+    });
     let id = fixture.submit(spec);
     fixture.wait_for(id, JobState::Retrying);
     fixture.node().retry(&Caller::local(), id).unwrap();

@@ -106,7 +106,7 @@ impl Partial {
             sync_turn: std::sync::Mutex::default(),
             error: FirstError::default(),
             identity: *identity,
-            ground_used: true.into(),
+            holds_old_content: true.into(),
             old: Some(OldChunk { target: None, len: meta.size }),
             is_in_place: true,
             state: State::new(identity).into(),
@@ -187,7 +187,7 @@ impl Partial {
         if index >= self.identity.chunks() || !self.claim(index)? {
             return Ok(PatchOutcome::There);
         }
-        self.ground_used.store(true, Relaxed);
+        self.holds_old_content.store(true, Relaxed);
         let written =
             self.error.check().and_then(|()| self.error.note(self.write_patch(index, patch, cv, buffer)));
         let mut state = self.state();

@@ -329,7 +329,8 @@ fn ended(job: &Value) -> String {
 /// Returns the exit code that `farhaul cp` would have ended with.
 fn exit_code(job: &Value) -> ExitCode {
     let number = job["error"]["exit_code"].as_u64().and_then(|number| u8::try_from(number).ok());
-    let of_error = |otherwise| number.map_or(otherwise, |number| ExitCode::of(number).unwrap_or(ExitCode::Internal));
+    let of_error =
+        |otherwise| number.map_or(otherwise, |number| ExitCode::of(number).unwrap_or(ExitCode::Internal));
     match JobState::of_name(text(&job["state"])) {
         // All content has arrived; the error may be about metadata, or about files that had gone.
         Some(JobState::Done) => of_error(ExitCode::Ok),

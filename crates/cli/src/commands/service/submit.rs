@@ -103,7 +103,8 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
         daily @ FinishBy::Daily(_) => daily.from_now(),
     });
     spec.finish_by = args.finish_by;
-    spec.retry = args.retry.map(|attempts| RetryOptions { attempts: Some(attempts), ..RetryOptions::default() });
+    spec.retry =
+        args.retry.map(|attempts| RetryOptions { attempts: Some(attempts), ..RetryOptions::default() });
     spec.labels = Labels(args.labels.iter().map(|text| Labels::parse_one(text)).collect::<Result<_, _>>()?);
     spec.webhook = args.webhook.clone();
     if args.every.is_some() || args.cron.is_some() {

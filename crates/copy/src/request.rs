@@ -364,7 +364,7 @@ mod tests {
             vec![line("")].into(),
             vec![Value::from("not base64")].into(),
             vec![line("- x"); 4097].into(),
-            vec![line(&format!("- {}", "x".repeat(4096)))].into(),
+            vec![line(&format!("- {}", "x".repeat(4097)))].into(),
             vec![line(&format!("- {}", "x".repeat(4000))); 17].into(),
             Value::from(7),
         ] {

@@ -513,7 +513,8 @@ mod tests {
         }
         near.close(None);
         let end = far.accept(PATIENCE).map(|_| ()).unwrap_err();
-        assert_eq!(end.code(), Code::PeerEnded, "{end}");
+        // If the packet with the peer's last words is lost, its closed port says the same.
+        assert!(matches!(end.code(), Code::PeerEnded | Code::PeerGone), "{end}");
     }
 
     /// Runs both ends until the first gets `event`; other events are ignored.

@@ -71,7 +71,7 @@ def test_what_runs_ends_by_itself_when_the_service_is_told_to_end(own_net):
     wait_until(lambda: "session begins" in service.daemon.log_text(), what="the client is there")
     draining(service)
     status, problem = ready(service)
-    assert (status, problem["code"]) == (503, "FH-BUSY") and "ending" in problem["detail"], problem
+    assert (status, problem["code"]) == (503, "FH-BUSY") and "shutting down" in problem["detail"], problem
     told = manager.hear("STOPPING=1")
     assert "EXTEND_TIMEOUT_USEC=60000000" in told and "waiting for 1 job and 1 session of a client" in told, told
     late = finish(client(service, "--busy-wait", "0", source, service.daemon.url("late", host="alpha")))

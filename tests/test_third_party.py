@@ -560,8 +560,8 @@ def test_it_stops_when_its_client_goes(three):
 
 
 @pytest.mark.parametrize("change, words", [
-    (lambda asked: asked["far"].update(port=0), "address is none"),
-    (lambda asked: asked["far"].update(host=""), "address is none"),
+    (lambda asked: asked["far"].update(port=0), "address is not valid"),
+    (lambda asked: asked["far"].update(host=""), "address is not valid"),
     (lambda asked: asked["copy"].update(paths=[]), "between 1 and 1,048,576 paths"),
     (lambda asked: asked["copy"]["options"].update(select={"by_name": True}), "has no --spread"),
     (lambda asked: asked["network"].update(flows=99), "flows"),

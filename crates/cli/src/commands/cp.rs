@@ -135,7 +135,7 @@ fn is_told(report: &Report, error: Option<&Error>) -> bool {
 /// The outcome of `--retry-failed` when nothing failed in the earlier run.
 fn nothing_to_do(output: &OutputArgs) -> CopyAnswer {
     if !output.quiet {
-        printer::line("that run has no failed entries that could be copied");
+        printer::line("nothing failed in that run that could be copied again");
     }
     (Report { schema: REPORT_SCHEMA, ok: true, complete: true, ..Report::default() }, None)
 }

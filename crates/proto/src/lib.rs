@@ -4,7 +4,7 @@
 //! 2. say what is wanted: [`Flow::queue_block`], [`Flow::give_up`], [`Flow::grant`], [`Flow::close`] ...
 //! 3. say what happened: [`Flow::handle_packet`], [`Flow::handle_timeout`]
 //! 4. take what comes out, after any 2 or 3: [`Flow::poll_transmit`], [`Flow::poll_timeout`],
-//!   [`Flow::poll_event`]
+//!    [`Flow::poll_event`]
 //!
 //! Payload never comes in here. A flow plans packets as descriptors ([`PacketPlan`]) and judges received ones
 //! by their [`Segment`]; the caller seals with the keys that [`PacketKeys`] gives, sends, opens, and copies

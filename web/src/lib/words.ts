@@ -114,7 +114,7 @@ export function prospectWords(prospect: string | null | undefined): string {
 
 /** The last name of a location, for headings: `fh://hpc/in/run7/` is `run7`. */
 export function shortName(location: string): string {
-  const name = place.replace(/\/+$/, "").split("/").pop();
+  const name = location.replace(/\/+$/, "").split("/").pop();
   return name || location;
 }
 

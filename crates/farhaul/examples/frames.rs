@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! farhaul keygen                                   # once: makes a key for this user
-//! frames receive ADDRESS:PORT AUTHORIZED_KEYS      # one process: prints its address and fingerprint, then a result
+//! frames receive ADDRESS:PORT AUTHORIZED_KEYS      # one process; prints address, fingerprint, result
 //! frames send HOST:PORT FINGERPRINT 500            # another process, perhaps far away
 //! frames send ssh:HOST /path/to/frames 500         # or over ssh, which starts the receiver there
 //! ```

@@ -79,9 +79,8 @@ impl Fault {
     }
 }
 
-/// Parses
-/// `loss=0.1,duplicate=0.01,reorder=0.05,damage=0.01,seed=7,max_len=1200,cut_after=10000,cut_send=20000,stall_us=5000,panic_after=300`;
-/// each part may be missing.
+/// Parses a list such as `loss=0.1,seed=7`. Each part may be missing: `loss`, `duplicate`, `reorder`,
+/// `damage`, `seed`, `max_len`, `cut_after`, `cut_send`, `stall_us` and `panic_after`.
 impl FromStr for Fault {
     type Err = FaultError;
 

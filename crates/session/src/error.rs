@@ -91,8 +91,8 @@ impl ExitCode {
         ExitCode::ALL.into_iter().find(|code| *code as u8 == number)
     }
 
-    /// Of how two pieces of work have ended, the one that tells more: a failure, then what has vanished, then metadata
-    /// that could not be set; of two failures the first.
+    /// Returns the more serious of two codes, `self` if both are equal: a failure comes before vanished
+    /// files, and these before metadata that could not be set.
     pub fn worse(self, other: ExitCode) -> ExitCode {
         let weight = |code| match code {
             ExitCode::Ok => 0,

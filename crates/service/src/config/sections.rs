@@ -205,7 +205,7 @@ keys! {
             "User name at the other host";
     }
 
-    /// Other hosts: how to connect to them, how many jobs at a time; of several that fit, the first by name counts
+    /// Other hosts: how to connect, how many jobs at a time. If several tables fit, the first by name counts
     pub struct PeerSection {
         host: Option<HostPattern> = None, Live, "the table's name", "\"*.hpc.example.org:33001\"",
             "Host, or host and port; * stands for any text";

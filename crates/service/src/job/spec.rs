@@ -147,13 +147,6 @@ pub(crate) struct RetryRule {
     pub longest_delay: JobSpan,
 }
 
-impl Default for RetryRule {
-    /// What the configuration says if nobody has changed it.
-    fn default() -> RetryRule {
-        RetryRule { attempts: 5, first_delay: JobSpan(10), longest_delay: JobSpan(600) }
-    }
-}
-
 /// When a job runs again. Give exactly one of `every` and `cron`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
@@ -420,7 +413,7 @@ mod tests {
     #[test]
     fn what_a_job_does_not_say_of_its_attempts_is_as_the_node_says() {
         let seconds = |of: u64| Some(JobSpan(of));
-        let node = RetryRule::default();
+        let node = RetryRule { attempts: 5, first_delay: JobSpan(10), longest_delay: JobSpan(600) };
         for ((attempts, first_delay, longest_delay), wanted) in [
             ((None, None, None), (5, 10, 600)),
             ((Some(3), None, None), (3, 10, 600)),

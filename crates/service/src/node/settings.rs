@@ -8,7 +8,7 @@ use farhaul_session::{Code, Error};
 
 use super::{RetentionRules, WatchSpec};
 use crate::config::values::{self, HostPattern, SecretPlace};
-use crate::config::{Config, HookEvent};
+use crate::config::{Config, HookEvent, JobsSection};
 use crate::hooks::webhook::{Webhook, WebhookSettings};
 use crate::hooks::{BatchBounds, Hook, HookMoment};
 use crate::job::{JobSpan, JobSpec, Labels, RetryRule};
@@ -54,13 +54,23 @@ pub struct NodeSettings {
     pub watches: BTreeMap<String, WatchSpec>,
 }
 
+/// The node's rule for jobs that say nothing of their attempts.
+fn retry_rule(jobs: &JobsSection) -> RetryRule {
+    let (first_s, longest_s) = (jobs.retry_first.0.as_secs(), jobs.retry_longest.0.as_secs());
+    RetryRule {
+        attempts: jobs.retry_attempts,
+        first_delay: JobSpan(first_s),
+        longest_delay: JobSpan(longest_s.max(first_s)),
+    }
+}
+
 impl Default for NodeSettings {
     fn default() -> NodeSettings {
         NodeSettings {
             running: JobSlots::default(),
             unfinished_max: 100_000,
             held_session_s: 600,
-            retry: RetryRule::default(),
+            retry: retry_rule(&JobsSection::default()),
             kept: RetentionRules::default(),
             curves: true,
             login_s: 12 * 3600,
@@ -145,11 +155,7 @@ impl NodeSettings {
             },
             unfinished_max: count(jobs.queued_max),
             held_session_s: jobs.paused_release.0.as_secs(),
-            retry: RetryRule {
-                attempts: jobs.retry_attempts,
-                first_delay: JobSpan(jobs.retry_first.0.as_secs()),
-                longest_delay: JobSpan(jobs.retry_longest.0.as_secs().max(jobs.retry_first.0.as_secs())),
-            },
+            retry: retry_rule(jobs),
             kept: RetentionRules {
                 seconds: config.history.keep.0.as_secs(),
                 bytes: config.history.size_max.0,

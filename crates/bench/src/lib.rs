@@ -27,7 +27,7 @@ pub mod transfer;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use farhaul::{Error, Event};
-use farhaul_connect::Caller;
+use farhaul_connect::DialRequester;
 
 pub use endpoint::serve;
 pub use findings::{
@@ -35,7 +35,7 @@ pub use findings::{
     LinkRow, ReadRow, SkippedStage, TransferRow,
 };
 
-/// The connection between a measurement and the caller who waits for it.
+/// The connection between a measurement and whoever waits for it.
 pub struct Monitor<'a> {
     /// Set if the user wants the measurement to end.
     pub stop: &'a AtomicBool,
@@ -57,7 +57,7 @@ impl Monitor<'_> {
 }
 
 /// Whoever waits for a measurement also waits for its far end.
-impl Caller for Monitor<'_> {
+impl DialRequester for Monitor<'_> {
     fn is_cancelled(&self) -> bool {
         self.stop.load(Relaxed)
     }

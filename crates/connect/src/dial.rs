@@ -21,8 +21,8 @@ use farhaul_text::printable;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::caller;
-use super::caller::{Apart, Caller, is_wanted};
+use super::dial_requester;
+use super::dial_requester::{Apart, DialRequester, is_wanted};
 use super::early_session::{FirstUse, UnansweredHello};
 use super::hello;
 use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, HelloSecret, SessionOpening};
@@ -147,15 +147,15 @@ impl FreshIndices {
     }
 }
 
-/// Connects to a daemon and starts a session, unless `caller` cancels. The key of an unknown server is shown
+/// Connects to a daemon and starts a session, unless `requester` cancels. The key of an unknown server is shown
 /// to the user if there is a terminal.
 pub fn daemon_connect(
     target: &DaemonTarget,
     params: HelloParams,
-    caller: &dyn Caller,
+    requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
-    let ask = |question: &str| if target.batch { None } else { trust::ask_on_terminal(question, caller) };
-    connect_asking(target, params, &ask, caller)
+    let ask = |question: &str| if target.batch { None } else { trust::ask_on_terminal(question, requester) };
+    connect_asking(target, params, &ask, requester)
 }
 
 /// `ask` shows a question to the user; it returns `None` if there is nobody to ask.
@@ -163,14 +163,14 @@ pub(crate) fn connect_asking(
     target: &DaemonTarget,
     params: HelloParams,
     ask: &dyn Fn(&str) -> Option<bool>,
-    caller: &dyn Caller,
+    requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
     let host = target.host.trim_start_matches('[').trim_end_matches(']').to_string();
     let identity = Identity::load(&target.identity_file.clone().unwrap_or_else(default_identity_path))?;
     let known_path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);
     let mut known = KnownHosts::load(&known_path)?;
     let name = host_name(&host, target.port);
-    let addresses = resolve(&host, target.port, caller)?;
+    let addresses = resolve(&host, target.port, requester)?;
     let blocked = UdpBlockNotes::towards(addresses.iter().map(SocketAddr::ip), &target.port.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -187,7 +187,7 @@ pub(crate) fn connect_asking(
         let (host, identity, addresses, params) = (&host[..], &identity, &addresses[..], &params);
         let (port, is_blocked) = (target.port, blocked.was_noted());
         let attempt = Attempt { host, port, identity, addresses, params, grant: None, takes_tcp, is_blocked };
-        match attempt.run(&runtime, &pin, caller) {
+        match attempt.run(&runtime, &pin, requester) {
             Ok(DialedConnection { mut established, key, unanswered }) => {
                 let mut blocked = blocked;
                 match established.session.transport {
@@ -214,7 +214,7 @@ pub(crate) fn connect_asking(
             Err(RaceFailure::ServerKey(key) | RaceFailure::TwoKeys(key, _)) => {
                 let verdict = trust::judge(&known, &name, target, &key, ask);
                 // Without an answer the key is refused, but that is not why this ends.
-                is_wanted(caller)?;
+                is_wanted(requester)?;
                 match verdict {
                     TrustVerdict::Trust => pin = pin_to(key, &pin)?,
                     TrustVerdict::Refuse(error) => return Err(error),
@@ -230,7 +230,7 @@ pub(crate) fn connect_asking(
                     && begin.elapsed() + pause < target.busy_wait =>
             {
                 tracing::debug!(%failure, "the daemon is asked again");
-                caller::pause(caller, jittered(pause)?)?;
+                dial_requester::pause(requester, jittered(pause)?)?;
                 pause = (pause + pause / 2).min(PAUSES.1);
             }
             Err(failure) => return Err(failure.into_error(host, target.port, identity)),
@@ -244,11 +244,11 @@ pub fn pinned_connect(
     identity: &Identity,
     target: &PinnedTarget,
     mut params: HelloParams,
-    caller: &dyn Caller,
+    requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
     let (host, port) = (&target.host[..], target.port);
-    let named = resolve(host, port, caller);
-    is_wanted(caller)?;
+    let named = resolve(host, port, requester);
+    is_wanted(requester)?;
     let others = target.addresses.iter().map(|&ip| SocketAddr::new(ip, port));
     let all: Vec<_> = named.as_ref().ok().into_iter().flatten().copied().chain(others).collect();
     let mut addresses = reachable_from(None, &all);
@@ -278,7 +278,7 @@ pub fn pinned_connect(
             takes_tcp: begin.elapsed() >= CONNECT_TIME,
             is_blocked: blocked.was_noted(),
         };
-        match attempt.run(&runtime, &pin, caller) {
+        match attempt.run(&runtime, &pin, requester) {
             Ok(DialedConnection { mut established, .. }) => {
                 match established.session.transport {
                     Transport::Udp => blocked.forget(),
@@ -305,7 +305,7 @@ pub fn pinned_connect(
                     && begin.elapsed() + pause < BUSY_WAIT =>
             {
                 tracing::debug!(%failure, "the daemon is asked again");
-                caller::pause(caller, jittered(pause)?)?;
+                dial_requester::pause(requester, jittered(pause)?)?;
                 pause = (pause + pause / 2).min(PAUSES.1);
             }
             Err(failure) => return Err(failure.into_error(host, port, identity)),
@@ -339,7 +339,7 @@ fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
     target.fingerprint.is_none() && known.keys_of(name).is_empty()
 }
 
-fn resolve(host: &str, port: u16, caller: &dyn Caller) -> Result<Vec<SocketAddr>, Error> {
+fn resolve(host: &str, port: u16, requester: &dyn DialRequester) -> Result<Vec<SocketAddr>, Error> {
     let unknown = |reason: String| {
         Error::new(
             Code::HostUnknown,
@@ -349,7 +349,7 @@ fn resolve(host: &str, port: u16, caller: &dyn Caller) -> Result<Vec<SocketAddr>
     };
     let name = host.to_string();
     let look_up = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-    let found = Apart::begin(look_up)?.wait(caller)?.map_err(|error| unknown(error.to_string()))?;
+    let found = Apart::begin(look_up)?.wait(requester)?.map_err(|error| unknown(error.to_string()))?;
     let addresses = reachable_from(None, &found);
     if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }
@@ -380,12 +380,12 @@ impl Attempt<'_> {
         &self,
         runtime: &Runtime,
         pin: &KeyPin,
-        caller: &dyn Caller,
+        requester: &dyn DialRequester,
     ) -> Result<DialedConnection, RaceFailure> {
         runtime.block_on(async {
             tokio::select! {
                 connected = self.connect(pin) => connected,
-                error = caller::called_off(caller) => Err(RaceFailure::Engine(error)),
+                error = dial_requester::called_off(requester) => Err(RaceFailure::Engine(error)),
             }
         })
     }

@@ -1,7 +1,7 @@
 //! Handshakes that have begun and not ended: counted, and bounded in all and for each address.
 //!
 //! Always true: an address that has not been validated (RFC 9000, section 8) gets one of the first
-//! [`UNVALIDATED_MAX`] places or none, and evicts nobody. So forged addresses can neither fill the table nor
+//! [`UNVALIDATED_MAX`] slots or none, and evicts nobody. So forged addresses can neither fill the table nor
 //! use up another address's share. At a bound, a newcomer is told that the daemon is busy and comes again,
 //! unless some address has a handshake that is slower than an honest client's, or has more of them than the
 //! newcomer's. A client that has shown an authorized key leaves the table.
@@ -38,7 +38,7 @@ pub(crate) enum Admission {
     Enter(HandshakeSlot),
     /// It must first show that it receives at its address.
     Validate,
-    /// There is no place now; it may come again.
+    /// No slot is free now; the client may come again.
     Busy,
 }
 
@@ -68,7 +68,7 @@ struct Handshake {
     _evict: oneshot::Sender<()>,
 }
 
-/// A place in the table. Dropping it gives it back, unless another handshake has already got it.
+/// A slot of the table. Dropping it frees the slot, unless another handshake has it already.
 #[derive(Debug)]
 pub(crate) struct HandshakeSlot {
     table: HalfOpen,
@@ -78,10 +78,13 @@ pub(crate) struct HandshakeSlot {
     evicted: oneshot::Receiver<()>,
 }
 
-/// The handshake that has to leave so that a newcomer can enter.
-enum Eviction {
-    There,
-    InPlaceOf(IpAddr, u64),
+/// What makes room for a newcomer.
+enum Room {
+    /// A slot is free.
+    Free,
+    /// This handshake is to be evicted.
+    Evict(IpAddr, u64),
+    /// Nothing: every handshake may stay.
     None,
 }
 
@@ -94,9 +97,9 @@ impl HalfOpen {
             return Admission::Validate;
         }
         match table.room_for(address, now) {
-            Eviction::There => {}
-            Eviction::InPlaceOf(other, id) => table.remove((other, id)),
-            Eviction::None => return Admission::Busy,
+            Room::Free => {}
+            Room::Evict(other, id) => table.remove((other, id)),
+            Room::None => return Admission::Busy,
         }
         let (evict, evicted) = oneshot::channel();
         let id = table.next_id;
@@ -113,7 +116,7 @@ impl HalfOpen {
 }
 
 impl Table {
-    fn room_for(&self, address: IpAddr, now: Instant) -> Eviction {
+    fn room_for(&self, address: IpAddr, now: Instant) -> Room {
         let own = self.of_address.get(&address).map_or(0, Handshakes::len);
         let from = if own >= PER_ADDRESS_MAX {
             address
@@ -125,23 +128,23 @@ impl Table {
             };
             match self.of_address.iter().max_by_key(|&entry| rank(entry)) {
                 Some((&other, _)) => other,
-                None => return Eviction::None,
+                None => return Room::None,
             }
         } else {
-            return Eviction::There;
+            return Room::Free;
         };
-        let Some(held) = self.of_address.get(&from) else { return Eviction::None };
+        let Some(held) = self.of_address.get(&from) else { return Room::None };
         match held.iter().next() {
             Some((&id, oldest))
                 if held.len() > own + 1 || now.saturating_duration_since(oldest.since) >= GRACE =>
             {
-                Eviction::InPlaceOf(from, id)
+                Room::Evict(from, id)
             }
-            _ => Eviction::None,
+            _ => Room::None,
         }
     }
 
-    /// Does nothing if the place was already taken away.
+    /// Does nothing if the handshake was already evicted.
     fn remove(&mut self, (address, id): (IpAddr, u64)) {
         let Some(held) = self.of_address.get_mut(&address) else { return };
         if held.remove(&id).is_some() {
@@ -154,7 +157,7 @@ impl Table {
 }
 
 impl HandshakeSlot {
-    /// Returns once another handshake has got this place; must not be awaited again after that.
+    /// Returns once another handshake has this slot; must not be awaited again after that.
     pub(crate) async fn evicted(&mut self) {
         // Nothing is ever sent: the error is the signal.
         let _ = (&mut self.evicted).await;
@@ -206,19 +209,19 @@ mod tests {
     }
 
     /// A table and a clock.
-    struct Door {
+    struct Rig {
         table: HalfOpen,
         now: Instant,
     }
 
-    impl Door {
-        fn new() -> Door {
-            Door { table: HalfOpen::default(), now: Instant::now() }
+    impl Rig {
+        fn new() -> Rig {
+            Rig { table: HalfOpen::default(), now: Instant::now() }
         }
 
         fn admit(&self, address: IpAddr) -> Option<HandshakeSlot> {
             match self.table.admit(address, true, self.now) {
-                Admission::Enter(place) => Some(place),
+                Admission::Enter(slot) => Some(slot),
                 Admission::Busy => None,
                 Admission::Validate => panic!("{address} has shown that it receives"),
             }
@@ -237,122 +240,122 @@ mod tests {
         }
     }
 
-    /// The indices of the handshakes that have lost their places.
-    fn evicted(places: &mut [HandshakeSlot]) -> Vec<usize> {
+    /// The indices of the handshakes that have lost their slots.
+    fn evicted(slots: &mut [HandshakeSlot]) -> Vec<usize> {
         let lost =
-            |place: &mut HandshakeSlot| place.evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
-        places.iter_mut().enumerate().filter_map(|(n, place)| lost(place).then_some(n)).collect()
+            |slot: &mut HandshakeSlot| slot.evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
+        slots.iter_mut().enumerate().filter_map(|(n, slot)| lost(slot).then_some(n)).collect()
     }
 
     #[test]
-    fn the_table_is_bounded_and_places_come_back() {
-        let mut door = Door::new();
-        let mut places = door.fill(HALF_OPEN_MAX, v4);
-        assert!(door.admit(v4(999)).is_none(), "no handshake is slow, and no address holds more");
-        door.now += GRACE;
-        places.push(door.enter(v4(999)));
-        assert_eq!(evicted(&mut places), [0], "all hold one: the oldest goes");
-        assert_eq!(door.total(), HALF_OPEN_MAX);
-        places.remove(0);
-        assert_eq!(door.total(), HALF_OPEN_MAX, "an evicted place is not given back again");
-        places.pop();
-        assert_eq!(door.total(), HALF_OPEN_MAX - 1);
-        places.push(door.enter(v4(999)));
-        assert_eq!(evicted(&mut places), NONE, "there was room");
-        places.clear();
-        assert_eq!(door.total(), 0);
-        assert!(door.table.lock().of_address.is_empty(), "no memory of addresses that have left");
+    fn the_table_is_bounded_and_slots_become_free() {
+        let mut rig = Rig::new();
+        let mut slots = rig.fill(HALF_OPEN_MAX, v4);
+        assert!(rig.admit(v4(999)).is_none(), "no handshake is slow, and no address holds more");
+        rig.now += GRACE;
+        slots.push(rig.enter(v4(999)));
+        assert_eq!(evicted(&mut slots), [0], "all hold one: the oldest goes");
+        assert_eq!(rig.total(), HALF_OPEN_MAX);
+        slots.remove(0);
+        assert_eq!(rig.total(), HALF_OPEN_MAX, "an evicted slot is not freed twice");
+        slots.pop();
+        assert_eq!(rig.total(), HALF_OPEN_MAX - 1);
+        slots.push(rig.enter(v4(999)));
+        assert_eq!(evicted(&mut slots), NONE, "there was room");
+        slots.clear();
+        assert_eq!(rig.total(), 0);
+        assert!(rig.table.lock().of_address.is_empty(), "no memory of addresses that have left");
     }
 
     #[test]
-    fn a_full_table_takes_from_who_holds_the_most() {
-        let door = Door::new();
-        let mut small = door.fill(HALF_OPEN_MAX - 5, v4);
-        let mut large = door.fill(5, |_| v4(900));
-        let _other = door.enter(v4(901));
+    fn a_full_table_evicts_from_the_address_with_the_most() {
+        let rig = Rig::new();
+        let mut small = rig.fill(HALF_OPEN_MAX - 5, v4);
+        let mut large = rig.fill(5, |_| v4(900));
+        let _other = rig.enter(v4(901));
         assert_eq!(evicted(&mut large), [0], "another's newcomer takes the oldest at once");
-        assert!(door.admit(v4(900)).is_none(), "its own has to wait");
+        assert!(rig.admit(v4(900)).is_none(), "its own has to wait");
         assert_eq!(evicted(&mut large), [0]);
         assert_eq!(evicted(&mut small), NONE);
-        assert_eq!(door.total(), HALF_OPEN_MAX);
+        assert_eq!(rig.total(), HALF_OPEN_MAX);
     }
 
     #[test]
-    fn among_equals_an_address_takes_from_itself() {
-        let mut door = Door::new();
-        let mut places = door.fill(HALF_OPEN_MAX, v4);
-        door.now += GRACE;
-        let _newcomer = door.enter(v4(100));
-        assert_eq!(evicted(&mut places), [100]);
+    fn among_equals_an_address_evicts_its_own() {
+        let mut rig = Rig::new();
+        let mut slots = rig.fill(HALF_OPEN_MAX, v4);
+        rig.now += GRACE;
+        let _newcomer = rig.enter(v4(100));
+        assert_eq!(evicted(&mut slots), [100]);
     }
 
     #[test]
-    fn who_shows_no_address_gets_few_places_and_takes_none_away() {
-        let mut door = Door::new();
-        let unvalidated = |door: &Door, address| door.table.admit(address, false, door.now);
-        let places: Vec<_> = (0..UNVALIDATED_MAX).map(|n| unvalidated(&door, v4(n))).collect();
-        assert!(places.iter().all(|place| matches!(place, Admission::Enter(_))));
-        assert!(matches!(unvalidated(&door, v4(77)), Admission::Validate));
-        let mut validated = door.fill(PER_ADDRESS_MAX, |_| v4(77));
-        door.now += GRACE;
-        assert!(matches!(unvalidated(&door, v4(77)), Admission::Validate), "its address is full");
-        while door.total() < HALF_OPEN_MAX {
-            validated.push(door.enter(v4(1000 + validated.len())));
+    fn an_unvalidated_address_gets_few_slots_and_evicts_nobody() {
+        let mut rig = Rig::new();
+        let unvalidated = |rig: &Rig, address| rig.table.admit(address, false, rig.now);
+        let slots: Vec<_> = (0..UNVALIDATED_MAX).map(|n| unvalidated(&rig, v4(n))).collect();
+        assert!(slots.iter().all(|slot| matches!(slot, Admission::Enter(_))));
+        assert!(matches!(unvalidated(&rig, v4(77)), Admission::Validate));
+        let mut validated = rig.fill(PER_ADDRESS_MAX, |_| v4(77));
+        rig.now += GRACE;
+        assert!(matches!(unvalidated(&rig, v4(77)), Admission::Validate), "its address is full");
+        while rig.total() < HALF_OPEN_MAX {
+            validated.push(rig.enter(v4(1000 + validated.len())));
         }
-        assert!(matches!(unvalidated(&door, v4(78)), Admission::Validate), "the table is full");
+        assert!(matches!(unvalidated(&rig, v4(78)), Admission::Validate), "the table is full");
         assert_eq!(evicted(&mut validated), NONE);
     }
 
     #[test]
     fn a_crowd_of_one_address_waits_for_its_turn_and_silent_neighbours_make_room() {
-        let mut door = Door::new();
+        let mut rig = Rig::new();
         let host = |n: usize| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n as u16]);
-        let mut places = door.fill(PER_ADDRESS_MAX, host);
-        places.push(door.enter("2001:db8:0:2::1".parse().unwrap()));
-        assert!(door.admit(host(500)).is_none(), "the whole /64 counts as one address");
-        assert_eq!(evicted(&mut places), NONE, "a handshake that has just begun must not be evicted");
-        drop(places.remove(7));
-        let mut turn = vec![door.enter(host(500))];
-        door.now += GRACE;
-        turn.extend(door.fill(PER_ADDRESS_MAX - 1, host));
-        assert_eq!(evicted(&mut places), Vec::from_iter(0..PER_ADDRESS_MAX - 1), "all but the other /64");
+        let mut slots = rig.fill(PER_ADDRESS_MAX, host);
+        slots.push(rig.enter("2001:db8:0:2::1".parse().unwrap()));
+        assert!(rig.admit(host(500)).is_none(), "the whole /64 counts as one address");
+        assert_eq!(evicted(&mut slots), NONE, "a handshake that has just begun must not be evicted");
+        drop(slots.remove(7));
+        let mut turn = vec![rig.enter(host(500))];
+        rig.now += GRACE;
+        turn.extend(rig.fill(PER_ADDRESS_MAX - 1, host));
+        assert_eq!(evicted(&mut slots), Vec::from_iter(0..PER_ADDRESS_MAX - 1), "all but the other /64");
         assert_eq!(evicted(&mut turn), NONE);
-        assert_eq!(door.total(), PER_ADDRESS_MAX + 1);
+        assert_eq!(rig.total(), PER_ADDRESS_MAX + 1);
         let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
         assert_eq!(group(mapped), v4(1));
     }
 
     #[test]
-    fn who_has_shown_a_key_stands_in_nobodys_way() {
-        let mut door = Door::new();
-        let mut known = door.fill(PER_ADDRESS_MAX, |_| v4(1));
-        assert!(door.admit(v4(1)).is_none());
+    fn a_client_that_has_shown_a_key_takes_no_slot() {
+        let mut rig = Rig::new();
+        let mut known = rig.fill(PER_ADDRESS_MAX, |_| v4(1));
+        assert!(rig.admit(v4(1)).is_none());
         assert!(known.iter_mut().all(HandshakeSlot::show_key));
-        assert_eq!(door.total(), 0);
+        assert_eq!(rig.total(), 0);
         while known.len() < SHOWN_MAX {
-            let mut next = door.enter(v4(1));
+            let mut next = rig.enter(v4(1));
             assert!(next.show_key());
             known.push(next);
         }
-        let mut next = door.enter(v4(1));
+        let mut next = rig.enter(v4(1));
         assert!(!next.show_key(), "clients that have shown a key are bounded, too");
         known.pop();
         assert!(next.show_key());
-        door.now += GRACE;
+        rig.now += GRACE;
         drop((known, next));
-        assert_eq!(door.table.lock().shown, 0);
-        assert_eq!(door.total(), 0);
+        assert_eq!(rig.table.lock().shown, 0);
+        assert_eq!(rig.total(), 0);
     }
 
     #[tokio::test]
-    async fn an_eviction_wakes_who_waits() {
-        let mut door = Door::new();
-        let mut oldest = door.enter(v4(1));
+    async fn an_eviction_wakes_its_handshake() {
+        let mut rig = Rig::new();
+        let mut oldest = rig.enter(v4(1));
         let waiting = tokio::spawn(async move { oldest.evicted().await });
         tokio::task::yield_now().await;
-        door.now += GRACE;
-        let _others = door.fill(PER_ADDRESS_MAX, |_| v4(1));
+        rig.now += GRACE;
+        let _others = rig.fill(PER_ADDRESS_MAX, |_| v4(1));
         waiting.await.unwrap();
-        assert_eq!(door.total(), PER_ADDRESS_MAX);
+        assert_eq!(rig.total(), PER_ADDRESS_MAX);
     }
 }

@@ -76,6 +76,25 @@ pub struct SessionOpening {
     pub network: NetworkOptions,
 }
 
+impl SessionOpening {
+    /// Refuses a session that is not for `service`, the only one at this end.
+    pub fn must_be_for(&self, service: &str) -> Result<(), Refusal> {
+        if self.service == service {
+            return Ok(());
+        }
+        let asked = printable(self.service.as_bytes(), 64);
+        let text = format!("this end has the service '{service}', and no service called '{asked}'");
+        Err(Refusal::new(Code::FeatureMissing, text))
+    }
+
+    /// The first request, of a session for `service`.
+    pub fn request_for<T: DeserializeOwned>(&self, service: &str) -> Result<T, Refusal> {
+        self.must_be_for(service)?;
+        serde_json::from_slice(&self.request)
+            .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))
+    }
+}
+
 /// 32 secret bytes: half of a session's secret, a ticket, or the token of a grant. They are wiped when
 /// dropped, and never shown.
 #[derive(Clone, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 //! How to read it: over ssh, [`ssh_connect`] meets [`ssh_endpoint`] at the other end (`ssh.rs`,
 //! `endpoint.rs`). To a daemon, [`daemon_connect`] (`dial.rs`, which lets `quic.rs` and `tcp.rs` race) meets
 //! [`Daemon`] (`listen.rs`, `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote_program.rs`) is the way
-//! over ssh to a program without a session. Whoever waits for one of these is a [`Caller`] (`caller.rs`).
+//! over ssh to a program without a session. Whoever waits for one of these is a [`DialRequester`]
+//! (`dial_requester.rs`).
 //! Keys and trust: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`. Principals and their
 //! rights: `principal.rs`, `rights.rs`, `accounts.rs`. Keys that come on behalf of a principal: `grants.rs`,
-//! `callers.rs`.
+//! `client_tables.rs`.
 //!
 //! Always true: no secret is in an argument, in the environment, or in a file other than the key files. A
 //! flow index, from which keys derive, is used once in a session: the client chooses it, and neither end
@@ -15,10 +16,10 @@
 
 mod accounts;
 mod authorized_keys;
-mod caller;
-mod callers;
+mod client_tables;
 mod demux;
 mod dial;
+mod dial_requester;
 mod direct_tcp;
 mod discovery;
 mod early_session;
@@ -63,8 +64,8 @@ use features::Features;
 use hello::{GENERATIONS, Refusal, SessionOpening};
 
 pub use authorized_keys::{AuthorizedKeys, KeyBounds};
-pub use caller::Caller;
 pub use dial::{DaemonTarget, PinnedTarget, daemon_connect, pinned_connect};
+pub use dial_requester::DialRequester;
 pub use discovery::ClientInterface;
 pub use endpoint::endpoint_in_program;
 pub use endpoint::{OpeningJudge, endpoint_stdio, ssh_endpoint};

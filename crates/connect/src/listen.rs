@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use super::accounts::Accounts;
-use super::callers::Callers;
+use super::client_tables::ClientTables;
 use super::demux::Demux;
 use super::grants::Grants;
 use super::half_open::{Admission, HalfOpen};
@@ -161,15 +161,15 @@ impl Daemon {
     /// Serves until stopped; `handler` runs each session on a thread of its own.
     pub fn run(self, handler: Arc<dyn Fn(EstablishedSession) + Send + Sync>) -> Result<(), Error> {
         let Daemon { config, sockets, stop } = self;
-        let callers = Callers {
+        let tables = ClientTables {
             authenticator: config.authenticator,
             grants: Grants::default(),
             registry: Registry::default(),
         };
-        let (tls, _) = tls::server_config(&config.identity, callers.clone())?;
+        let (tls, _) = tls::server_config(&config.identity, tables.clone())?;
         let quic = quic::server_config(tls)?;
         let shared = Arc::new(ServeShared {
-            callers,
+            tables,
             accounts: Arc::new(Accounts::new(config.memory, config.rate_max_bps)),
             caps: config.caps,
             half_open: HalfOpen::default(),
@@ -190,7 +190,7 @@ impl Daemon {
             let mut endpoints = Vec::new();
             for (udp, tcp, address) in sockets {
                 let failed = || Error::io(format!("cannot listen on {address}"));
-                let endpoint = endpoint(udp, quic.clone(), &shared.callers.registry).map_err(failed())?;
+                let endpoint = endpoint(udp, quic.clone(), &shared.tables.registry).map_err(failed())?;
                 tokio::spawn(accept_quic(Arc::clone(&shared), endpoint.clone(), address.port()));
                 let tcp = TcpListener::from_std(tcp).map_err(failed())?;
                 tokio::spawn(accept_tcp(Arc::clone(&shared), tcp, address.port()));
@@ -198,7 +198,7 @@ impl Daemon {
             }
             tokio::spawn(watch_rights(Arc::clone(&shared)));
             stop.wake.notified().await;
-            shared.callers.registry.stop_all();
+            shared.tables.registry.stop_all();
             for endpoint in &endpoints {
                 endpoint.close(quinn::VarInt::from_u32(0), b"the daemon is ending");
             }
@@ -297,20 +297,20 @@ fn endpoint(
 async fn watch_rights(shared: Arc<ServeShared>) {
     loop {
         tokio::time::sleep(RIGHTS_INTERVAL).await;
-        let clients = shared.callers.registry.clients();
+        let clients = shared.tables.registry.clients();
         if clients.is_empty() {
             // A daemon without sessions sleeps.
-            shared.callers.registry.come().await;
+            shared.tables.registry.come().await;
             continue;
         }
-        let rights = shared.callers.authenticator.rights_now(&clients);
+        let rights = shared.tables.authenticator.rights_now(&clients);
         let now: HashMap<_, _> = clients.into_iter().zip(rights).collect();
         for (id, rights) in &now {
             if let Some(rights) = rights {
                 shared.accounts.adjust(id, rights);
             }
         }
-        shared.callers.registry.end_what_is_not_allowed(&now);
+        shared.tables.registry.end_what_is_not_allowed(&now);
     }
 }
 

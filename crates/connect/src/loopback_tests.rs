@@ -368,9 +368,12 @@ fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
         (listener.local_addr().unwrap().port(), Identity::load(&fixture.path("host")).unwrap());
     let authenticator =
         Arc::new(AuthorizedKeys::load(&fixture.path("authorized"), KeyBounds::default()).unwrap());
-    let callers =
-        callers::Callers { authenticator, grants: Default::default(), registry: Default::default() };
-    let (config, _) = tls::server_config(&identity, callers).unwrap();
+    let tables = client_tables::ClientTables {
+        authenticator,
+        grants: Default::default(),
+        registry: Default::default(),
+    };
+    let (config, _) = tls::server_config(&identity, tables).unwrap();
     relay(UdpSocket::bind(("127.0.0.1", port)).unwrap(), fixture.address, |_| true);
     listener.set_nonblocking(true).unwrap();
     let config = Arc::new(config);

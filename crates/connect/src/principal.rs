@@ -13,7 +13,7 @@ use farhaul_session::setup::Setup;
 use farhaul_session::{MemoryMinimum, session_bytes_max};
 
 use super::accounts::Accounts;
-use super::callers::Callers;
+use super::client_tables::ClientTables;
 use super::grants::GrantWish;
 use super::hello::{HelloSecret, Refusal};
 use super::identity::{PublicKey, fingerprint};
@@ -101,7 +101,7 @@ impl Guest {
     pub fn grant(&self, wish: GrantWish, asked: RightsRequest<'_>) -> Result<HelloSecret, Error> {
         let rights = self.rights()?;
         rights.judge(asked).map_err(Refusal::into_error)?;
-        self.pass.callers.grants.give(&self.principal, &rights, wish, Instant::now())
+        self.pass.tables.grants.give(&self.principal, &rights, wish, Instant::now())
     }
 
     /// Charges a session that this daemon opens elsewhere for this principal to the principal's account.
@@ -145,7 +145,7 @@ impl GuestAllowance {
 /// The means to look up a running session's rights again.
 #[derive(Clone)]
 pub(crate) struct RightsCheck {
-    pub(crate) callers: Callers,
+    pub(crate) tables: ClientTables,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) caps: Option<Arc<CapAssigner>>,
     pub(crate) ticket: HelloSecret,
@@ -154,8 +154,8 @@ pub(crate) struct RightsCheck {
 impl RightsCheck {
     /// The rights that the session of this principal has from now on.
     fn rights(&self, id: &PrincipalId) -> Result<Rights, Error> {
-        let now = self.callers.authenticator.rights_now(std::slice::from_ref(id)).pop().flatten();
-        self.callers.registry.renew(&self.ticket, now)
+        let now = self.tables.authenticator.rights_now(std::slice::from_ref(id)).pop().flatten();
+        self.tables.registry.renew(&self.ticket, now)
     }
 }
 

@@ -16,7 +16,7 @@ use farhaul_text::printable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::caller::{Apart, Caller};
+use super::dial_requester::{Apart, DialRequester};
 use super::hello;
 use super::hello::HelloError;
 use super::ssh::answer::{self, Answer, Wait};
@@ -52,31 +52,31 @@ impl RemoteProgram {
         Ok(RemoteProgram { stdin, stdout, process, ssh, target: target.clone(), addresses, most })
     }
 
-    /// Sends a question and waits for its answer, unless `caller` cancels. The first answer may take as long
+    /// Sends a question and waits for its answer, unless `requester` cancels. The first answer may take as long
     /// as ssh asks its user for something.
     pub fn ask<Q: Serialize, A: DeserializeOwned>(
         &mut self,
         question: &Q,
-        caller: &dyn Caller,
+        requester: &dyn DialRequester,
     ) -> Result<A, Error> {
         let frame = hello::encode(question)?;
-        let wait = Wait { caller, host: &self.target.host, ssh: self.ssh, most: self.most.take() };
+        let wait = Wait { requester, host: &self.target.host, ssh: self.ssh, most: self.most.take() };
         let answer = match answer::ask((&mut self.stdin, &mut self.stdout), &frame, wait) {
             Ok(Answer::Frame(body)) => serde_json::from_slice(&body)
                 .map_err(|error| HelloError::Malformed(printable(error.to_string().as_bytes(), 120)).into()),
             Ok(Answer::None(ending)) => Err(HelloOrError::Unanswered(ending)),
             Err(error) => Err(error.into()),
         };
-        answer.map_err(|error| why(&self.target, error, &mut self.process, caller))
+        answer.map_err(|error| why(&self.target, error, &mut self.process, requester))
     }
 
     /// The addresses at which UDP may reach the host, given the `SSH_CONNECTION` that it sees.
     pub fn addresses(
         &mut self,
         ssh_connection: Option<&str>,
-        caller: &dyn Caller,
+        requester: &dyn DialRequester,
     ) -> Result<Vec<SocketAddr>, Error> {
-        candidate_addresses(self.addresses.take(), ssh_connection, caller)
+        candidate_addresses(self.addresses.take(), ssh_connection, requester)
     }
 
     /// The host as the user named it.

@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::accounts::Accounts;
-use super::callers::{Callers, ProvenCaller};
+use super::client_tables::{ClientTables, ProvenClient};
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, HandshakeSlot};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, SessionOpening};
@@ -33,7 +33,7 @@ use super::principal::{AuthenticatedPeer, Guest, Principal, RightsCheck};
 use super::registry::{AttachError, NewRegistration};
 use super::rights::AllowedRequest;
 use super::tls;
-use super::tls::ProvenClient;
+use super::tls::ProvenClientCell;
 use super::{AdmissionReply, EstablishedSession, GRANTS, SessionKeys, discovery, quic, reserved_ids, tcp};
 
 /// Judges a session's opening before anything is set up for it. Returns the service's answer, and what the
@@ -63,7 +63,7 @@ const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 
 /// The state that all handshakes of a daemon share.
 pub(crate) struct ServeShared {
-    pub(crate) callers: Callers,
+    pub(crate) tables: ClientTables,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) caps: Option<Arc<CapAssigner>>,
     pub(crate) half_open: HalfOpen,
@@ -124,7 +124,7 @@ impl ServeShared {
 
 /// A client that has proved its key, and what both ends share.
 struct ClientContext {
-    caller: ProvenCaller,
+    proven: ProvenClient,
     remote: SocketAddr,
     master: Secret,
     port: u16,
@@ -158,7 +158,7 @@ enum HandshakeFailure {
 
 impl HandshakeFailure {
     /// If the key is not authorized, that is the reason, whatever the connection reports.
-    fn unless(self, shown: &ProvenClient) -> HandshakeFailure {
+    fn unless(self, shown: &ProvenClientCell) -> HandshakeFailure {
         shown.stranger().map_or(self, |key| HandshakeFailure::UnknownKey(key.to_string()))
     }
 }
@@ -191,11 +191,11 @@ where
 /// stranger's until then, and others may get its place.
 async fn first_words<T>(
     place: &mut HandshakeSlot,
-    caller: &ProvenCaller,
+    proven: &ProvenClient,
     until: Instant,
     hello: impl Future<Output = Result<T, HandshakeFailure>>,
 ) -> Result<T, HandshakeFailure> {
-    match caller.own {
+    match proven.own {
         Some(_) => in_time(until, hello).await,
         None => in_place(place, until, hello).await,
     }
@@ -221,14 +221,14 @@ async fn quic_handshake(
     port: u16,
     mut place: HandshakeSlot,
 ) -> Result<(), HandshakeFailure> {
-    let (tls, shown) = tls::server_config(&shared.identity, shared.callers.clone())?;
+    let (tls, shown) = tls::server_config(&shared.identity, shared.tables.clone())?;
     let config = quic::with_tls(&shared.quic, tls)?;
     let until = Instant::now() + HANDSHAKE_TIME;
     let handshake = async { Ok(incoming.accept_with(Arc::new(config))?.await?) };
     let connection =
         in_place(&mut place, until, handshake).await.map_err(|failure| failure.unless(&shown))?;
-    let caller = shown.caller().ok_or(HandshakeFailure::NoKey)?.clone();
-    if caller.own.is_some() && !place.show_key() {
+    let proven = shown.proven().ok_or(HandshakeFailure::NoKey)?.clone();
+    if proven.own.is_some() && !place.show_key() {
         connection.close(quic::BUSY, b"busy");
         return Err(HandshakeFailure::Crowded);
     }
@@ -236,10 +236,10 @@ async fn quic_handshake(
         let (send, mut receive) = connection.accept_bi().await?;
         Ok::<_, HandshakeFailure>((send, quic::read_frame(&mut receive).await?))
     };
-    let (mut send, body) = first_words(&mut place, &caller, until, first).await?;
+    let (mut send, body) = first_words(&mut place, &proven, until, first).await?;
     drop(place);
-    let key = caller.name();
-    let client = ClientContext { caller, remote, master: quic::export_secret(&connection)?, port };
+    let key = proven.name();
+    let client = ClientContext { proven, remote, master: quic::export_secret(&connection)?, port };
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
         Ok(FirstFrame::Attach(_)) => {
@@ -289,22 +289,22 @@ async fn tcp_handshake(
     port: u16,
     mut place: HandshakeSlot,
 ) -> Result<(), HandshakeFailure> {
-    let (config, shown) = tls::server_config(&shared.identity, shared.callers.clone())?;
+    let (config, shown) = tls::server_config(&shared.identity, shared.tables.clone())?;
     let until = Instant::now() + HANDSHAKE_TIME;
     let handshake = async { Ok(tcp::accept(Arc::new(config), stream).await?) };
     let shaken = in_place(&mut place, until, handshake).await;
     let mut tls = shaken.map_err(|failure| failure.unless(&shown))?;
-    let caller = shown.caller().ok_or(HandshakeFailure::NoKey)?.clone();
-    if caller.own.is_some() && !place.show_key() {
+    let proven = shown.proven().ok_or(HandshakeFailure::NoKey)?.clone();
+    if proven.own.is_some() && !place.show_key() {
         let busy = Refusal::new(Code::Busy, HandshakeFailure::Crowded.to_string());
         in_time(until, tls.write_frame(&HelloReply::refuse(busy))).await?;
         return Err(HandshakeFailure::Crowded);
     }
     let first = async { Ok::<_, HandshakeFailure>(tls.read_frame().await?) };
-    let body = first_words(&mut place, &caller, until, first).await?;
+    let body = first_words(&mut place, &proven, until, first).await?;
     drop(place);
-    let key = caller.name();
-    let client = ClientContext { caller, remote, master: tls.export_secret()?, port };
+    let key = proven.name();
+    let client = ClientContext { proven, remote, master: tls.export_secret()?, port };
     let refusal = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => match prepare(shared, &hello, &client, false) {
             Ok(prepared) => return start_stream(shared, tls, *hello, client, prepared).await,
@@ -344,7 +344,7 @@ async fn start_stream(
         true => datagram_flows(&hello, &registered, client.remote.ip(), last).behind(flow),
         false => SessionFlows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
     };
-    let key = client.caller.name();
+    let key = client.proven.name();
     start(shared, hello, &reply, client, flows, Transport::Tcp, (who, registered, allowed))
         .map_err(|refusal| HandshakeFailure::Refused { key, text: refusal.text })
 }
@@ -357,7 +357,7 @@ async fn attach_stream(
     client: &ClientContext,
 ) -> Result<Result<(FlowIds, crossbeam_channel::Sender<FlowSetup>), Refusal>, HandshakeFailure> {
     let index = attach.flow_index;
-    let session = match shared.callers.registry.admit(&attach.ticket, &client.caller.key, index) {
+    let session = match shared.tables.registry.admit(&attach.ticket, &client.proven.key, index) {
         Ok(session) => session,
         Err(reason) => {
             let code = match reason {
@@ -415,7 +415,7 @@ fn prepare(
     if hello.grant.is_some() && hello.opening.many {
         return Err(Refusal::new(Code::GrantRefused, "a grant is for one copy, and for nothing else"));
     }
-    let (who, taken) = shared.callers.principal(&client.caller, hello.grant.as_ref())?;
+    let (who, taken) = shared.tables.principal(&client.proven, hello.grant.as_ref())?;
     let (admitted, allowed) = (shared.admit)(&hello.opening, &who)?;
     let admitted = AdmissionReply { features: admitted.features.and(&[GRANTS]), ..admitted };
     let AdmissionReply { features, terms } = admitted.meeting(&hello.opening.needs)?;
@@ -434,8 +434,8 @@ fn prepare(
     let budget = account.within("this session", most);
     let minimum = MemoryMinimum::of(&budget, options).map_err(|full| busy(full.into()))?;
     let offered = datagrams.then_some(&hello.flow_ids[..]);
-    let key = &client.caller.key;
-    let mut registered = shared.callers.registry.register(key, &who, flows, offered).map_err(busy)?;
+    let key = &client.proven.key;
+    let mut registered = shared.tables.registry.register(key, &who, flows, offered).map_err(busy)?;
     registered.registration.admit(budget, minimum, rate);
     if shared.stop.is_stopped() {
         // The call that ends all sessions may have come before this one was entered.
@@ -509,14 +509,14 @@ fn start(
 ) -> Result<(), Refusal> {
     let session = Setup::new(client.master, false, flows, transport, client.remote.to_string());
     let pass = RightsCheck {
-        callers: shared.callers.clone(),
+        tables: shared.tables.clone(),
         accounts: Arc::clone(&shared.accounts),
         caps: shared.caps.clone(),
         ticket: registered.ticket,
     };
     // The key that has come signs for itself, even if it comes on behalf of another principal.
-    let keys = client.caller.key.key().map(|peer| SessionKeys { own: shared.identity.clone(), peer });
-    let bearer = who.rights.errand.is_some().then_some(client.caller.key);
+    let keys = client.proven.key.key().map(|peer| SessionKeys { own: shared.identity.clone(), peer });
+    let bearer = who.rights.errand.is_some().then_some(client.proven.key);
     let established = EstablishedSession {
         session: Setup {
             spares,

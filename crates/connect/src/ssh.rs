@@ -30,8 +30,8 @@ use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use self::answer::{Answer, Ending, Wait};
-use super::caller::{Apart, Caller, LOOK_EVERY, pause};
 use super::dial::Dialer;
+use super::dial_requester::{Apart, DialRequester, LOOK_EVERY, pause};
 use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret};
 use super::{
@@ -149,8 +149,8 @@ impl SshTarget {
     }
 
     /// How to wait for the answer of a program that ssh has started.
-    pub(super) fn wait<'a>(&'a self, ssh: &Child, caller: &'a dyn Caller) -> Wait<'a> {
-        Wait { caller, host: &self.host, ssh: ssh.id(), most: Some(self.answer_wait) }
+    pub(super) fn wait<'a>(&'a self, ssh: &Child, requester: &'a dyn DialRequester) -> Wait<'a> {
+        Wait { requester, host: &self.host, ssh: ssh.id(), most: Some(self.answer_wait) }
     }
 
     /// The host that ssh would connect to, as ssh says itself. `Match exec` runs its program once for a
@@ -173,11 +173,11 @@ impl SshTarget {
 }
 
 /// Starts the far end with ssh, and a session with it. Blocks as long as ssh asks its user for something,
-/// unless `caller` cancels.
+/// unless `requester` cancels.
 pub fn ssh_connect(
     target: &SshTarget,
     params: HelloParams,
-    caller: &dyn Caller,
+    requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
     target.checked()?;
     let mut params = params;
@@ -195,10 +195,10 @@ pub fn ssh_connect(
     hello.secret_half = Some(HelloSecret::random()?);
 
     let addresses = look_up(target.clone());
-    let Channel { mut process, stdin, stdout, reply } = open_channel(target, &hello, caller)?;
+    let Channel { mut process, stdin, stdout, reply } = open_channel(target, &hello, requester)?;
     let reply = match reply {
         Ok(reply) => reply,
-        Err(error) => return Err(why(target, error, &mut process, caller)),
+        Err(error) => return Err(why(target, error, &mut process, requester)),
     };
     discovery::adopt(&mut params.opening.network, &hello, &reply.paths)?;
     let options = &params.opening.network;
@@ -216,7 +216,7 @@ pub fn ssh_connect(
         link: FlowLink::Stream(link),
     };
     let mut warnings = Vec::new();
-    let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref(), caller)?;
+    let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref(), requester)?;
     let direct = match reply.tcp_port {
         Some(port) if params.udp && !options.udp_only => {
             let candidates = direct_tcp::candidates(&addresses, port);
@@ -291,11 +291,11 @@ impl From<HelloError> for HelloOrError {
     }
 }
 
-fn open_channel(target: &SshTarget, hello: &Hello, caller: &dyn Caller) -> Result<Channel, Error> {
+fn open_channel(target: &SshTarget, hello: &Hello, requester: &dyn DialRequester) -> Result<Channel, Error> {
     // A hello that is too long is found before anything starts.
     let frame = hello::encode(hello)?;
     let mut child = start(target, "endpoint")?;
-    let wait = target.wait(&child, caller);
+    let wait = target.wait(&child, requester);
     let pipes = (child.stdin.take(), child.stdout.take());
     let process = ControlProcess::new(child);
     let (Some(mut stdin), Some(mut stdout)) = pipes else {
@@ -353,7 +353,7 @@ pub(super) fn why(
     target: &SshTarget,
     error: HelloOrError,
     process: &mut ControlProcess,
-    caller: &dyn Caller,
+    requester: &dyn DialRequester,
 ) -> Error {
     let host = &target.host;
     let failed = |code: Code, what: String, hint: String| Error::new(code, what).with_hint(hint);
@@ -387,7 +387,7 @@ pub(super) fn why(
                 "its shell's start files must print nothing when the shell is not interactive".into(),
             )
         }
-        HelloError::Closed | HelloError::Io(_) => match end_of(process, caller) {
+        HelloError::Closed | HelloError::Io(_) => match end_of(process, requester) {
             Err(error) => error,
             Ok(status) => ended(target, status),
         },
@@ -401,11 +401,11 @@ pub(super) fn why(
 
 /// How ssh has ended, if it ends soon. A terminal sends a signal to this process and to ssh; it may end ssh
 /// before it arrives here.
-fn end_of(process: &mut ControlProcess, caller: &dyn Caller) -> Result<Option<ExitStatus>, Error> {
+fn end_of(process: &mut ControlProcess, requester: &dyn DialRequester) -> Result<Option<ExitStatus>, Error> {
     let end = Instant::now() + SSH_END_TIME;
     let status = loop {
         let status = process.ended(LOOK_EVERY);
-        if caller.is_cancelled() {
+        if requester.is_cancelled() {
             process.stop();
             return Err(Error::interrupted());
         }
@@ -415,7 +415,7 @@ fn end_of(process: &mut ControlProcess, caller: &dyn Caller) -> Result<Option<Ex
     };
     let may_be_ours = |status: ExitStatus| status.signal().is_some() || status.code() == Some(OF_SSH);
     if status.is_some_and(may_be_ours) {
-        pause(caller, SIGNAL_TIME)?;
+        pause(requester, SIGNAL_TIME)?;
     }
     Ok(status)
 }
@@ -486,9 +486,9 @@ fn hostname_of(output: &[u8]) -> Option<String> {
 pub(super) fn candidate_addresses(
     found: Option<Apart<Vec<SocketAddr>>>,
     ssh_connection: Option<&str>,
-    caller: &dyn Caller,
+    requester: &dyn DialRequester,
 ) -> Result<Vec<SocketAddr>, Error> {
-    let mut addresses = found.map(|found| found.wait(caller)).transpose()?.unwrap_or_default();
+    let mut addresses = found.map(|found| found.wait(requester)).transpose()?.unwrap_or_default();
     // A link-local address belongs to a link of that host; only the user could say whether it is one of this
     // host, too.
     addresses.extend(

@@ -18,7 +18,7 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
-use super::callers::{Callers, ProvenCaller};
+use super::client_tables::{ClientTables, ProvenClient};
 use super::identity::{Identity, fingerprint};
 
 const ALPN: &[u8] = b"farhaul";
@@ -63,11 +63,11 @@ impl RefusedKey {
 
 /// The client of one connection, once it has proved its key.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ProvenClient(Arc<OnceLock<Result<ProvenCaller, String>>>);
+pub(crate) struct ProvenClientCell(Arc<OnceLock<Result<ProvenClient, String>>>);
 
-impl ProvenClient {
+impl ProvenClientCell {
     /// The client, if it may send its first frame.
-    pub(crate) fn caller(&self) -> Option<&ProvenCaller> {
+    pub(crate) fn proven(&self) -> Option<&ProvenClient> {
         self.0.get()?.as_ref().ok()
     }
 
@@ -107,12 +107,12 @@ pub(crate) fn client_config(identity: &Identity, pin: KeyPin) -> Result<(ClientC
 /// The daemon's side of one connection: a client that is not let in does not get past the handshake.
 pub(crate) fn server_config(
     identity: &Identity,
-    callers: Callers,
-) -> Result<(ServerConfig, ProvenClient), Error> {
+    tables: ClientTables,
+) -> Result<(ServerConfig, ProvenClientCell), Error> {
     let provider = provider();
     let signatures = Signatures(provider.signature_verification_algorithms);
-    let shown = ProvenClient::default();
-    let verifier = ClientKeys { callers, shown: shown.clone(), signatures };
+    let shown = ProvenClientCell::default();
+    let verifier = ClientKeys { tables, shown: shown.clone(), signatures };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(setup_failed)?
@@ -205,8 +205,8 @@ impl ServerCertVerifier for ServerKey {
 
 #[derive(Debug)]
 struct ClientKeys {
-    callers: Callers,
-    shown: ProvenClient,
+    tables: ClientTables,
+    shown: ProvenClientCell,
     signatures: Signatures,
 }
 
@@ -241,7 +241,7 @@ impl ClientCertVerifier for ClientKeys {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
         let proved = self.signatures.verify(message, cert, dss)?;
-        let who = self.callers.caller(cert);
+        let who = self.tables.proven(cert);
         // A connection has one handshake, so this is its first key.
         let is_known = self.shown.0.get_or_init(|| who).is_ok();
         if is_known { Ok(proved) } else { Err(CertificateError::ApplicationVerificationFailure.into()) }

@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use farhaul_session::error::{Code, Error};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::caller::{Caller, LOOK_EVERY};
 use super::dial::DaemonTarget;
+use super::dial_requester::{DialRequester, LOOK_EVERY};
 use super::known_hosts::{KeyStanding, KnownHosts};
 use super::tls::KeyPin;
 
@@ -90,19 +90,19 @@ pub(crate) fn judge(
 }
 
 /// Asks on the controlling terminal, as ssh does, because standard input may be data. Stops waiting for an
-/// answer once the caller cancels.
-pub(crate) fn ask_on_terminal(question: &str, caller: &dyn Caller) -> Option<bool> {
+/// answer once the requester cancels.
+pub(crate) fn ask_on_terminal(question: &str, requester: &dyn DialRequester) -> Option<bool> {
     let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
     terminal.write_all(question.as_bytes()).ok()?;
     let time = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
     // A terminal delivers whole lines.
-    while !caller.is_cancelled() {
+    while !requester.is_cancelled() {
         match poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&time)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) | Err(_) => break,
         }
     }
-    if caller.is_cancelled() {
+    if requester.is_cancelled() {
         // The next output must not stand behind the question.
         let _ = terminal.write_all(b"\n");
         return None;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::HelloSecret;
-use farhaul_connect::{Caller, DaemonTarget, GrantWish, HelloParams};
+use farhaul_connect::{DaemonTarget, DialRequester, GrantWish, HelloParams};
 use farhaul_copy::{ManifestCopy, Report};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
@@ -44,11 +44,11 @@ pub struct IssuedGrant {
 }
 
 impl ControlSession {
-    /// Connects to a daemon, as `farhaul cp` does, unless `caller` cancels.
-    pub fn open(target: &DaemonTarget, caller: &dyn Caller) -> Result<ControlSession, Error> {
+    /// Connects to a daemon, as `farhaul cp` does, unless `requester` cancels.
+    pub fn open(target: &DaemonTarget, requester: &dyn DialRequester) -> Result<ControlSession, Error> {
         let params =
             HelloParams { opening: opening()?, features: Features::default(), udp: true, early: false };
-        let established = connect::daemon_connect(target, params, caller)?;
+        let established = connect::daemon_connect(target, params, requester)?;
         let key = established.peer_key.clone();
         let key = key.ok_or_else(|| Error::new(Code::NotFarhaul, "the far end has shown no key"))?;
         let network = established.opening.network;
@@ -64,7 +64,7 @@ impl ControlSession {
         &self.key
     }
 
-    /// Asks for a grant. `is_cancelled` says whether the caller no longer wants it.
+    /// Asks for a grant. `is_cancelled` says whether nobody wants it any more.
     pub fn grant(&mut self, wish: GrantWish, is_cancelled: impl Fn() -> bool) -> Result<IssuedGrant, Error> {
         let GrantWish { key, errand, lifetime } = wish;
         let asked = self.next_op();

@@ -5,7 +5,6 @@ use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{AdmissionReply, AllowedRequest, Rights, session_needs};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
-use farhaul_text::printable;
 use serde::{Deserialize, Serialize};
 
 /// The name of this service in a hello.
@@ -35,13 +34,7 @@ pub fn admit_within(
     rights: &Rights,
     opening: &SessionOpening,
 ) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
-    if opening.service != SERVICE {
-        let service = printable(opening.service.as_bytes(), 64);
-        let text = format!("this end copies between daemons, it has no service called '{service}'");
-        return Err(Refusal::new(Code::FeatureMissing, text));
-    }
-    serde_json::from_slice::<ControlRequest>(&opening.request)
-        .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))?;
+    let ControlRequest { .. } = opening.request_for(SERVICE)?;
     Ok((AdmissionReply::default(), rights.visit()?))
 }
 

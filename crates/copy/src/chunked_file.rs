@@ -17,7 +17,7 @@ use farhaul_volume::{
 };
 
 use super::failures::Failure;
-use super::vanished;
+use super::vanished_entries;
 
 /// Files of at least this size get a journal. A smaller one is sent again sooner than a journal is written.
 pub(super) const JOURNAL_MIN: u64 = 4 << 20;
@@ -57,7 +57,7 @@ impl ReadTrouble {
 
     pub(super) fn of(error: &std::io::Error) -> ReadTrouble {
         let failure = match error.kind() {
-            ErrorKind::NotFound => vanished::failure(),
+            ErrorKind::NotFound => vanished_entries::failure(),
             _ => Failure::cannot("read", error),
         };
         ReadTrouble { failure, is_change: is_changed(error), is_unsized: false }

@@ -31,7 +31,7 @@ mod location_spec;
 pub(crate) mod manifest;
 pub(crate) mod messages;
 mod name_clashes;
-mod not_set;
+mod not_set_entries;
 mod options;
 mod read_queue;
 pub(crate) mod receipt;
@@ -48,7 +48,7 @@ mod skipped_entries;
 mod stream_arrival;
 mod surplus;
 pub(crate) mod trailer;
-mod vanished;
+mod vanished_entries;
 pub(crate) mod verify;
 mod writer;
 

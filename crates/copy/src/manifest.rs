@@ -24,7 +24,7 @@ use farhaul_volume::{Algorithm, SpecialNode};
 
 use super::messages::{EntryContent, ManifestEntry};
 use super::report::Report;
-use super::vanished::is_vanished;
+use super::vanished_entries::is_vanished;
 use crate::failures::Failure;
 pub use manifest_copy::ManifestCopy;
 pub(crate) use text::{ManifestEntryText, ManifestLine, parse, unhex};

@@ -80,13 +80,13 @@ use super::incoming_file::IncomingFile;
 use super::manifest::{EntryFate, ManifestRecord};
 use super::messages::{CopyMessage, Decoder, EntryContent, RENEWAL, encode_spread};
 use super::name_clashes::TopNames;
-use super::not_set::NotSet;
+use super::not_set_entries::NotSetEntries;
 use super::receipt::ReceiptExchange;
 use super::replacements::ReplacementNotes;
 use super::report::{FailedAction, SpreadFigures};
 use super::skipped_entries::SkippedEntries;
 use super::surplus::{ConflictRule, Surplus};
-use super::vanished::{Vanished, is_vanished};
+use super::vanished_entries::{VanishedEntries, is_vanished};
 use super::writer;
 use crate::entry_events::{done, failed};
 use crate::options::{
@@ -188,13 +188,13 @@ pub(crate) struct CopyReceiver {
     links: HardLinks,
     ambiguous: AmbiguousDirectories,
     failures: Failures,
-    vanished: Vanished,
+    vanished: VanishedEntries,
     warnings: Warnings,
     /// Sends links that cannot be made to the threads that copy the file instead.
     link_copies: crossbeam_channel::Sender<LinkCopy>,
     noted: ReplacementNotes,
     not_taken: SkippedEntries,
-    not_set: NotSet,
+    not_set: NotSetEntries,
     counts: Counts,
     pub(crate) notes: EntryNotes,
     receipting: Option<Arc<ReceiptExchange>>,
@@ -336,12 +336,12 @@ pub(crate) fn run(
         links: HardLinks::within(&shared.budget),
         ambiguous: AmbiguousDirectories::default(),
         failures: Failures::new(dialogue.is_client() && !rules.is_daemon),
-        vanished: Vanished::new(dialogue.is_client()),
+        vanished: VanishedEntries::new(dialogue.is_client()),
         warnings: Warnings::default(),
         link_copies,
         noted: ReplacementNotes::default(),
         not_taken: SkippedEntries::new(dialogue.is_client()),
-        not_set: NotSet::new(dialogue.is_client()),
+        not_set: NotSetEntries::new(dialogue.is_client()),
         counts: Counts::default(),
         notes: wanted.notes,
         receipting: wanted.receipting,

@@ -177,7 +177,7 @@ impl CopyRequest {
 
     /// The request that a session was opened for.
     pub fn of(opening: &SessionOpening) -> Result<CopyRequest, Error> {
-        is_ours(opening).map_err(Refusal::into_error)?;
+        opening.must_be_for(SERVICE).map_err(Refusal::into_error)?;
         CopyRequest::read(&opening.request, &opening.network)
     }
 
@@ -222,18 +222,9 @@ struct Answer {
     mask: u32,
 }
 
-fn is_ours(opening: &SessionOpening) -> Result<(), Refusal> {
-    if opening.service == SERVICE {
-        return Ok(());
-    }
-    let service = printable(opening.service.as_bytes(), 64);
-    let text = format!("this end copies files, it has no service called '{service}'");
-    Err(Refusal::new(Code::FeatureMissing, text))
-}
-
 /// Admits a session that copies files. The bits of `mask` are taken off everything that it creates here.
 pub fn admit(opening: &SessionOpening, mask: u32) -> Result<AdmissionReply, Refusal> {
-    is_ours(opening)?;
+    opening.must_be_for(SERVICE)?;
     let terms = if mask == 0 { Vec::new() } else { serde_json::to_vec(&Answer { mask }).unwrap_or_default() };
     Ok(AdmissionReply { features: own_features(), terms })
 }

@@ -53,7 +53,7 @@ use super::end_summary::EndSummary;
 use super::failures::{Failure, Failures};
 use super::manifest::{EntryFate, ManifestLog, ManifestRecord};
 use super::messages::{CopyMessage, Decision, Decoder, EntryContent, decode_spread};
-use super::not_set::NotSet;
+use super::not_set_entries::NotSetEntries;
 use super::read_queue::{PeerChunk, ReadQueue};
 use super::receipt::ReceiptExchange;
 use super::replacements::ReplacementNotes;
@@ -61,7 +61,7 @@ use super::report::{FailedAction, SpreadFigures};
 use super::request::CopyRequest;
 use super::resolution::{Confinement, far_scan};
 use super::skipped_entries::SkippedEntries;
-use super::vanished::Vanished;
+use super::vanished_entries::VanishedEntries;
 use crate::entry_events::done;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 
@@ -206,7 +206,7 @@ pub(crate) struct CopySender {
     taking: MetadataSelection,
     sync: Option<SyncOptions>,
     not_taken: SkippedEntries,
-    not_set: NotSet,
+    not_set: NotSetEntries,
     is_client: bool,
     names: RequestedNames,
     paths: RequestedNames,
@@ -214,7 +214,7 @@ pub(crate) struct CopySender {
     refusal: Mutex<Option<Error>>,
     renewals: Renewals,
     failures: Failures,
-    vanished: Vanished,
+    vanished: VanishedEntries,
     noted: ReplacementNotes,
     /// The client's manifest, and its records of directories whose result is not known yet.
     log: Option<Arc<ManifestLog>>,
@@ -277,14 +277,14 @@ pub(crate) fn run(
         taking,
         sync,
         not_taken: SkippedEntries::new(dialogue.is_client()),
-        not_set: NotSet::new(dialogue.is_client()),
+        not_set: NotSetEntries::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
         names: RequestedNames::new(awaits_names, &shared.budget),
         paths: RequestedNames::new(awaits_paths, &shared.budget),
         refusal: Mutex::default(),
         renewals: Renewals::default(),
         failures: Failures::new(dialogue.is_client() && !taking.is_daemon),
-        vanished: Vanished::new(dialogue.is_client()),
+        vanished: VanishedEntries::new(dialogue.is_client()),
         noted: ReplacementNotes::default(),
         log,
         directories: DirectoryRecords::default(),

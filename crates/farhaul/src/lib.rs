@@ -56,7 +56,7 @@ mod transfer;
 
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{
-    Caller, DEFAULT_PORT, DaemonTarget, KnownHosts, PublicKey, SshTarget, default_identity_path,
+    DEFAULT_PORT, DaemonTarget, DialRequester, KnownHosts, PublicKey, SshTarget, default_identity_path,
     default_known_hosts_path, is_same_fingerprint, keygen,
 };
 pub use farhaul_copy::{

@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::bounded;
 use farhaul_connect as connect;
 use farhaul_connect::hello::SessionOpening;
-use farhaul_connect::{Caller, EstablishedSession, HelloParams};
+use farhaul_connect::{DialRequester, EstablishedSession, HelloParams};
 use farhaul_copy::{ConfinedPath, LocalConfines, Location, LocationSpec};
 use farhaul_session::error::{Code, Error, Failure, plain};
 use farhaul_session::handle::Handle;
@@ -63,10 +63,10 @@ impl Remote {
         Remote::called_by(&Handle::new(), location, network)
     }
 
-    /// The same. The caller is told if the far end takes long to answer, and can cancel while it has not
+    /// The same. The requester is told if the far end takes long to answer, and can cancel while it has not
     /// answered.
     pub fn called_by(
-        caller: &dyn Caller,
+        requester: &dyn DialRequester,
         location: &Location,
         network: NetworkOptions,
     ) -> Result<Remote, Error> {
@@ -74,9 +74,11 @@ impl Remote {
         let params =
             || HelloParams { opening: opening.clone(), features: own_features(), udp: true, early: false };
         let (established, base) = match location {
-            Location::Ssh { target, path } => (connect::ssh_connect(target, params(), caller)?, path.clone()),
+            Location::Ssh { target, path } => {
+                (connect::ssh_connect(target, params(), requester)?, path.clone())
+            }
             Location::Daemon { target, path } => {
-                (connect::daemon_connect(target, params(), caller)?, path.clone())
+                (connect::daemon_connect(target, params(), requester)?, path.clone())
             }
             Location::Local(path) => {
                 return Remote::here(path.as_os_str().as_bytes().to_vec(), None, &opening);

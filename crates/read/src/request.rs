@@ -7,7 +7,6 @@ use farhaul_connect::{
 };
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
-use farhaul_text::printable;
 use serde::{Deserialize, Serialize};
 
 /// The name of this service in a hello.
@@ -34,13 +33,7 @@ impl ReadRequest {
 
     /// The request in a client's opening.
     pub(crate) fn of(opening: &SessionOpening) -> Result<ReadRequest, Refusal> {
-        if opening.service != SERVICE {
-            let service = printable(opening.service.as_bytes(), 64);
-            let text = format!("this end lets files be read, it has no service called '{service}'");
-            return Err(Refusal::new(Code::FeatureMissing, text));
-        }
-        serde_json::from_slice(&opening.request)
-            .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))
+        opening.request_for(SERVICE)
     }
 }
 

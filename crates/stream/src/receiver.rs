@@ -1,4 +1,4 @@
-//! The end of a stream that takes blocks.
+//! The receiving end of a stream: checks the blocks that arrive, and gives them to the program.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -28,25 +28,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub struct StreamReceiver {
     pub(super) session: Arc<StreamEnd>,
     order: Mutex<ArrivalOrder>,
-    /// The time that the program takes, from taking a block to letting it go.
-    using: Arc<Meter>,
+    /// How long the program keeps blocks, from [`StreamReceiver::next`] to the drop.
+    use_meter: Arc<Meter>,
 }
 
 #[derive(Default)]
 struct ArrivalOrder {
-    /// Numbers of blocks that have arrived: a block may arrive twice if its flow dies.
-    come: ChunkMap,
+    /// The numbers above `lowest` that have arrived. A block may arrive twice if its flow dies.
+    arrived: ChunkMap,
     /// The lowest number that has not arrived.
     lowest: u64,
-    /// For streams in order: the number of the next block, and the blocks that wait for it.
+    /// Of a stream in order: the number of the next block to give, and the blocks that wait for it.
     next: u64,
     waiting: BTreeMap<u64, ReceivedBlock>,
 }
 
 impl StreamReceiver {
     pub(super) fn new(session: Arc<StreamEnd>) -> StreamReceiver {
-        let using = session.shared.meters.meter("use");
-        StreamReceiver { session, order: Mutex::default(), using }
+        let use_meter = session.shared.meters.meter("use");
+        StreamReceiver { session, order: Mutex::default(), use_meter }
     }
 
     /// Waits for the next block. Returns `None` when the sender has finished and there are no more.
@@ -84,7 +84,7 @@ impl StreamReceiver {
                     return Ok(Some(block));
                 },
                 recv(self.session.over) -> _ => {
-                    // Blocks that came before the end are still there.
+                    // Blocks that arrived before the end still wait.
                     if let Some(block) = inlet.take() {
                         return Ok(Some(block));
                     }
@@ -115,10 +115,10 @@ impl StreamReceiver {
         if label.number >= order.lowest + AHEAD_MAX || is_beyond {
             return wrong(Misbehaviour::ImpossibleNumber);
         }
-        if label.number < order.lowest || !order.come.insert(label.number) {
+        if label.number < order.lowest || !order.arrived.insert(label.number) {
             return Ok(None);
         }
-        while order.come.remove(order.lowest) {
+        while order.arrived.remove(order.lowest) {
             order.lowest += 1;
         }
         if self.session.digests && !label.matches(&block.block) {
@@ -130,8 +130,8 @@ impl StreamReceiver {
         }
         self.session.taken.fetch_add(1, Ordering::AcqRel);
         self.session.close_if_complete();
-        let (session, using, taken) = (self.session.clone(), self.using.clone(), Instant::now());
-        Ok(Some(ReceivedBlock { session, using, taken, block, label }))
+        let (session, use_meter) = (self.session.clone(), self.use_meter.clone());
+        Ok(Some(ReceivedBlock { session, use_meter, taken: Instant::now(), block, label }))
     }
 
     /// Says that this program is done. Call it after [`StreamReceiver::next`] has returned `None`. It waits
@@ -163,7 +163,7 @@ impl Drop for StreamReceiver {
 /// instead.
 pub struct ReceivedBlock {
     session: Arc<StreamEnd>,
-    using: Arc<Meter>,
+    use_meter: Arc<Meter>,
     taken: Instant,
     block: shared::CompleteBlock,
     label: BlockLabel,
@@ -201,7 +201,7 @@ impl Drop for ReceivedBlock {
             let what = "the receiving program has failed on a block".to_string();
             return self.session.fail(Error::new(Code::ProgramFailed, what));
         }
-        self.using.add(self.taken.elapsed());
+        self.use_meter.add(self.taken.elapsed());
         self.session.release(self.label.content as u64);
     }
 }

@@ -5,7 +5,6 @@ use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::session_needs;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
-use farhaul_text::printable;
 use serde::{Deserialize, Serialize};
 
 /// The name of this service in a hello.
@@ -43,13 +42,7 @@ impl StreamRequest {
 
     /// The request in a client's opening.
     pub(super) fn of(opening: &SessionOpening) -> Result<StreamRequest, Refusal> {
-        if opening.service != SERVICE {
-            let service = printable(opening.service.as_bytes(), 64);
-            let text = format!("this end takes only streams: it has no service called '{service}'");
-            return Err(Refusal::new(Code::FeatureMissing, text));
-        }
-        let request: StreamRequest = serde_json::from_slice(&opening.request)
-            .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))?;
+        let request: StreamRequest = opening.request_for(SERVICE)?;
         request.judged(&opening.network).map_err(|error| Refusal::from_error(&error))?;
         Ok(request)
     }

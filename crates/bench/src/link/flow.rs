@@ -85,11 +85,11 @@ impl SendState {
         }
     }
 
-    fn on_news(&mut self, next: u64, count: u64) {
+    fn on_feedback(&mut self, next: u64, count: u64) {
         // The first news may be about a window that was given up.
         let is_new = next > self.arrived || !self.has_news;
         if is_new && next <= self.next {
-            self.window.on_news(next, count, self.next);
+            self.window.on_feedback(next, count, self.next);
             self.arrived = self.arrived.max(next);
             self.heard = Instant::now();
             self.has_news = true;
@@ -167,7 +167,7 @@ fn hear(link: &mut UdpLink, badge: &FlowBadge, news: &mut RecvBatch, out: &mut S
     while link.recv(news)? > 0 {
         for datagram in news.datagrams() {
             if let Some(MeetingMessage::News { next, count }) = badge.decode(datagram.bytes) {
-                out.on_news(next, count);
+                out.on_feedback(next, count);
             }
         }
     }
@@ -397,14 +397,14 @@ mod tests {
     fn news_of_a_window_given_up_count_and_old_ones_keep_nobody_waiting() {
         let window = FlowWindow::adapting(1000, 1 << 20);
         let mut out = SendState { next: 32, arrived: 32, heard: Instant::now(), has_news: false, window };
-        out.on_news(16, 16);
+        out.on_feedback(16, 16);
         assert!(out.has_news && out.on_the_way() == 0 && out.window.bytes() == 32_000);
         out.next = 64;
         let heard = out.heard;
-        out.on_news(32, 20);
-        out.on_news(65, 21);
+        out.on_feedback(32, 20);
+        out.on_feedback(65, 21);
         assert_eq!((out.on_the_way(), out.heard), (32, heard));
-        out.on_news(64, 64);
+        out.on_feedback(64, 64);
         assert_eq!(out.on_the_way(), 0);
     }
 

@@ -1,7 +1,7 @@
-//! A question and its answer through the pipes of ssh: sends one frame and reads one, as long as the caller
+//! A question and its answer through the pipes of ssh: sends one frame and reads one, as long as the requester
 //! and the far end allow.
 //!
-//! Always true: the wait ends soon after its caller has cancelled. Time in which ssh asks its user for
+//! Always true: the wait ends soon after its requester has cancelled. Time in which ssh asks its user for
 //! something does not count. A far end that does not read its pipe can still be heard.
 
 use std::fs;
@@ -16,7 +16,7 @@ use farhaul_text::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::super::caller::{Caller, LOOK_EVERY};
+use super::super::dial_requester::{DialRequester, LOOK_EVERY};
 use super::super::hello::{self, HelloError};
 
 /// After this long without an answer the user is told, as the far end may wait for something that he does not
@@ -29,10 +29,10 @@ const TEXT_MAX: usize = 120;
 /// The most time that one step counts, as this process may have been stopped for a while.
 const STEP_MAX: Duration = Duration::from_secs(1);
 
-/// The caller of a question, the host that is asked, and the time to wait.
+/// The requester of a question, the host that is asked, and the time to wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Wait<'a> {
-    pub(crate) caller: &'a dyn Caller,
+    pub(crate) requester: &'a dyn DialRequester,
     /// The host as the user named it.
     pub(crate) host: &'a str,
     /// The id of the ssh process.
@@ -111,7 +111,7 @@ struct Text {
 impl Read for Exchange<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            if self.wait.caller.is_cancelled() {
+            if self.wait.requester.is_cancelled() {
                 return Err(self.end(Ending::CalledOff));
             }
             if self.look()? {
@@ -192,7 +192,7 @@ impl Exchange<'_> {
         if self.waited >= TELL_AFTER && !self.is_told {
             self.is_told = true;
             let peer = printable(self.wait.host.as_bytes(), 255);
-            self.wait.caller.tell(Event::AnswerAwaited { peer, seconds: self.waited.as_secs() });
+            self.wait.requester.tell(Event::AnswerAwaited { peer, seconds: self.waited.as_secs() });
         }
     }
 }

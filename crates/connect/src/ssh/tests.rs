@@ -158,7 +158,7 @@ fn failures_say_what_to_do() {
 /// A user who cancels once he is told that the answer takes long.
 struct Hasty(AtomicBool);
 
-impl Caller for Hasty {
+impl DialRequester for Hasty {
     fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -19,7 +19,7 @@ use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::{CopyMessage, EntryContent, ManifestEntry, Presence};
 use super::super::report::FailedAction;
 use super::super::sender::{CopySender, CopySource, ScanPlan};
-use super::super::vanished;
+use super::super::vanished_entries;
 use super::notes::LinkIds;
 use super::outstanding_entries::Booking;
 use super::table::PendingEntry;
@@ -260,7 +260,7 @@ impl CopySender {
 
     /// Reports a listed entry that has vanished.
     fn note_vanished(&self, path: &[u8], batch: &mut Vec<CopyMessage>) {
-        let failure = vanished::failure();
+        let failure = vanished_entries::failure();
         self.fail(path, &failure, FailedAction::Copy, None);
         batch.push(CopyMessage::SourceFailed { path: path.to_vec(), failure });
     }

@@ -13,7 +13,7 @@ use super::table::PendingEntry;
 use crate::entry_events::failed;
 use crate::failures::Failure;
 use crate::manifest;
-use crate::vanished::is_vanished;
+use crate::vanished_entries::is_vanished;
 
 /// The files with several links, by device and inode.
 #[derive(Default)]

@@ -219,11 +219,6 @@ impl Flow {
         self.index
     }
 
-    /// This flow's index in its controller, once it has heard feedback.
-    pub fn index(&self) -> Option<FlowIndex> {
-        self.index
-    }
-
     /// How many blocks of bulk may be queued now: granted by the peer, and within
     /// [`FlowConfig::blocks_in_advance`].
     pub fn block_room(&self) -> usize {

@@ -88,7 +88,7 @@ impl FlowLoop {
         let (flow, own) = (&self.thread.flow, &self.thread.own);
         let rate = match own.is_stream {
             true => self.stream_rate,
-            false => self.thread.shared.controller(own.path).rate_of(flow.index()),
+            false => self.thread.shared.controller(own.path).rate_of(flow.controller_index()),
         };
         own.backlog.store(flow.backlog(), Ordering::Relaxed);
         own.rate.store(rate as u64, Ordering::Relaxed);

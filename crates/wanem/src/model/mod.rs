@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::settings::{DirectionProfile, Jitter, JitterOrder, LossPlace};
 use delay::MovingDelay;
 use loss::GilbertLoss;
-use queue::{Bottleneck, QueueVerdict, TokenBucket};
+use queue::{Bottleneck, PolicerBucket, QueueVerdict};
 use random::{EventDraw, XorShift64};
 
 /// Packets of a train that leave the bottleneck within this time travel as one piece. A receiver's interface
@@ -146,7 +146,7 @@ pub struct LinkModel {
     way: LinkDirection,
     random: XorShift64,
     bottleneck: Bottleneck,
-    policing: Option<TokenBucket>,
+    policing: Option<PolicerBucket>,
     loss: EventDraw,
     burst_loss: Option<GilbertLoss>,
     duplicate: EventDraw,
@@ -166,7 +166,7 @@ impl LinkModel {
         let mut random = XorShift64::new(seed.wrapping_add(way as u64));
         LinkModel {
             bottleneck: Bottleneck::new(profile, rtt_ns, seed, way),
-            policing: profile.policer.map(TokenBucket::new),
+            policing: profile.policer.map(PolicerBucket::new),
             loss: EventDraw::new(profile.loss, &mut random),
             burst_loss: profile.burst_loss.map(|burst| GilbertLoss::new(burst, &mut random)),
             duplicate: EventDraw::new(profile.duplicate, &mut random),
@@ -207,7 +207,7 @@ impl LinkModel {
     pub fn change(&mut self, profile: &DirectionProfile, rtt_ns: u64) {
         self.bottleneck.change(profile, rtt_ns);
         if profile.policer != self.profile.policer {
-            self.policing = profile.policer.map(TokenBucket::new);
+            self.policing = profile.policer.map(PolicerBucket::new);
         }
         if profile.burst_loss != self.profile.burst_loss {
             self.burst_loss = profile.burst_loss.map(|burst| GilbertLoss::new(burst, &mut self.random));

@@ -197,17 +197,17 @@ impl FixedRate {
 
 /// A token bucket as a time: when it will be full again (the generic cell rate algorithm).
 #[derive(Debug)]
-pub(super) struct TokenBucket {
+pub(super) struct PolicerBucket {
     rate: FixedRate,
     depth_ns: u64,
     empty_at: u64,
 }
 
-impl TokenBucket {
-    pub(super) fn new(policer: Policer) -> TokenBucket {
+impl PolicerBucket {
+    pub(super) fn new(policer: Policer) -> PolicerBucket {
         let rate = FixedRate { bps: policer.rate_bps, rest: 0 };
         let depth_ns = u128::from(policer.burst_bytes) * 8_000_000_000 / u128::from(policer.rate_bps);
-        TokenBucket { rate, depth_ns: u64::try_from(depth_ns).unwrap_or(u64::MAX), empty_at: 0 }
+        PolicerBucket { rate, depth_ns: u64::try_from(depth_ns).unwrap_or(u64::MAX), empty_at: 0 }
     }
 
     pub(super) fn admits(&mut self, now: u64, len: u32) -> bool {

@@ -17,7 +17,7 @@ use super::rights::{Access, ContentDirection, Rights};
 
 /// The tables that handshakes need to judge a key.
 #[derive(Debug, Clone)]
-pub(crate) struct Callers {
+pub(crate) struct ClientTables {
     pub(crate) authenticator: Arc<dyn Authenticator>,
     pub(crate) grants: Grants,
     pub(crate) registry: Registry,
@@ -25,35 +25,35 @@ pub(crate) struct Callers {
 
 /// A key that was proved, and may send its first frame.
 #[derive(Debug, Clone)]
-pub(crate) struct ProvenCaller {
+pub(crate) struct ProvenClient {
     pub(crate) key: PrincipalId,
     /// The principal with this key; `None` if the key can come only with a grant.
     pub(crate) own: Option<AuthenticatedPeer>,
 }
 
-impl ProvenCaller {
+impl ProvenClient {
     /// The name of its key.
     pub(crate) fn name(&self) -> String {
         self.key.name()
     }
 }
 
-impl Callers {
-    /// The caller with this proved key, if it may send its first frame; otherwise the key's fingerprint.
-    pub(crate) fn caller(&self, spki: &[u8]) -> Result<ProvenCaller, String> {
+impl ClientTables {
+    /// The client with this proved key, if it may send its first frame; otherwise the key's fingerprint.
+    pub(crate) fn proven(&self, spki: &[u8]) -> Result<ProvenClient, String> {
         let key = PrincipalId::Ed25519(spki.to_vec());
         let own = self.authenticator.authenticate(HandshakeProof::Ed25519(spki));
         let name = fingerprint(spki);
         let is_heard =
             own.is_some() || self.grants.knows(&name, Instant::now()) || self.registry.has_session_by(&key);
-        if is_heard { Ok(ProvenCaller { key, own }) } else { Err(name) }
+        if is_heard { Ok(ProvenClient { key, own }) } else { Err(name) }
     }
 
-    /// The principal for whom a caller comes, and the rights. With a grant it is the giver, with those rights
+    /// The principal for whom a client comes, and the rights. With a grant it is the giver, with those rights
     /// that he still has and the grant leaves.
     pub(crate) fn principal(
         &self,
-        caller: &ProvenCaller,
+        proven: &ProvenClient,
         grant: Option<&HelloSecret>,
     ) -> Result<(AuthenticatedPeer, Option<TakenGrant>), Refusal> {
         let Some(token) = grant else {
@@ -61,9 +61,9 @@ impl Callers {
                 let hint = "add it to the daemon's authorized keys, or come with a grant";
                 Refusal::new(Code::KeyNotAuthorized, "the daemon does not know this key").with_hint(hint)
             };
-            return Ok((caller.own.clone().ok_or_else(unknown)?, None));
+            return Ok((proven.own.clone().ok_or_else(unknown)?, None));
         };
-        let taken = self.grants.take(token, &caller.name(), Instant::now())?;
+        let taken = self.grants.take(token, &proven.name(), Instant::now())?;
         let now = self.authenticator.rights_now(std::slice::from_ref(&taken.by.id)).pop().flatten();
         let refuse = |text: String| Refusal::new(Code::GrantRefused, text);
         let Some(now) = now else {

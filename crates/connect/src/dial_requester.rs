@@ -1,7 +1,7 @@
-//! The caller that waits while a far end is being reached: it can cancel that at any time, and is told if it
+//! The requester that waits while a far end is being reached: it can cancel that at any time, and is told if it
 //! takes long.
 //!
-//! Always true: a wait ends within [`LOOK_EVERY`] after its caller has cancelled it.
+//! Always true: a wait ends within [`LOOK_EVERY`] after its requester has cancelled it.
 #![deny(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use farhaul_session::handle::Handle;
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whoever has asked for a far end.
-pub trait Caller {
+pub trait DialRequester {
     /// Returns whether nobody wants the far end any more.
     fn is_cancelled(&self) -> bool;
 
@@ -23,7 +23,7 @@ pub trait Caller {
     fn tell(&self, event: Event);
 }
 
-impl Caller for Handle {
+impl DialRequester for Handle {
     fn is_cancelled(&self) -> bool {
         Handle::is_cancelled(self)
     }
@@ -33,16 +33,16 @@ impl Caller for Handle {
     }
 }
 
-/// Fails once the caller has cancelled.
-pub(crate) fn is_wanted(caller: &dyn Caller) -> Result<(), Error> {
-    if caller.is_cancelled() { Err(Error::interrupted()) } else { Ok(()) }
+/// Fails once the requester has cancelled.
+pub(crate) fn is_wanted(requester: &dyn DialRequester) -> Result<(), Error> {
+    if requester.is_cancelled() { Err(Error::interrupted()) } else { Ok(()) }
 }
 
-/// Waits for `time`, unless the caller cancels.
-pub(crate) fn pause(caller: &dyn Caller, time: Duration) -> Result<(), Error> {
+/// Waits for `time`, unless the requester cancels.
+pub(crate) fn pause(requester: &dyn DialRequester, time: Duration) -> Result<(), Error> {
     let end = Instant::now() + time;
     loop {
-        is_wanted(caller)?;
+        is_wanted(requester)?;
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(());
@@ -51,9 +51,9 @@ pub(crate) fn pause(caller: &dyn Caller, time: Duration) -> Result<(), Error> {
     }
 }
 
-/// Returns the error when the caller cancels, for code on a runtime.
-pub(crate) async fn called_off(caller: &dyn Caller) -> Error {
-    while !caller.is_cancelled() {
+/// Returns the error when the requester cancels, for code on a runtime.
+pub(crate) async fn called_off(requester: &dyn DialRequester) -> Error {
+    while !requester.is_cancelled() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     Error::interrupted()
@@ -66,16 +66,16 @@ impl<T: Send + 'static> Apart<T> {
     /// Begins the work on a thread of its own.
     pub(crate) fn begin(work: impl FnOnce() -> T + Send + 'static) -> Result<Apart<T>, Error> {
         let (put, result) = bounded(1);
-        // The caller may have gone by then.
+        // The requester may have gone by then.
         let run = move || drop(put.send(work()));
         std::thread::Builder::new().name("look-up".into()).spawn(run).map_err(Error::no_thread)?;
         Ok(Apart(result))
     }
 
-    /// Waits for the result. If the caller cancels, the thread goes on and ends by itself.
-    pub(crate) fn wait(self, caller: &dyn Caller) -> Result<T, Error> {
+    /// Waits for the result. If the requester cancels, the thread goes on and ends by itself.
+    pub(crate) fn wait(self, requester: &dyn DialRequester) -> Result<T, Error> {
         loop {
-            is_wanted(caller)?;
+            is_wanted(requester)?;
             match self.0.recv_timeout(LOOK_EVERY) {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Timeout) => {}

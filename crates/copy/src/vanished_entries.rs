@@ -22,13 +22,13 @@ pub(crate) fn is_vanished(failure: &Failure) -> bool {
     failure.code == Code::SourceVanished
 }
 
-pub(crate) struct Vanished {
+pub(crate) struct VanishedEntries {
     listing: BoundedList<VanishedEntry>,
 }
 
-impl Vanished {
-    pub(crate) fn new(is_client: bool) -> Vanished {
-        Vanished { listing: BoundedList::for_user(is_client) }
+impl VanishedEntries {
+    pub(crate) fn new(is_client: bool) -> VanishedEntries {
+        VanishedEntries { listing: BoundedList::for_user(is_client) }
     }
 
     pub(crate) fn add(&self, path: &[u8], handle: &Handle) {
@@ -54,7 +54,7 @@ mod tests {
     fn lines_and_list_are_bounded_and_the_count_is_not() {
         let handle = Handle::new();
         let events = handle.events(EventLevel::Notice);
-        let here = Vanished::new(true);
+        let here = VanishedEntries::new(true);
         for number in 0..40_000 {
             here.add(format!("d/{number:0>100}").as_bytes(), &handle);
         }
@@ -64,7 +64,7 @@ mod tests {
         let told = events.take();
         assert_eq!(told.len() as u64, TOLD_MAX + 1);
         assert_eq!(told.last().map(|stamped| &stamped.event), Some(&Event::MoreVanished));
-        let far = Vanished::new(false);
+        let far = VanishedEntries::new(false);
         far.add(b"x", &handle);
         assert_eq!((far.take().listed.len(), events.take().len()), (0, 0));
     }

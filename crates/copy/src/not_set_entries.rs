@@ -10,13 +10,13 @@ use super::entry_events::shown_path;
 use super::report::NotSetEntry;
 
 #[derive(Debug)]
-pub(crate) struct NotSet {
+pub(crate) struct NotSetEntries {
     listing: BoundedList<NotSetEntry>,
 }
 
-impl NotSet {
-    pub(crate) fn new(is_client: bool) -> NotSet {
-        NotSet { listing: BoundedList::for_user(is_client) }
+impl NotSetEntries {
+    pub(crate) fn new(is_client: bool) -> NotSetEntries {
+        NotSetEntries { listing: BoundedList::for_user(is_client) }
     }
 
     pub(crate) fn add(&self, path: &[u8], reason: &str, handle: &Handle) {
@@ -40,13 +40,13 @@ mod tests {
     #[test]
     fn the_root_has_a_name_and_a_far_end_only_counts() {
         let handle = Handle::new();
-        let here = NotSet::new(true);
+        let here = NotSetEntries::new(true);
         here.add(b"", "cannot set its time", &handle);
         here.add(b"d/f", "cannot set its mode", &handle);
         let list = here.take();
         let paths: Vec<_> = list.listed.iter().map(|entry| &entry.path[..]).collect();
         assert_eq!((paths, list.count), (vec![".", "d/f"], 2));
-        let far = NotSet::new(false);
+        let far = NotSetEntries::new(false);
         far.add(b"x", "cannot set its time", &handle);
         let list = far.take();
         assert_eq!((list.listed.len(), list.count), (0, 1));

@@ -37,7 +37,7 @@ def all_are(service, id, count, *states):
 
 def test_a_folder_is_watched_and_shown(service):
     folder = service.net.folder("instrument")
-    id = watch(service, folder, "in", "--include", "*.h5", "--after", "marker", "--label", "team=xray")
+    id = watch(service, folder, "in", "--include", "*.h5", "--after", "mark", "--label", "team=xray")
     (folder / "run7").mkdir()
     make_file(folder / "run7/a.h5", 100 * KIB)
     make_file(folder / "notes.txt", 10)
@@ -48,7 +48,7 @@ def test_a_folder_is_watched_and_shown(service):
     assert json.loads((folder / "run7/a.h5.farhaul-done").read_text())["job"] == job["id"]
     assert job["id"] in service.run("watch", "files", id)
     listed = service.run("watch", "list")
-    assert id in listed and "marker" in listed and str(folder) in listed
+    assert id in listed and "mark" in listed and str(folder) in listed
     service.run("watch", "add", folder, "--to", "/x", "--after", "burn", expect=EXIT_USAGE)
     service.run("watch", "add", folder, "--to", folder / "sent", expect=EXIT_USAGE)
     assert "taken again" in service.stderr

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as Group, Command, FromArgMatches, Subcommand};
 use farhaul::Policy;
-use farhaul_service::{FinishBy, JobSpan, Scope};
+use farhaul_service::{AfterAction, FinishBy, JobSpan, Scope};
 
 use super::select::SelectArgs;
 use super::{ConnectionArgs, EXIT_CODES, LikenessArgs, OUTPUT, SCP, TransferArgs};
@@ -446,10 +446,10 @@ pub struct WatchAddArgs {
     /// Also send files and directories whose names begin with a dot
     #[arg(long)]
     pub hidden: bool,
-    /// What to do with a source file once it is synced at the destination: leave, marker (put
+    /// What to do with a source file once it is synced at the destination: keep, mark (put
     /// FILE.farhaul-done beside it), move:DIR, delete
-    #[arg(long, value_name = "WHAT", default_value = "leave")]
-    pub after: String,
+    #[arg(long, value_name = "WHAT", default_value_t)]
+    pub after: AfterAction,
     /// Label for the jobs, a name and a value of your choice; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE")]
     pub labels: Vec<String>,

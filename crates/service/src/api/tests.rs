@@ -912,7 +912,7 @@ async fn a_folder_is_watched_through_the_api() {
     let (folder, to) = (data.join("in"), data.join("out"));
     [&folder, &to].into_iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
     ["a", "b"].iter().for_each(|name| std::fs::write(folder.join(name), name).unwrap());
-    let wish = json!({"folder": folder, "destination": to, "settle": "1s", "after": {"move": "sent"}});
+    let wish = json!({"folder": folder, "destination": to, "settle": "1s", "after": "move:sent"});
     let (status, watch) = fixture.ask(Method::POST, "/watches", None, Some(wish.clone())).await;
     assert_eq!(status, StatusCode::CREATED, "{watch}");
     let path = format!("/watches/{}", watch["id"].as_str().unwrap());

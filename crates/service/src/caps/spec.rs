@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
+use std::ops::RangeInclusive;
 
 use farhaul::{DEFAULT_PORT, LocationSpec};
 use farhaul_daemon::ClientEnd;
@@ -19,6 +20,8 @@ const CAPS_MAX: usize = 1000;
 const DEPTH_MAX: usize = 8;
 const NAME_MAX: usize = 63;
 const LISTS_MAX: usize = 256;
+/// The weights that a cap may have. With a greater ratio the smaller share would be next to nothing.
+pub(crate) const WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
 
 /// A cap: a limit on the rate of several transfers together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -133,8 +136,9 @@ impl Cap {
         if self.rate_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
             return bad("its rate must be at least 8k (bits per second)".into());
         }
-        if !(self.weight.is_finite() && (0.01..=100.0).contains(&self.weight)) {
-            return bad("its weight must be between 0.01 and 100".into());
+        if !WEIGHTS.contains(&self.weight) {
+            let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
+            return bad(format!("its weight must be between {least} and {most}"));
         }
         let has_subjects = !(self.peers.is_empty() && self.networks.is_empty() && self.principals.is_empty());
         if name == HOST && (self.parent.is_some() || has_subjects) {
@@ -176,7 +180,7 @@ pub(crate) fn of_config(config: &crate::config::Config) -> Caps {
         peers: cap.peers.clone(),
         networks: cap.networks.clone(),
         principals: cap.principals.clone(),
-        weight: f64::from(cap.weight.get()),
+        weight: cap.weight,
         schedule: cap.schedule.clone(),
         time_zone: cap.time_zone.clone(),
     };

@@ -14,7 +14,9 @@ use super::forbidden_roots;
 use super::sections::{
     ApiSection, CapSection, HookSection, IdentitySection, JobsSection, PeerSection, WatchSection,
 };
-use super::values::{AfterValue, ListenAddress, RateValue, SizeValue, TimeSpan};
+use super::values::{ListenAddress, RateValue, SizeValue, TimeSpan};
+use crate::caps::spec::WEIGHTS;
+use crate::watch::AfterAction;
 
 /// A rule that is broken, and the key to change.
 pub(super) struct Violation {
@@ -29,9 +31,6 @@ const CAP_DEPTH_MAX: usize = 8;
 
 /// The most characters of a name that the configuration gives. The name becomes a label of metrics.
 const NAME_LEN_MAX: usize = 64;
-
-/// The largest weight of a cap. With a greater ratio the smaller share would be next to nothing.
-const WEIGHT_MAX: u32 = 1000;
 
 /// The most arguments of a hook.
 const ARGS_MAX: usize = 64;
@@ -220,11 +219,10 @@ impl List {
         for window in &cap.schedule {
             self.least(&["caps", name, "schedule"], window.rate, RateValue(RATE_MIN_BPS));
         }
-        self.most(
-            &["caps", name, "weight"],
-            Some(cap.weight),
-            NonZeroU32::new(WEIGHT_MAX).unwrap_or(cap.weight),
-        );
+        if !WEIGHTS.contains(&cap.weight) {
+            let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
+            self.add(&["caps", name, "weight"], format!("must be between {least} and {most}"));
+        }
         self.refers(&["caps", name, "parent"], cap.parent.as_ref(), "caps", caps);
         let mut above = cap.parent.as_ref();
         let mut depth = 1;
@@ -264,17 +262,19 @@ impl List {
 
     fn watch(&mut self, name: &str, watch: &WatchSection) {
         self.name("watch", name);
-        if watch.path.is_none() {
-            self.add(&["watch", name, "path"], "a watch needs a directory");
+        if watch.folder.is_none() {
+            self.add(&["watch", name, "folder"], "a watch needs a folder");
         }
-        if watch.to.is_none() {
-            self.add(&["watch", name, "to"], "a watch needs a destination");
+        if watch.destination.is_none() {
+            self.add(&["watch", name, "destination"], "a watch needs a destination");
         }
         let day = Duration::from_secs(86_400);
         self.span(&["watch", name, "settle"], watch.settle.0, Duration::from_secs(1), day);
-        self.span(&["watch", name, "rescan"], watch.rescan.0, Duration::from_secs(1), day);
-        if let (AfterValue::Move(target), Some(path)) = (&watch.after, &watch.path)
-            && target.as_path() == path.as_path()
+        if let Some(rescan) = watch.rescan {
+            self.span(&["watch", name, "rescan"], rescan.0, Duration::from_secs(1), day);
+        }
+        if let (AfterAction::Move(target), Some(folder)) = (&watch.after, &watch.folder)
+            && folder.as_path().join(target) == folder.as_path()
         {
             self.add(&["watch", name, "after"], "moves files to the directory that they are in");
         }

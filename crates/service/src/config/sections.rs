@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::environment::Surroundings;
 use super::keys::keys;
 use super::values::{
-    AbsolutePath, AfterValue, ApiHostName, Cpus, DestinationUrl, Fingerprint, HostPattern, ListenAddress,
-    ModeMask, NetworkValue, RateValue, SecretPlace, SizeValue, TimeSpan, TimeZoneName, WeeklyWindow,
+    AbsolutePath, ApiHostName, Cpus, DestinationUrl, Fingerprint, HostPattern, ListenAddress, ModeMask,
+    NetworkValue, RateValue, SecretPlace, SizeValue, TimeSpan, TimeZoneName, WeeklyWindow,
 };
+use crate::watch::AfterAction;
 
 /// When a hook runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,8 +233,8 @@ keys! {
             "Networks whose traffic counts in it";
         principals: Vec<String> = Vec::new(), Live, "", "[\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"]",
             "Keys and callers whose traffic counts in it";
-        weight: NonZeroU32 = count(1), Live, "", "",
-            "Its share of the parent's rate, relative to the parent's other members";
+        weight: f64 = 1.0, Live, "", "",
+            "Its share of the parent's rate, relative to the parent's other members: 0.01 to 100";
         schedule: Vec<WeeklyWindow> = Vec::new(), Live, "", "[\"mon-fri 09:00-18:00 2G\"]",
             "Rates by weekday and time; if several apply the last one counts, if none applies the key rate does";
         time_zone: Option<TimeZoneName> = None, Live, "that of this host", "\"Europe/Berlin\"",
@@ -260,21 +261,25 @@ keys! {
 
     /// Watched folders, whose files are sent when nobody writes to them any more
     pub struct WatchSection {
-        path: Option<AbsolutePath> = None, Live, "none", "\"/instrument/out\"",
+        folder: Option<AbsolutePath> = None, Live, "none", "\"/instrument/out\"",
             "The folder to watch";
-        to: Option<DestinationUrl> = None, Live, "none", "\"fh://hpc.example.org/incoming\"",
+        destination: Option<DestinationUrl> = None, Live, "none", "\"fh://hpc.example.org/incoming\"",
             "Where its files go";
         settle: TimeSpan = seconds(30), Live, "", "",
             "A file is taken when it has not changed for this long and nobody has it open for writing";
-        rescan: TimeSpan = seconds(300), Live, "", "",
+        rescan: Option<TimeSpan> = None, Live, "1m, or 10s where the kernel reports no changes", "\"5m\"",
             "Time between two scans of the folder, which find changes that the kernel did not report";
         include: Vec<String> = Vec::new(), Live, "", "[\"*.h5\"]",
             "Patterns of names that are taken; without any, all files are taken";
         exclude: Vec<String> = Vec::new(), Live, "", "[\"*.tmp\"]",
             "Patterns of names that are not taken";
-        after: AfterValue = AfterValue::Keep, Live, "", "",
-            "Action on a file that has arrived and is synced there: keep, mark, delete, or move /DIRECTORY";
+        hidden: bool = false, Live, "", "",
+            "Also take names that begin with a dot";
+        after: AfterAction = AfterAction::Keep, Live, "", "",
+            "What to do with a file once it is synced at the destination: keep, mark, delete or move:DIRECTORY";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ instrument = \"a\" }",
             "Labels of its jobs";
+        webhook: Option<String> = None, Live, "none", "\"https://lims.example.org/arrived\"",
+            "Address that gets a message at the end of each of its jobs";
     }
 }

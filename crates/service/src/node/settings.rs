@@ -7,13 +7,12 @@ use farhaul::{CopyJob, DEFAULT_PORT, Location, LocationSpec};
 use farhaul_session::{Code, Error};
 
 use super::{RetentionRules, WatchSpec};
-use crate::config::values::{self, HostPattern, SecretPlace};
+use crate::config::values::{HostPattern, SecretPlace};
 use crate::config::{Config, HookEvent, JobsSection};
 use crate::hooks::webhook::{Webhook, WebhookSettings};
 use crate::hooks::{BatchBounds, Hook, HookMoment};
 use crate::job::{JobSpan, JobSpec, Labels, RetryRule};
 use crate::scheduler::choice::{self, JobSlots};
-use crate::watch::AfterAction;
 
 /// The most watched folders. Each has a thread and a descriptor of inotify, of which the kernel gives a user
 /// 128.
@@ -265,19 +264,16 @@ fn watch((name, watch): (&String, &crate::config::WatchSection)) -> Option<(Stri
     let escaped = |text: &[u8]| farhaul::escape(text);
     let spec = WatchSpec {
         settle: JobSpan(watch.settle.0.as_secs()),
-        rescan: Some(JobSpan(watch.rescan.0.as_secs())),
+        rescan: watch.rescan.map(|rescan| JobSpan(rescan.0.as_secs())),
         include: watch.include.clone(),
         exclude: watch.exclude.clone(),
-        after: match &watch.after {
-            values::AfterValue::Keep => AfterAction::Leave,
-            values::AfterValue::Mark => AfterAction::Mark,
-            values::AfterValue::Delete => AfterAction::Delete,
-            values::AfterValue::Move(to) => AfterAction::Move(to.as_path().to_path_buf()),
-        },
+        hidden: watch.hidden,
+        after: watch.after.clone(),
+        webhook: watch.webhook.clone(),
         labels: Labels(watch.labels.clone()),
         ..WatchSpec::new(
-            escaped(watch.path.as_ref()?.as_path().as_os_str().as_encoded_bytes()),
-            escaped(watch.to.as_ref()?.to_string().as_bytes()),
+            escaped(watch.folder.as_ref()?.as_path().as_os_str().as_encoded_bytes()),
+            escaped(watch.destination.as_ref()?.to_string().as_bytes()),
         )
     };
     Some((name.clone(), spec))
@@ -427,7 +423,10 @@ mod tests {
         assert_eq!((settings.webhooks.allow.len(), settings.webhooks.secret_file.is_some()), (1, true));
         assert!(settings.webhooks.authorities.is_some());
         let camera = settings.watches["camera"].clone().checked().unwrap();
-        assert_eq!((camera.settle, camera.after), (JobSpan(10), AfterAction::Move("/camera/sent".into())));
+        assert_eq!(
+            (camera.settle, camera.after),
+            (JobSpan(10), crate::watch::AfterAction::Move("sent".into()))
+        );
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub fn act(
     let ids: BTreeMap<&WatchedName, writers::FileId> =
         files.iter().filter_map(|(name, _)| found(name).map(|id| (name, id))).collect();
     let written = match after {
-        AfterAction::Leave => BTreeSet::new(),
+        AfterAction::Keep => BTreeSet::new(),
         AfterAction::Mark | AfterAction::Move(_) | AfterAction::Delete => {
             writers::open_for_writing(&ids.values().copied().collect())
         }
@@ -103,7 +103,7 @@ pub fn act(
         let place = FilePlace::of(&root, folder, name, *version)?;
         let Some(place) = place else { return Ok(AfterOutcome::Gone) };
         let (verb, done) = match after {
-            AfterAction::Leave => ("leave", Ok(AfterOutcome::Left)),
+            AfterAction::Keep => ("keep", Ok(AfterOutcome::Left)),
             AfterAction::Mark => ("mark", place.mark(confirmed)),
             AfterAction::Move(to) => ("move", place.move_to(&folder.join(to))),
             AfterAction::Delete => ("delete", place.delete()),

@@ -1,13 +1,15 @@
 //! The settings of a watched folder.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::names::NameFilter;
+use crate::config::values::{TextValue, written};
 
 /// A folder, and which files are taken from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,20 +39,55 @@ pub struct FolderWatch {
 }
 
 /// The action on a file at its source, once the receiver has confirmed that the file is on its disk.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AfterAction {
     /// Nothing: it stays as it is.
     #[default]
-    Leave,
+    Keep,
     /// A marker is put beside it: a file with its name and `.farhaul-done`.
     Mark,
     /// It is moved to this directory, which is an absolute path or lies below the folder, and must be on the
     /// same file system.
-    #[schema(value_type = String)]
     Move(PathBuf),
     /// It is deleted.
     Delete,
+}
+
+written!(AfterAction);
+
+impl TextValue for AfterAction {
+    const EXPECTED: &'static str = "\"keep\", \"mark\", \"delete\" or \"move:DIRECTORY\"";
+
+    fn read(text: &str) -> Option<AfterAction> {
+        match text {
+            "keep" => Some(AfterAction::Keep),
+            "mark" => Some(AfterAction::Mark),
+            "delete" => Some(AfterAction::Delete),
+            text => {
+                let directory = text.strip_prefix("move:").filter(|directory| !directory.is_empty())?;
+                Some(AfterAction::Move(directory.into()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for AfterAction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AfterAction::Keep => formatter.write_str("keep"),
+            AfterAction::Mark => formatter.write_str("mark"),
+            AfterAction::Delete => formatter.write_str("delete"),
+            AfterAction::Move(directory) => write!(formatter, "move:{}", directory.display()),
+        }
+    }
+}
+
+impl FromStr for AfterAction {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AfterAction, String> {
+        AfterAction::read(text).ok_or_else(|| format!("expected {}", AfterAction::EXPECTED))
+    }
 }
 
 fn settle_s() -> u32 {
@@ -67,7 +104,7 @@ impl FolderWatch {
             include: Vec::new(),
             exclude: Vec::new(),
             hidden: false,
-            after: AfterAction::Leave,
+            after: AfterAction::Keep,
         }
     }
 
@@ -104,6 +141,22 @@ impl FolderWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn actions_are_read_as_they_are_written() {
+        crate::config::values::tests::check::<AfterAction>(&[
+            ("keep", Some("keep")),
+            ("mark", Some("mark")),
+            ("delete", Some("delete")),
+            ("move:sent", Some("move:sent")),
+            ("move:/done", Some("move:/done")),
+            ("move:", None),
+            ("move /done", None),
+            ("Delete", None),
+            ("leave", None),
+            ("", None),
+        ]);
+    }
 
     #[test]
     fn what_cannot_be_meant_is_refused() {

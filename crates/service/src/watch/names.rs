@@ -35,7 +35,7 @@ impl NameFilter {
                 .strip_prefix(&watch.folder)
                 .ok()
                 .map(|inside| inside.as_os_str().as_bytes().to_vec()),
-            AfterAction::Leave | AfterAction::Mark | AfterAction::Delete => None,
+            AfterAction::Keep | AfterAction::Mark | AfterAction::Delete => None,
         };
         Ok(NameFilter { filter, hidden: watch.hidden, moved })
     }

@@ -1,7 +1,7 @@
 //! `farhaul watch`: adds, lists and removes watched folders, and shows their files.
 
-use farhaul::{Code, Error};
-use farhaul_service::{AfterAction, JobSpan, Labels};
+use farhaul::Error;
+use farhaul_service::{JobSpan, Labels};
 use serde_json::{Value, json};
 
 use super::submit::absolute;
@@ -55,7 +55,7 @@ fn wish(add: &WatchAddArgs) -> Result<Value, Error> {
     let mut wish = json!({
         "folder": absolute(&add.folder)?, "destination": absolute(&add.to)?,
         "include": add.include, "exclude": add.exclude, "hidden": add.hidden,
-        "after": after(&add.after)?, "labels": Labels(labels),
+        "after": add.after, "labels": Labels(labels),
     });
     let optional = [
         ("settle", span(add.settle)),
@@ -72,16 +72,6 @@ fn wish(add: &WatchAddArgs) -> Result<Value, Error> {
     Ok(wish)
 }
 
-fn after(text: &str) -> Result<AfterAction, Error> {
-    match (text, text.strip_prefix("move:")) {
-        ("leave", _) => Ok(AfterAction::Leave),
-        ("marker", _) => Ok(AfterAction::Mark),
-        ("delete", _) => Ok(AfterAction::Delete),
-        (_, Some(directory)) if !directory.is_empty() => Ok(AfterAction::Move(directory.into())),
-        _ => Err(Error::new(Code::BadOption, "--after is leave, marker, move:DIR or delete")),
-    }
-}
-
 fn list(watches: &[Value]) -> Result<(), Error> {
     let mut table = TextTable::new(&["ID", "FOLDER", "TO", "AFTER", "DONE", "WAITING", "FAILED", "NOTICE"]);
     for watch in watches {
@@ -89,17 +79,12 @@ fn list(watches: &[Value]) -> Result<(), Error> {
         let sum = |states: &[&str]| {
             states.iter().filter_map(|state| counts[*state].as_u64()).sum::<u64>().to_string()
         };
-        let after = match (spec["after"].as_str(), spec["after"]["move"].as_str()) {
-            (Some("mark"), _) => "marker".into(),
-            (Some(word), _) => word.to_string(),
-            (None, directory) => format!("move:{}", directory.unwrap_or_default()),
-        };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         table.row(vec![
             text(&watch["id"]),
             text(&spec["folder"]),
             text(&spec["destination"]),
-            after,
+            text(&spec["after"]),
             sum(&["done", "gone"]),
             sum(&["new", "settling", "taken", "changed"]),
             sum(&["failed"]),
@@ -127,18 +112,4 @@ fn files(files: &[Value]) -> Result<(), Error> {
         ]);
     }
     printer::data(table.text().as_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_becomes_of_files_is_read() {
-        assert_eq!(after("marker").unwrap(), AfterAction::Mark);
-        assert_eq!(after("move:sent").unwrap(), AfterAction::Move("sent".into()));
-        for wrong in ["", "move", "move:", "mark it", "Delete"] {
-            assert!(after(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -30,7 +30,7 @@ fn the_stronger_layer_wins_and_is_the_origin() {
     let loaded = sources.load().unwrap();
     let config = &loaded.config;
     assert_eq!(config.serve.max_rate, Some(RateValue(3_000_000_000)));
-    assert_eq!((config.jobs.running_max.get(), config.caps["up"].weight.get()), (5, 2));
+    assert_eq!((config.jobs.running_max.get(), config.caps["up"].weight), (5, 2.0));
     assert_eq!(config.caps["up"].rate, Some(RateValue(1_000_000_000)));
     assert_eq!((config.serve.listen.len(), config.metrics.listen.len()), (2, 2));
     assert!(!config.serve.read_only);

@@ -187,7 +187,8 @@ fn wrong_files_and_what_is_said_of_them() {
                 "4: caps.b.parent: makes the cap lie in itself",
             ],
         ),
-        ("[caps.a]\nweight = 1001\n", &["2: caps.a.weight: must be at most 1000"]),
+        ("[caps.a]\nweight = 101\n", &["2: caps.a.weight: must be between 0.01 and 100"]),
+        ("[caps.a]\nweight = nan\n", &["2: caps.a.weight: must be between 0.01 and 100"]),
         ("[caps.a]\nrate = 1\n", &["2: caps.a.rate: must be at least 8k"]),
         ("[caps.a]\nschedule = \"daily 09:00-18:00 1\"\n", &["2: caps.a.schedule: must be at least 8k"]),
         ("[caps.\"a/b\"]\n", &["1: caps.\"a/b\": a name has 1 to 64 letters, digits, '-', '_', '.' and ':'"]),
@@ -214,20 +215,23 @@ fn wrong_files_and_what_is_said_of_them() {
         ),
         (
             "[watch.w]\n",
-            &["1: watch.w.path: a watch needs a directory", "1: watch.w.to: a watch needs a destination"],
-        ),
-        (
-            "[watch.w]\npath = \"/a\"\nto = \"b\"\n",
             &[
-                "3: watch.w.to: expected a destination such as \"fh://host/path\", \"host:path\" or \"/path\", found \"b\"",
+                "1: watch.w.destination: a watch needs a destination",
+                "1: watch.w.folder: a watch needs a folder",
             ],
         ),
         (
-            "[watch.w]\npath = \"/a\"\nto = \"h:b\"\nafter = \"move /a\"\n",
+            "[watch.w]\nfolder = \"/a\"\ndestination = \"b\"\n",
+            &[
+                "3: watch.w.destination: expected a destination such as \"fh://host/path\", \"host:path\" or \"/path\", found \"b\"",
+            ],
+        ),
+        (
+            "[watch.w]\nfolder = \"/a\"\ndestination = \"h:b\"\nafter = \"move:/a\"\n",
             &["4: watch.w.after: moves files to the directory that they are in"],
         ),
         (
-            "[watch.w]\npath = \"/a\"\nto = \"h:b\"\nsettle = \"0s\"\n",
+            "[watch.w]\nfolder = \"/a\"\ndestination = \"h:b\"\nsettle = \"0s\"\n",
             &["4: watch.w.settle: must be at least 1s"],
         ),
     ];

@@ -15,7 +15,7 @@ use serde::de::{self, Unexpected, Visitor};
 
 pub use amounts::{ModeMask, RateValue, SizeValue, TimeSpan};
 pub use peers::{ApiHostName, Cpus, DestinationUrl, Fingerprint, HostPattern, ListenAddress, NetworkValue};
-pub use places::{AbsolutePath, AfterValue, SecretPlace};
+pub use places::{AbsolutePath, SecretPlace};
 pub use times::{TimeZoneName, WeeklyWindow};
 
 /// A value that is written as text.

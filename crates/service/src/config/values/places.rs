@@ -25,20 +25,7 @@ pub enum SecretPlace {
     Credential(String),
 }
 
-/// The action on a watched file once the receiver has confirmed that it is there and synced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AfterValue {
-    /// It stays as it is.
-    Keep,
-    /// A file beside it marks it as sent.
-    Mark,
-    /// It is deleted.
-    Delete,
-    /// It is moved into this directory.
-    Move(AbsolutePath),
-}
-
-written!(AbsolutePath, SecretPlace, AfterValue);
+written!(AbsolutePath, SecretPlace);
 
 impl AbsolutePath {
     /// The path, if it is absolute and has no `..`.
@@ -154,30 +141,6 @@ impl Display for SecretPlace {
     }
 }
 
-impl TextValue for AfterValue {
-    const EXPECTED: &'static str = "\"keep\", \"mark\", \"delete\" or \"move /DIRECTORY\"";
-
-    fn read(text: &str) -> Option<AfterValue> {
-        match text {
-            "keep" => Some(AfterValue::Keep),
-            "mark" => Some(AfterValue::Mark),
-            "delete" => Some(AfterValue::Delete),
-            text => AbsolutePath::read(text.strip_prefix("move ")?).map(AfterValue::Move),
-        }
-    }
-}
-
-impl Display for AfterValue {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            AfterValue::Keep => formatter.write_str("keep"),
-            AfterValue::Mark => formatter.write_str("mark"),
-            AfterValue::Delete => formatter.write_str("delete"),
-            AfterValue::Move(directory) => write!(formatter, "move {directory}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::check;
@@ -198,13 +161,6 @@ mod tests {
             ("$CREDENTIALS_DIRECTORY/", None),
             ("$CREDENTIALS_DIRECTORY/../x", None),
             ("hunter2", None),
-        ]);
-        check::<AfterValue>(&[
-            ("keep", Some("keep")),
-            ("move /done", Some("move /done")),
-            ("move done", None),
-            ("move", None),
-            ("burn", None),
         ]);
     }
 

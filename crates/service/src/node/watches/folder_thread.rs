@@ -344,7 +344,7 @@ impl FolderThread {
     fn act(&self, job: JobId, confirmed: &Confirmation, mine: &[JobFile]) {
         let Ok(watch) = self.row.spec.watch() else { return };
         let target = match &watch.after {
-            AfterAction::Leave => return,
+            AfterAction::Keep => return,
             AfterAction::Mark | AfterAction::Delete => watch.folder.clone(),
             AfterAction::Move(to) => watch.folder.join(to),
         };

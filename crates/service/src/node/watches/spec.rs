@@ -43,8 +43,11 @@ pub struct WatchSpec {
     /// True if names that begin with a dot are taken, too.
     #[serde(default)]
     pub hidden: bool,
-    /// The action on a file that has arrived.
+    /// What to do with a file once it is synced at the destination: `keep` (the default), `mark` (put a file
+    /// with its name and `.farhaul-done` beside it), `delete`, or `move:DIRECTORY`. The directory is an absolute
+    /// path or lies below the folder, and must be on the same file system.
     #[serde(default)]
+    #[schema(value_type = String)]
     pub after: AfterAction,
     /// Labels of its jobs. The jobs also have the label `watch` with the id of the watch.
     #[serde(default)]
@@ -82,7 +85,7 @@ impl WatchSpec {
             include: Vec::new(),
             exclude: Vec::new(),
             hidden: false,
-            after: AfterAction::Leave,
+            after: AfterAction::Keep,
             labels: Labels::default(),
             webhook: None,
             options: JobOptions::default(),

@@ -76,7 +76,7 @@ fn a_file_arrives_under_its_name_by_a_job_of_the_watch_s_owner() {
 #[test]
 fn a_hundred_files_and_three_starts_bring_each_file_once() {
     let mut fixture = Fixture::new();
-    let watch = add(&fixture, AfterAction::Leave);
+    let watch = add(&fixture, AfterAction::Keep);
     let name = |number: usize| format!("in/{}/{number}", number % 7);
     let content = |number: usize| format!("{number} ").repeat(1 + number * 37).into_bytes();
     let write = |fixture: &Fixture, from: usize, to: usize| {
@@ -219,7 +219,7 @@ fn what_a_job_leaves_out_has_not_arrived() {
 
 #[test]
 fn what_cannot_be_meant_is_refused() {
-    let plain = || spec("/instrument/out", "fh://hpc/in", AfterAction::Leave);
+    let plain = || spec("/instrument/out", "fh://hpc/in", AfterAction::Keep);
     assert!(plain().checked().is_ok());
     let label = Labels([("watch".to_string(), "x".to_string())].into());
     let mut synced = plain();
@@ -247,7 +247,7 @@ fn folders_of_the_configuration_are_watched_as_long_as_they_stand_there() {
         std::fs::create_dir_all(fixture.path(name)).unwrap();
     }
     let local = Caller::local();
-    let of = |destination: &str| spec(&fixture.path("in"), &fixture.path(destination), AfterAction::Leave);
+    let of = |destination: &str| spec(&fixture.path("in"), &fixture.path(destination), AfterAction::Keep);
     let (first, second) = (of("out"), of("other"));
     fixture.settings.watches = [("camera".to_string(), first)].into();
     fixture.stop();
@@ -273,7 +273,7 @@ fn folders_of_the_configuration_are_watched_as_long_as_they_stand_there() {
 #[test]
 fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     let fixture = Fixture::new();
-    let watch = add(&fixture, AfterAction::Leave);
+    let watch = add(&fixture, AfterAction::Keep);
     let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
     caller.scopes = vec![Scope::Read, Scope::Control];
     caller.reach.local = Some(vec!["/projects".into()]);
@@ -283,12 +283,12 @@ fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     assert_eq!(node.remove_watch(&caller, &watch).unwrap_err().code(), Code::OutOfScope);
     let ask =
         |folder: &str, to: &str, after| node.add_watch(&caller, spec(folder, to, after)).map(|view| view.id);
-    assert_eq!(ask("/etc", "/projects/x", AfterAction::Leave).unwrap_err().code(), Code::OutOfScope);
-    assert_eq!(ask("/projects/in", "/tmp", AfterAction::Leave).unwrap_err().code(), Code::OutOfScope);
+    assert_eq!(ask("/etc", "/projects/x", AfterAction::Keep).unwrap_err().code(), Code::OutOfScope);
+    assert_eq!(ask("/projects/in", "/tmp", AfterAction::Keep).unwrap_err().code(), Code::OutOfScope);
     let outside = AfterAction::Move("/tmp/x".into());
     assert_eq!(ask("/projects/in", "/projects/out", outside).unwrap_err().code(), Code::OutOfScope);
     // The folder need not exist yet.
-    let id = ask("/projects/in", "/projects/out", AfterAction::Leave).unwrap();
+    let id = ask("/projects/in", "/projects/out", AfterAction::Keep).unwrap();
     assert_eq!(node.list_watches(&caller).unwrap().len(), 1);
     let row = node.store.read(watches::all).unwrap().into_iter().find(|row| row.id == id).unwrap();
     assert_eq!(row.confined, Some(vec!["/projects".to_string()]));

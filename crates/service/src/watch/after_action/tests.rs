@@ -51,7 +51,7 @@ fn all(folder: &TempDir) -> Vec<String> {
 }
 
 fn actions() -> [AfterAction; 4] {
-    [AfterAction::Leave, AfterAction::Mark, AfterAction::Move("sent".into()), AfterAction::Delete]
+    [AfterAction::Keep, AfterAction::Mark, AfterAction::Move("sent".into()), AfterAction::Delete]
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn each_action_does_what_it_says() {
         // The same call again, as after a crash before the result was stored.
         let again = act_on(&folder, after, &file);
         match after {
-            AfterAction::Leave | AfterAction::Mark => assert!(again.is_ok(), "{again:?}"),
+            AfterAction::Keep | AfterAction::Mark => assert!(again.is_ok(), "{again:?}"),
             AfterAction::Move(_) | AfterAction::Delete => assert_eq!(again, Ok(AfterOutcome::Gone)),
         }
         assert_eq!(all(&folder), left, "{after:?}");

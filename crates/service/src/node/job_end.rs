@@ -120,7 +120,7 @@ impl Node {
         match active.row.state.after(step) {
             Ok(state) => active.row.state = state,
             Err(refused) => {
-                tracing::error!(job = %active.row.id, %refused, "this is a fault of farhaul itself");
+                tracing::error!(job = %active.row.id, %refused, "this is a fault of farhaul itself: please report it");
             }
         }
         let is_told = over.is_some();

@@ -93,6 +93,8 @@ pub struct JobProgress {
     pub totals_known: bool,
     /// Entries that have failed.
     pub failed: u64,
+    /// Source files that vanished before they were read. They have not failed.
+    pub vanished: u64,
     /// Content moved, in bits per second, over the last seconds.
     pub goodput_bps: f64,
     /// The rate that the sender paces at, if this end sends.
@@ -131,6 +133,7 @@ impl JobProgress {
             files_done: snapshot.files_done,
             totals_known: snapshot.totals_known,
             failed: snapshot.failed,
+            vanished: snapshot.vanished,
             goodput_bps: snapshot.goodput_bps,
             target_bps: facts.rate_target_bps,
             rtt_ms: facts.rtt_ms,

@@ -35,7 +35,7 @@ impl DeferredChanges {
                         Ok(()) => transaction.execute_batch("RELEASE one")?,
                         // This change would fail each time, and hold up all others.
                         Err(error) if is_fault_of_change(&error) => {
-                            tracing::error!(%error, "a change was not made; this is a fault of farhaul itself");
+                            tracing::error!(%error, "a change was not made; this is a fault of farhaul itself: please report it");
                             transaction.execute_batch("ROLLBACK TO one; RELEASE one")?;
                         }
                         Err(error) => return Err(error),

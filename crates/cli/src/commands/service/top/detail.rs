@@ -53,6 +53,9 @@ fn facts(job: &JobLine, look: TerminalAbility, width: usize) -> Vec<(String, Ton
             format!("{} of {}{more}", units::size(progress.bytes_done), units::size(progress.bytes_total)),
             format!("{} of {} files", progress.files_done, progress.files_total),
         ];
+        if progress.vanished > 0 {
+            far.push(format!("{} vanished", progress.vanished));
+        }
         if progress.failed > 0 {
             far.push(format!("{} FAILED", progress.failed));
         }

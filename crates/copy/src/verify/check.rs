@@ -13,8 +13,8 @@ use farhaul_handover::Held as _;
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{
-    Algorithm, CHUNK, ChunkCv, FileKind, FileTime, FileTree, Hashers, Metadata, ProbeNames, RelPath, Root,
-    SourceFile, are_within, chunk_cv,
+    Algorithm, CHUNK, ChunkCv, Digest, FileKind, FileTime, FileTree, Hashers, Metadata, ProbeNames, RelPath,
+    Root, SourceFile, are_within, chunk_cv,
 };
 
 use super::super::manifest::RecordKind;
@@ -99,6 +99,13 @@ impl Checker<'_> {
         if let Some(why) = self.difference(&line, &path, &meta) {
             return self.find(&line.path, Difference::Changed, why);
         }
+        if let RecordKind::HardLink { to } = &line.kind {
+            return match self.link_difference(&path, &meta, to, buffer) {
+                Ok(None) => {}
+                Ok(Some(why)) => self.find(&line.path, Difference::Changed, why),
+                Err(error) => self.find(&line.path, Difference::Unreadable, plain(&error)),
+            };
+        }
         if !matches!(line.kind, RecordKind::File { .. }) || self.job.quick {
             return;
         }
@@ -135,14 +142,8 @@ impl Checker<'_> {
                 }
                 Err(_) => return Some("it is of another kind".into()),
             },
-            RecordKind::HardLink { to } => {
-                let other =
-                    RelPath::from_bytes(to).ok().and_then(|to| self.root.metadata(&to).ok().flatten());
-                if other.is_none_or(|other| (other.dev, other.ino) != (meta.dev, meta.ino)) {
-                    return Some(format!("not a hard link to {}", escape(to)));
-                }
-            }
             RecordKind::File { .. }
+            | RecordKind::HardLink { .. }
             | RecordKind::Directory
             | RecordKind::Special(_)
             | RecordKind::Unknown => {}
@@ -166,6 +167,40 @@ impl Checker<'_> {
         Some(format!("its modification time is {is_older}"))
     }
 
+    /// How a hard link differs from the file at `to`. Where a link could not be made, the copy has put a file
+    /// with the same content there, so only `--metadata` asks for one inode, and only of file systems that have
+    /// links.
+    fn link_difference(
+        &self,
+        path: &RelPath,
+        meta: &Metadata,
+        to: &[u8],
+        buffer: &mut [u8],
+    ) -> std::io::Result<Option<String>> {
+        let target = RelPath::from_bytes(to).map_err(std::io::Error::other)?;
+        let Some(other) = self.root.metadata(&target)? else {
+            return Ok(Some(format!("{}, which it links to, is not there", escape(to))));
+        };
+        if (other.dev, other.ino) == (meta.dev, meta.ino) {
+            return Ok(None);
+        }
+        if self.job.metadata && self.root.keeps_modes(path, meta) {
+            return Ok(Some(format!("not a hard link to {}", escape(to))));
+        }
+        let mut digest_at = |path| self.digest_of(&SourceFile::at(self.root, path)?, buffer);
+        let is_same = other.is_file()
+            && other.size == meta.size
+            && (self.job.quick || digest_at(path)? == digest_at(&target)?);
+        Ok((!is_same).then(|| format!("neither a hard link to {} nor a copy of it", escape(to))))
+    }
+
+    fn digest_of(&self, file: &SourceFile, buffer: &mut [u8]) -> std::io::Result<Digest> {
+        let digest = file.digest(buffer, || !self.handle.is_cancelled())?;
+        self.counts.bytes.fetch_add(file.size(), Ordering::Relaxed);
+        self.handle.counts().bytes_done.fetch_add(file.size(), Ordering::Relaxed);
+        Ok(digest)
+    }
+
     /// Whether the file has the time `wanted`, as far as its file system keeps that.
     fn is_time_of(&self, path: &RelPath, meta: &Metadata, wanted: FileTime) -> bool {
         if are_within(meta.mtime, wanted, self.job.modify_window_secs) {
@@ -187,9 +222,7 @@ impl Checker<'_> {
         };
         let chunks = file.size().div_ceil(CHUNK);
         if chunks <= SHARED_CHUNKS {
-            let digest = file.digest(buffer, || !self.handle.is_cancelled())?;
-            self.counts.bytes.fetch_add(file.size(), Ordering::Relaxed);
-            self.handle.counts().bytes_done.fetch_add(file.size(), Ordering::Relaxed);
+            let digest = self.digest_of(&file, buffer)?;
             return self.compare(&line.path, digest.0 == expected);
         }
         let large = Arc::new(SharedFile {

@@ -82,7 +82,22 @@ fn every_difference_is_found() {
         ["changed a", "changed h", "changed l", "changed large", "extra d/new", "extra more/", "missing d/b"];
     assert_eq!(found(&job), expected);
     let quick = VerifyJob { quick: true, extra: false, ..job };
-    assert_eq!(found(&quick), ["changed h", "changed l", "missing d/b"]);
+    assert_eq!(found(&quick), ["changed l", "missing d/b"]);
+}
+
+#[test]
+fn a_file_with_the_same_content_stands_for_a_hard_link_but_for_metadata() {
+    let (_temp, job) = tree();
+    let at = |name: &str| job.directory.join(name);
+    std::fs::remove_file(at("h")).unwrap();
+    std::fs::copy(at("a"), at("h")).unwrap();
+    assert_eq!(found(&job), [""; 0]);
+    let metadata = VerifyJob { metadata: true, ..job.clone() };
+    assert!(found(&metadata).contains(&"changed h".to_string()));
+    std::fs::write(at("h"), "abd").unwrap();
+    assert_eq!(found(&job), ["changed h"]);
+    std::fs::remove_file(at("a")).unwrap();
+    assert_eq!(found(&job), ["changed h", "missing a"]);
 }
 
 #[test]

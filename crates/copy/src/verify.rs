@@ -12,7 +12,7 @@ mod list;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
@@ -167,6 +167,7 @@ fn run(
         Error::new(Code::of_files(&error), what)
     };
     let root = Root::open(&job.directory).map_err(open)?;
+    let prefixes = prefixes_of(&job.directory);
     let mut list = ExpectedList::open(&job.list, job.algorithm).map_err(cannot)?;
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (expect, expected) = crossbeam_channel::bounded(WAITING_MAX);
@@ -204,10 +205,11 @@ fn run(
         drop((find, help, expected));
         let mut collector = Collector { report: &mut *report, bytes: 0, tell };
         let mut read = || -> Result<(), Error> {
-            while let Some(line) = list.next().map_err(cannot)? {
+            while let Some(mut line) = list.next().map_err(cannot)? {
                 if handle.is_cancelled() {
                     return Err(Error::interrupted());
                 }
+                make_relative(&mut line.path, &prefixes);
                 if job.extra {
                     names.note(&line);
                 }
@@ -247,6 +249,18 @@ fn run(
         ));
     }
     broken.into_inner().map_or(listed, Err)
+}
+
+/// The beginnings of absolute paths of files in `directory`: with symbolic links, and without.
+fn prefixes_of(directory: &Path) -> Vec<Vec<u8>> {
+    let forms = [std::path::absolute(directory), directory.canonicalize()];
+    forms.into_iter().flatten().map(|path| path.join("").into_os_string().into_encoded_bytes()).collect()
+}
+
+/// `farhaul sum` and sha256sum write absolute paths if they were given some.
+fn make_relative(path: &mut Vec<u8>, prefixes: &[Vec<u8>]) {
+    let prefix = prefixes.iter().find(|prefix| path.starts_with(prefix)).map_or(0, Vec::len);
+    path.drain(..prefix);
 }
 
 struct Collector<'a> {

@@ -15,16 +15,29 @@ const PATH_MAX: usize = 4095;
 /// Why bytes are not a path below a root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RelPathError {
-    #[error("empty file name")]
+    #[error("{}", self.why())]
     Empty,
-    #[error("{0}: absolute path where a relative one belongs")]
+    #[error("{path}: {why}", path = .0, why = self.why())]
     Absolute(String),
-    #[error("{0}: path with an empty component, '.' or '..'")]
+    #[error("{path}: {why}", path = .0, why = self.why())]
     BadComponent(String),
-    #[error("{0}: name with a NUL byte")]
+    #[error("{path}: {why}", path = .0, why = self.why())]
     Nul(String),
-    #[error("{0}: name too long")]
+    #[error("{path}: {why}", path = .0, why = self.why())]
     TooLong(String),
+}
+
+impl RelPathError {
+    /// The reason alone, for a line that names the path itself.
+    pub fn why(&self) -> &'static str {
+        match self {
+            RelPathError::Empty => "empty file name",
+            RelPathError::Absolute(_) => "absolute path where a relative one belongs",
+            RelPathError::BadComponent(_) => "path with an empty component, '.' or '..'",
+            RelPathError::Nul(_) => "name with a NUL byte",
+            RelPathError::TooLong(_) => "name too long",
+        }
+    }
 }
 
 /// A checked path below a root, of any bytes.

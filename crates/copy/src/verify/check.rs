@@ -14,7 +14,7 @@ use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{
     Algorithm, CHUNK, ChunkCv, Digest, FileKind, FileTime, FileTree, Hashers, Metadata, ProbeNames, RelPath,
-    Root, SourceFile, are_within, chunk_cv,
+    RelPathError, Root, SourceFile, are_within, chunk_cv,
 };
 
 use super::super::manifest::RecordKind;
@@ -88,7 +88,11 @@ impl Checker<'_> {
             true => RelPath::empty(),
             false => match RelPath::from_bytes(&line.path) {
                 Ok(path) => path,
-                Err(error) => return self.find(&line.path, Difference::Unreadable, error.to_string()),
+                Err(RelPathError::Absolute(_)) => {
+                    let reason = format!("it is not below {}", self.job.directory.display());
+                    return self.find(&line.path, Difference::Unreadable, reason);
+                }
+                Err(error) => return self.find(&line.path, Difference::Unreadable, error.why()),
             },
         };
         let meta = match self.root.metadata(&path) {

@@ -101,6 +101,19 @@ fn a_file_with_the_same_content_stands_for_a_hard_link_but_for_metadata() {
 }
 
 #[test]
+fn absolute_paths_of_a_list_may_lie_in_the_directory() {
+    let (temp, job) = tree();
+    let by_link = temp.path().join("link");
+    symlink(&job.directory, &by_link).unwrap();
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let list = temp.path().join("list");
+    std::fs::write(&list, format!("{digest}  {}/a\n", job.directory.display())).unwrap();
+    for directory in [job.directory.clone(), by_link] {
+        assert_eq!(found(&VerifyJob { list: list.clone(), extra: false, directory, ..job.clone() }), [""; 0]);
+    }
+}
+
+#[test]
 fn nothing_outside_is_looked_at() {
     let (temp, job) = tree();
     let list = temp.path().join("list");

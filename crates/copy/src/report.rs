@@ -192,20 +192,41 @@ impl Report {
         }
     }
 
-    /// The error for a transfer whose content has all arrived, but of which some metadata could not be set.
-    pub fn metadata_error(&self) -> Option<Error> {
-        if self.exit_code(None) != ExitCode::Metadata {
-            return None;
-        }
-        let count = self.not_set_count;
-        let what = match (&self.not_set[..], count) {
-            ([NotSetEntry { path, reason }, ..], 1) => format!("{path}: {reason}"),
-            ([NotSetEntry { path, reason }, ..], _) => {
-                format!("metadata of {count} entries could not be set, such as {path}: {reason}")
-            }
-            ([], _) => format!("metadata of {count} entries could not be set"),
+    /// The error for a transfer in which nothing has failed, but source files have vanished or some metadata
+    /// could not be set.
+    pub fn shortfall(&self) -> Option<Error> {
+        let code = match self.exit_code(None) {
+            ExitCode::Vanished => Code::SourceVanished,
+            ExitCode::Metadata => Code::MetadataNotSet,
+            _ => return None,
         };
-        Some(Error::new(Code::MetadataNotSet, what))
+        let parts: Vec<String> =
+            [self.vanished_words(), self.not_set_words()].into_iter().flatten().collect();
+        Some(Error::new(code, parts.join("; ")))
+    }
+
+    fn vanished_words(&self) -> Option<String> {
+        let count = self.vanished_count;
+        match (&self.vanished[..], count) {
+            (_, 0) => None,
+            ([VanishedEntry { path }, ..], 1) => Some(format!("{path}: it vanished before it was read")),
+            ([VanishedEntry { path }, ..], _) => {
+                Some(format!("{count} source files vanished before they were read, such as {path}"))
+            }
+            ([], _) => Some(format!("source files that vanished before they were read: {count}")),
+        }
+    }
+
+    fn not_set_words(&self) -> Option<String> {
+        let count = self.not_set_count;
+        match (&self.not_set[..], count) {
+            (_, 0) => None,
+            ([NotSetEntry { path, reason }, ..], 1) => Some(format!("{path}: {reason}")),
+            ([NotSetEntry { path, reason }, ..], _) => {
+                Some(format!("metadata of {count} entries could not be set, such as {path}: {reason}"))
+            }
+            ([], _) => Some(format!("metadata of {count} entries could not be set")),
+        }
     }
 
     /// The report of a transfer that has ended with this error, if any.

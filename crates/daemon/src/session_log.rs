@@ -354,7 +354,6 @@ fn result(error: Option<&Error>, report: &Report) -> String {
     match error {
         Some(error) => error.to_string(),
         None if report.failed_count > 0 => format!("{} entries failed", report.failed_count),
-        None if report.vanished_count > 0 => format!("{} source files vanished", report.vanished_count),
-        None => report.metadata_error().map_or_else(|| "ok".to_string(), |error| error.to_string()),
+        None => report.shortfall().map_or_else(|| "ok".to_string(), |error| error.to_string()),
     }
 }

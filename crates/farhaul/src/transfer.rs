@@ -300,15 +300,12 @@ impl ReportVerdict for Report {
     }
 
     fn complaint(&self) -> String {
-        if let Some(error) = self.metadata_error() {
+        if let Some(error) = self.shortfall() {
             return error.to_string();
         }
         match &self.failed[..] {
             [FailedEntry { path, reason, .. }, ..] => {
                 format!("{} entries failed, such as {path}: {reason}", self.failed_count)
-            }
-            [] if self.failed_count == 0 && self.vanished_count > 0 => {
-                format!("{} source files vanished before they were read", self.vanished_count)
             }
             [] => format!("{} entries failed", self.failed_count),
         }

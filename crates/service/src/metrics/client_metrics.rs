@@ -80,7 +80,7 @@ fn state(ended: &RequestEnd<'_>) -> JobState {
 
 fn record(visitor: &ClientInfo, ended: &RequestEnd<'_>, state: JobState, now_ms: i64) -> HistoryRecord {
     let session = ended.session;
-    let error = ended.error.cloned().or_else(|| ended.report?.metadata_error());
+    let error = ended.error.cloned().or_else(|| ended.report?.shortfall());
     let took_ms = (session.seconds.max(0.0) * 1000.0) as i64;
     let paths: String = ended.paths.join(" ").chars().take(PATHS_MAX).collect();
     let far = ended.far.clone().unwrap_or_default();

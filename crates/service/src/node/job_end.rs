@@ -28,7 +28,7 @@ impl Node {
         let Some(transfer) = active.transfer.take() else { return };
         let now_ms = self.clock.now_ms();
         active.row.figures.add(&end.report, transfer.curve.peak_bps);
-        active.row.error = end.error.clone().or_else(|| end.report.metadata_error()).as_ref().map(Into::into);
+        active.row.error = end.error.clone().or_else(|| end.report.shortfall()).as_ref().map(Into::into);
         self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
         let step = self.next_step(active, &end, transfer.stop, now_ms);
         self.tell_end(active, step, &end);
@@ -145,8 +145,8 @@ impl Node {
             let due = active.row.due_ms.map(timestamp);
             due.map_or(String::new(), |due| due.to_string())
         };
-        if let (None, Some(error)) = (&end.error, end.report.metadata_error()) {
-            self.say(active, "warning", &format!("all content has arrived; {error}"));
+        if let (None, Some(error)) = (&end.error, end.report.shortfall()) {
+            self.say(active, "warning", &format!("nothing has failed, but {error}"));
         }
         match step {
             JobStep::BrokeForNow => {
@@ -184,7 +184,7 @@ impl Node {
             .places()
             .map_or("local", |(sources, destination)| places::direction_of(&sources, &destination));
         let report = &end.report;
-        let error = end.error.clone().or_else(|| report.metadata_error());
+        let error = end.error.clone().or_else(|| report.shortfall());
         let figures = &row.figures;
         self.metrics.transfer_ended(OriginLabel::Job, direction_of(row), state, figures.seconds);
         if row.finish_by_ms.is_some_and(|by| by < now_ms) {

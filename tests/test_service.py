@@ -9,7 +9,7 @@ import time
 import pytest
 
 from harness.hosts import wait_until
-from harness.product import EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE
+from harness.product import EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_INTERRUPTED, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, EXIT_VANISHED
 from harness.service import FINAL, Service
 from harness.trees import make_file, sha256
 
@@ -40,6 +40,7 @@ def test_a_job_is_done_and_everything_is_known_of_it(service):
     (record,) = service.json("history", "--label", "run=7")
     assert (record["job"], record["state"], record["files"], record["bytes"]) == (id, "done", 2, 3 * MIB + 10), record
     assert service.run("history", "--csv").splitlines()[1].split(",")[1] == id
+    assert service.run("jobs", "--state", "partly failed") == "no jobs\n"
     (sum_,) = service.json("usage", "--by", "label:run")
     assert (sum_["of"], sum_["transfers"], sum_["bytes"]) == ("7", 1, 3 * MIB + 10)
     (peer,) = service.json("peers")
@@ -90,6 +91,33 @@ def test_what_ends_badly_ends_with_the_code_of_cp(service):
     assert service.job(id)["run"] == 2 and (service.far.root / "in/a").is_file()
 
 
+def test_a_job_whose_source_vanishes_ends_as_the_copy_would(service):
+    """The small file is not read while the large one before it fills the memory."""
+    folder = service.net.folder("source")
+    large, gone = make_file(folder / "large", 60 * MIB), make_file(folder / "gone", 1000)
+    id = service.submit(large, gone, *service.to_far("in/"), "--memory", "16M", "--rate", "100M")
+    wait_until(lambda: service.job(id)["state"] == "running", 60, what="the job runs")
+    wait_until(lambda: (service.job(id)["progress"] or {}).get("files_total") == 2, 60, what="both files are known")
+    gone.unlink()
+    service.run("wait", id, expect=EXIT_VANISHED)
+    job = service.job(id)
+    assert (job["state"], job["error"]["code"]) == ("done", "FH-SOURCE-VANISHED"), job
+    assert "gone: it vanished before it was read" in job["error"]["text"], job
+    assert "FH-SOURCE-VANISHED" in service.run("jobs", "--state", "done", "--json")
+    (record,) = service.json("history")
+    assert (record["state"], record["error_code"]) == ("done", "FH-SOURCE-VANISHED"), record
+
+
+def test_commands_find_the_socket_that_the_configuration_names(own_net):
+    home = own_net.alpha.home
+    socket = own_net.folder("run") / "here.sock"
+    (home / ".config/farhaul").mkdir(parents=True, exist_ok=True)
+    (home / ".config/farhaul/farhaul.toml").write_text(f'[api]\nsocket = "{socket}"\n')
+    Service(own_net, own_net.alpha, arguments=["--api-socket", socket], far=own_net.daemon)
+    done = own_net.alpha.run(["farhaul", "jobs", "--json"])
+    assert (done.returncode, done.stdout.strip()) == (EXIT_OK, b"[]"), done
+
+
 def test_a_running_job_is_steered_from_outside(service):
     id = service.submit("zero:", *service.to_far("null:")[1:], service.far.url("null:"), "--rate", "40M")
     done = lambda: (service.job(id).get("progress") or {}).get("bytes_done", 0)
@@ -119,6 +147,10 @@ def test_one_key_makes_one_job(service):
 def test_options_that_name_programs_and_keys_are_refused(service):
     for option in ("-i", "-F", "-J", "-o", "-S", "--remote-program", "--known-hosts", "--manifest", "--retry-failed"):
         service.submit(option, "x", "/a", "/b", expect=EXIT_USAGE)
+        assert "is not for a job" in service.stderr, service.stderr
+        assert option not in service.run("submit", "--help").split(), option
+    for option in ("--events", "--verbose", "-v"):
+        service.submit(option, "/a", "/b", expect=EXIT_USAGE)
         assert "is not for a job" in service.stderr, service.stderr
 
 

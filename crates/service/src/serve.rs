@@ -318,7 +318,12 @@ pub fn default_state() -> PathBuf {
     Config::default().serve.state.as_path().to_path_buf()
 }
 
-/// The sockets at which this user's service may listen. The first one is the default.
-pub fn default_sockets() -> Vec<PathBuf> {
-    vec![Config::default().api.socket.as_path().to_path_buf(), default_state().join("api.sock")]
+/// The sockets at which this user's service may listen, the likeliest first: those of the configuration, if this
+/// user can read it, then the defaults.
+pub fn own_sockets() -> Vec<PathBuf> {
+    let configured = ConfigSources::of_process(None).load().ok().map(|loaded| loaded.config);
+    let of_config = |config: Config| {
+        [config.api.socket.as_path().to_path_buf(), config.serve.state.as_path().join("api.sock")]
+    };
+    configured.into_iter().chain([Config::default()]).flat_map(of_config).collect()
 }

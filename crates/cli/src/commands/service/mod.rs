@@ -15,8 +15,8 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 
-use farhaul::{Code, Error, default_identity_path};
-use farhaul_service::{ServiceAddress, ServiceClient, default_sockets};
+use farhaul::{Code, Error, default_identity_path, plain};
+use farhaul_service::{ServiceAddress, ServiceClient, own_sockets};
 
 use crate::args::service::ApiArgs;
 
@@ -50,7 +50,7 @@ fn client(api: &ApiArgs) -> Result<ServiceClient, Error> {
 
 /// Returns the socket of this user's service: the first one that exists.
 fn own_socket() -> PathBuf {
-    let mut all = default_sockets();
+    let mut all = own_sockets();
     match all.iter().position(|path| path.exists()) {
         Some(index) => all.swap_remove(index),
         None => all.into_iter().next().unwrap_or_default(),
@@ -63,7 +63,7 @@ fn token_of(file: Option<&Path>) -> Result<String, Error> {
     let mut text = String::new();
     let read = std::fs::File::open(&file).and_then(|opened| opened.take(TOKEN_MAX).read_to_string(&mut text));
     read.map_err(|error| {
-        Error::new(Code::NoToken, format!("cannot read the token in {}: {error}", file.display())).with_hint(
+        Error::new(Code::NoToken, format!("cannot read the token in {}: {}", file.display(), plain(&error))).with_hint(
             "write a token to this file (farhaul token create makes one on the service's host), or name another file with --token-file",
         )
     })?;

@@ -167,7 +167,7 @@ def test_whatever_a_shell_prints_is_shown(net, near, shell, start_file, shown):
 def test_ssh_is_not_said_to_have_failed_to_connect_where_it_did_connect(net, near, shell):
     source = make_file(near / "file", 10)
     outcome = cp(net.alpha, source, shell("exit 255\n"), expect=EXIT_CONNECT)
-    assert "could not connect, or what runs there has ended so" in outcome.error_line, outcome
+    assert "ssh could not connect, or the program on" in outcome.error_line, outcome
     process = start_cp(net.alpha, source, shell(WAITING["a read"]))
     waits_for_ssh(net, process)
     os.kill(ssh_of(process)[0], signal.SIGKILL)

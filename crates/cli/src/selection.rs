@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul::{Code, Error, FilterError, RuleList, SelectOptions, Separator};
+use farhaul::{Code, Error, FilterError, RuleList, SelectOptions, Separator, plain};
 
 use crate::args::select::{OrderedRules, RuleOption, SelectArgs};
 use crate::descriptors;
@@ -106,7 +106,7 @@ fn list(path: &Path, separator: Separator) -> Result<List, Error> {
     } else {
         File::open(path).and_then(|file| file.take(NAMES_FILE_MAX).read_to_end(&mut text))
     };
-    read.map_err(|error| cannot(error.to_string()))?;
+    read.map_err(|error| cannot(plain(&error)))?;
     if text.len() as u64 == NAMES_FILE_MAX {
         return Err(cannot("longer than 64 MiB".into()));
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, plain};
 
 use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, PrincipalId};
 use super::rights::Rights;
@@ -67,8 +67,9 @@ impl AuthorizedKeys {
             Err(error) => {
                 if state.content.is_some() {
                     tracing::warn!(
-                        "cannot read the authorized keys {}, nobody is let in: {error}",
-                        self.path.display()
+                        "cannot read the authorized keys {}, nobody is let in: {}",
+                        self.path.display(),
+                        plain(&error)
                     );
                 }
                 None

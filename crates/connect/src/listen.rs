@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_net::{UdpLink, with_port};
 use farhaul_session::budget::MemoryLimits;
-use farhaul_session::error::{Code, Error};
+use farhaul_session::error::{Code, Error, plain};
 use farhaul_session::setup::StopFlag;
 use quinn::{Endpoint, EndpointConfig, Runtime as _, TokioRuntime};
 use tokio::net::TcpListener;
@@ -251,7 +251,7 @@ fn alone(here: &str, missing: &str, address: SocketAddr) -> Error {
 fn bind_both(address: SocketAddr) -> Result<DoorSockets, Error> {
     let failed = |kind: &'static str| {
         move |error: std::io::Error| {
-            Error::new(Code::CannotListen, format!("cannot listen on {kind} {address}: {error}"))
+            Error::new(Code::CannotListen, format!("cannot listen on {kind} {address}: {}", plain(&error)))
                 .with_hint_if(
                     (error.kind() == std::io::ErrorKind::AddrInUse)
                         .then_some("another program has the port; choose one with --listen"),

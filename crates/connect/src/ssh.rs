@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hkdf;
 use farhaul_net::{Link as _, StreamLink, with_port};
-use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour, plain};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{
     CarrierFallback, ControlProcess, FlowLink, FlowSetup, ReservedFlow, Setup, Transport,
@@ -317,7 +317,7 @@ fn cannot_start(program: &Path, error: io::Error) -> Error {
     if error.raw_os_error().is_some_and(|number| lacking.iter().any(|errno| errno.raw_os_error() == number)) {
         return Error::of_host(format!("cannot start {}", program.display()), error);
     }
-    Error::new(Code::NoSsh, format!("cannot run {}: {error}", program.display()))
+    Error::new(Code::NoSsh, format!("cannot run {}: {}", program.display(), plain(&error)))
         .with_hint("install OpenSSH's client, or name another program with -S")
 }
 
@@ -440,8 +440,8 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>) -> Error {
         (Some(OF_SSH), _) => failed(
             Code::SshFailed,
             format!(
-                "ssh ended with code {OF_SSH} before farhaul answered on {host}: it could not connect, or what runs \
-                 there has ended so"
+                "ssh ended with code {OF_SSH} before farhaul answered on {host}: ssh could not connect, or the program \
+                 on {host} ended with this code"
             ),
             "see its message above; `ssh HOST true` must work",
         ),

@@ -82,7 +82,9 @@ pub(crate) fn judge(
                     format!(
                         "{host} was never seen before, and there is no terminal to ask on (its key is {key})"
                     ),
-                    format!("give --fingerprint {key} after a look at the server, or --accept-new"),
+                    format!(
+                        "compare this key with the daemon's own and give --fingerprint {key} (commands, but no jobs, also take --accept-new)"
+                    ),
                 ),
             }
         }

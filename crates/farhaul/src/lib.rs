@@ -73,6 +73,8 @@ pub use farhaul_read::{
     RemoteFile, RemoteList,
 };
 pub use farhaul_session::amounts;
+#[doc(hidden)]
+pub use farhaul_session::error::plain;
 pub use farhaul_session::rate_cap::{
     CapMembership, CapMemberships, CapUse, RateCap, RateShares, RateUsedUp, WeakCapMemberships,
 };

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args as Group, Command, FromArgMatches, Subcommand};
+use clap::{Arg, ArgMatches, Args as Group, Command, FromArgMatches, Subcommand};
 use farhaul::Policy;
-use farhaul_service::{AfterAction, FinishBy, JobSpan, Scope};
+use farhaul_service::{AfterAction, FinishBy, JobOption, JobSpan, Scope};
 
 use super::select::SelectArgs;
 use super::{ConnectionArgs, EXIT_CODES, LikenessArgs, OUTPUT, SCP, TransferArgs};
@@ -47,7 +47,7 @@ pub struct AnswerArgs {
 
 /// Submit a copy or a sync as a job to the service, which runs it even when this terminal is closed
 #[derive(Group, Debug)]
-#[command(after_help = format!("{ABOUT} The job's id goes to stdout.\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{ABOUT} The job's id goes to stdout.\n\n{EXIT_CODES}"), mut_args(hide_if_not_for_jobs))]
 pub struct SubmitArgs {
     // This must be the first field: parsing a field takes its options out of the matches, and this one looks
     // at all options.
@@ -71,7 +71,8 @@ pub struct SubmitArgs {
     /// Send as slowly as possible, but finish by this time, such as 06:00 or 2027-01-31T06:00:00Z
     #[arg(long, value_name = "TIME", help_heading = JOB)]
     pub finish_by: Option<FinishBy>,
-    /// How often to try again after a failure that another attempt may cure [default: 8]
+    /// How often to try again after a failure that another attempt may cure [default: 5, or what the service's
+    /// configuration says]
     #[arg(long, value_name = "N", help_heading = JOB)]
     pub retry: Option<u32>,
     /// Label of the job, a name and a value of your choice; may be repeated
@@ -116,6 +117,12 @@ pub struct SubmitArgs {
     pub select: SelectArgs,
     #[command(flatten)]
     pub likeness: LikenessArgs,
+    /// An option of cp, which is refused with a hint
+    #[arg(long)]
+    pub events: bool,
+    /// An option of cp, which is refused with a hint
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
     /// Accepted for scp's sake; directories are always copied
     #[arg(short = 'r', help_heading = SCP)]
     pub recursive: bool,
@@ -128,6 +135,17 @@ pub struct SubmitArgs {
     /// Print errors only
     #[arg(short = 'q', long, help_heading = OUTPUT)]
     pub quiet: bool,
+}
+
+/// Hides an option of cp from the help of submit if the service refuses it in a job.
+fn hide_if_not_for_jobs(option: Arg) -> Arg {
+    let flag = match (option.get_long(), option.get_short()) {
+        (Some(long), _) => format!("--{long}"),
+        (None, Some(short)) => format!("-{short}"),
+        (None, None) => return option,
+    };
+    let is_refused = JobOption::of_flag(&flag).is_some_and(|rule| rule.check(&flag).is_err());
+    option.hide(is_refused)
 }
 
 /// The ids of the options that the command line has.

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use farhaul::{
-    CheckedReceipt, Code, Error, ErrorDetail, ExitCode, PublicKey, Receipt, Statement, manifest_root,
+    CheckedReceipt, Code, Error, ErrorDetail, ExitCode, PublicKey, Receipt, Statement, manifest_root, plain,
 };
 use serde::Serialize;
 
@@ -102,7 +102,10 @@ fn read(file: &Path) -> Result<Vec<u8>, Error> {
     let mut text = Vec::new();
     let read = File::open(file).and_then(|file| file.take(READ_MAX).read_to_end(&mut text));
     read.map(|_| text).map_err(|error| {
-        Error::new(Code::of_files(&error), format!("cannot read the receipt {}: {error}", file.display()))
+        Error::new(
+            Code::of_files(&error),
+            format!("cannot read the receipt {}: {}", file.display(), plain(&error)),
+        )
     })
 }
 

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use farhaul::{Code, Error, FailedEntry, NotSetEntry, is_unprintable};
+use farhaul::{Code, Error, FailedEntry, NotSetEntry, is_unprintable, plain};
 use serde::Serialize;
 
 use crate::descriptors;
@@ -89,9 +89,7 @@ pub fn written(outcome: io::Result<()>) -> Result<(), Error> {
 }
 
 fn lost(error: &io::Error) -> Error {
-    let text = error.to_string();
-    let why = text.split(" (os error").next().unwrap_or_default().to_lowercase();
-    Error::new(Code::OutputLost, format!("cannot write to standard output: {why}"))
+    Error::new(Code::OutputLost, format!("cannot write to standard output: {}", plain(error)))
 }
 
 /// Returns the same JSON with all unprintable characters escaped; JSON itself requires that only for a few of

@@ -308,7 +308,10 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
 }
 
 fn no_such_path(rejection: &PathRejection) -> HandlerFailure {
-    Error::new(Code::NoSuchThing, format!("nothing has this name: {}", rejection.body_text())).into()
+    // The reason of a type that reads itself stands behind axum's own words.
+    let text = rejection.body_text();
+    let why = text.rsplit_once("Invalid URL: ").map_or(text.as_str(), |(_, why)| why);
+    Error::new(Code::NoSuchThing, format!("nothing has this name: {why}")).into()
 }
 
 /// The query of a request; an unknown parameter is an error.
@@ -378,7 +381,13 @@ impl JsonBody {
                 serde_json::error::Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
                 _ => StatusCode::BAD_REQUEST,
             };
-            HandlerFailure::with_status(Error::new(Code::BadOption, format!("the body: {error}")), status)
+            let text = error.to_string();
+            // Where a value of the wrong kind stands says nothing to a user who has not written the JSON.
+            let text = match error.is_data() {
+                true => text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what),
+                false => &text,
+            };
+            HandlerFailure::with_status(Error::new(Code::BadOption, format!("the body: {text}")), status)
         })
     }
 }

@@ -130,7 +130,9 @@ async fn list(
 ) -> Result<Json<Jobs>, HandlerFailure> {
     let limit = page(which.limit)?;
     let state = |name: &str| {
-        JobState::of_name(name).ok_or_else(|| bad_query(&format!("no state is called '{name}'")))
+        // People may write the words of a table: "partly failed".
+        JobState::of_name(&name.replace(' ', "_"))
+            .ok_or_else(|| bad_query(&format!("no state is called '{name}'")))
     };
     let states = which.state.iter().flat_map(|text| text.split(',')).filter(|name| !name.is_empty());
     let before =

@@ -7,6 +7,7 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use farhaul_session::error::plain;
 use rustix::process::geteuid;
 use serde::Deserialize as _;
 
@@ -181,7 +182,7 @@ impl ConfigSources {
 
 /// The files of conf.d, sorted by name. Hidden files, and files that do not end in `.toml`, are left alone.
 fn parts(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let told = |error: std::io::Error| format!("cannot list it: {error}");
+    let told = |error: std::io::Error| format!("cannot list it: {}", plain(&error));
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -204,7 +205,7 @@ fn parts(folder: &Path) -> Result<Vec<PathBuf>, String> {
 
 /// Reads a file; `None` if it does not exist. The error is a message without the file's name.
 fn read_file(path: &Path) -> Result<Option<String>, String> {
-    let told = |error: std::io::Error| format!("cannot read it: {error}");
+    let told = |error: std::io::Error| format!("cannot read it: {}", plain(&error));
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

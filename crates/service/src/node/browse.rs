@@ -1,6 +1,6 @@
 //! Lists a directory, here or at a peer, as far as the caller reaches.
 
-use farhaul::{Depth, ListItem, LocationSpec, NetworkOptions, Remote, escape};
+use farhaul::{Depth, ListItem, LocationSpec, NetworkOptions, Remote, escape, plain};
 use farhaul_session::{Code, Error};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -60,7 +60,7 @@ impl Node {
             // A link below a prefix may lead out of it.
             let real = path
                 .canonicalize()
-                .map_err(|error| Error::new(Code::of_files(&error), format!("{place}: {error}")))?;
+                .map_err(|error| Error::new(Code::of_files(&error), format!("{place}: {}", plain(&error))))?;
             caller.may(CallerDeed::At(Scope::Read, &JobPlaces(vec![LocationSpec::Local(real)])))?;
         }
         let mut location = parsed.to_location();

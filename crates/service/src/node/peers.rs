@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{Node, NodeSettings, places};
 use crate::access::{Caller, CallerDeed, Scope};
-use crate::caps::spec::{CapSubject, cap_of};
+use crate::caps::spec::{Cap, CapSubject, cap_of};
 use crate::clock::timestamp;
 use crate::store::history::{self, PeerDealings};
 
@@ -114,11 +114,18 @@ impl Node {
             Some((host, port, true)) => known.keys_for(host, port.unwrap_or(DEFAULT_PORT)),
             Some(_) | None => Vec::new(),
         };
+        let caps = self.caps();
+        // A table whose host is a pattern is no peer of a session: its hosts are in the cap that has the pattern.
+        let of_pattern = || {
+            let has = |cap: &Cap| cap.peers.iter().any(|pattern| pattern.to_string() == name);
+            caps.iter().find(|(_, cap)| has(cap)).map(|(cap, _)| cap.clone())
+        };
+        let cap = if host.is_none() { of_pattern() } else { None };
         let peer = host.map(|(host, port, _)| (host, port));
         let subject = CapSubject { principal: "local".into(), peer, address: None };
         let time = |ms: Option<i64>| ms.map(timestamp);
         PeerView {
-            cap: cap_of(&self.caps(), &subject).to_string(),
+            cap: cap.unwrap_or_else(|| cap_of(&caps, &subject).to_string()),
             configured: configured.map(|peer| peer.host.to_string()),
             identity: configured.and_then(|peer| peer.identity.clone()),
             fingerprint: configured.and_then(|peer| peer.fingerprint.clone()),

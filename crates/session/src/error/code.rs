@@ -156,9 +156,9 @@ codes! {
     NoKey = 1015, "FH-NO-KEY", User, Auth, Futile, "This user has no key.", Some("make one with `farhaul keygen`");
     KeyExposed = 1016, "FH-KEY-EXPOSED", User, Auth, Futile, "Others can read the private key.", None;
     BadKey = 1017, "FH-BAD-KEY", User, Auth, Futile, "A file holds no key that Farhaul can use.", Some("make one with `farhaul keygen`");
-    HostKeyChanged = 1018, "FH-HOST-KEY-CHANGED", User, Auth, Futile, "The server's key is another one than before: somebody may be in between.", None;
-    HostKeyWrong = 1019, "FH-HOST-KEY-WRONG", User, Auth, Futile, "The server's key is not the one that was demanded, or it has several.", Some("ask its owner for the right one");
-    HostKeyUnknown = 1020, "FH-HOST-KEY-UNKNOWN", User, Auth, Futile, "The server's key was never seen before, and nobody has agreed to it.", None;
+    HostKeyChanged = 1018, "FH-HOST-KEY-CHANGED", User, Auth, Futile, "The daemon's key is another one than before: somebody may be in between.", None;
+    HostKeyWrong = 1019, "FH-HOST-KEY-WRONG", User, Auth, Futile, "The daemon's key is not the one that was demanded, or it has several.", Some("ask its owner for the right one");
+    HostKeyUnknown = 1020, "FH-HOST-KEY-UNKNOWN", User, Auth, Futile, "The daemon's key was never seen before, and nobody has agreed to it.", None;
     KeyNotAuthorized = 1021, "FH-KEY-NOT-AUTHORIZED", User, Auth, Futile, "The daemon does not know this user's key.", None;
     KeyRevoked = 2006, "FH-KEY-REVOKED", Peer, Auth, Futile, "The key is not authorized any more; the running session was ended.", Some("ask who runs the daemon");
     Forbidden = 2007, "FH-FORBIDDEN", Peer, Auth, Futile, "The far end does not allow this to this key.", Some("ask who runs the daemon");

@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use farhaul::ExitCode as Code;
+use farhaul::{ExitCode as Code, plain};
 use farhaul_wanem::{Error, LabControl, LabPlan, Leash, Signals, Timeline, isolate, wait_for_child};
 use serde::{Deserialize, Serialize};
 
@@ -163,6 +163,10 @@ fn enter(args: LabExecArgs) -> Result<ExitCode, Error> {
 
 /// Reports that a command cannot be run, and returns the exit code that a shell would.
 fn not_started(command: &Command, error: &io::Error) -> ExitCode {
-    printer::line(&format!("error: cannot run {}: {error}", command.get_program().to_string_lossy()));
+    printer::line(&format!(
+        "error: cannot run {}: {}",
+        command.get_program().to_string_lossy(),
+        plain(error)
+    ));
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }

@@ -67,6 +67,7 @@ fn table(jobs: &[Value]) -> String {
             progress["goodput_bps"].as_f64().map_or("-".into(), units::rate),
             progress["seconds_left"]
                 .as_u64()
+                .filter(|_| state == "running")
                 .map_or("-".into(), |left| units::time(Duration::from_secs(left))),
             what(job),
         ]);

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use farhaul::{Code, Error};
+use farhaul::{Code, Error, plain};
 use serde_json::{Value, json};
 
 use super::client;
@@ -30,7 +30,8 @@ pub fn open(args: &OpenArgs) -> Result<(), Error> {
             && let Some(Err(error)) = shown
         {
             printer::line(&format!(
-                "cannot open a browser ({error}); open the address yourself within a minute"
+                "cannot open a browser ({}); open the address yourself within a minute",
+                plain(&error)
             ));
         }
     }

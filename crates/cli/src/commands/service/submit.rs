@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
-use farhaul::{Code, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape};
+use farhaul::{Code, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape, plain};
 use farhaul_service::{
     FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions, SelectRules,
 };
@@ -55,7 +55,7 @@ fn document(file: &Path) -> Result<Value, Error> {
         std::fs::File::open(file).and_then(|file| file.take(SPEC_MAX).read_to_end(&mut text))
     };
     let cannot = |why: String| Error::new(Code::BadOption, format!("--spec {}: {why}", file.display()));
-    read.map_err(|error| cannot(error.to_string()))?;
+    read.map_err(|error| cannot(plain(&error)))?;
     // It is parsed here, so that an error names the line and the column.
     serde_json::from_slice(&text).map_err(|error| cannot(error.to_string()))
 }

@@ -364,11 +364,13 @@ fn no_body(rejection: &BytesRejection) -> HandlerFailure {
 
 impl JsonBody {
     /// Parses the body. Text that is not JSON gives 400; a value that does not fit, or an unknown field,
-    /// gives 422.
+    /// gives 422, with the name of the field.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, HandlerFailure> {
         let mut unknown = None;
         let reader = &mut serde_json::Deserializer::from_slice(&self.0);
-        let read = serde_ignored::deserialize(&mut *reader, |path| {
+        let mut field = serde_path_to_error::Track::new();
+        let tracked = serde_path_to_error::Deserializer::new(&mut *reader, &mut field);
+        let read = serde_ignored::deserialize(tracked, |path| {
             unknown.get_or_insert_with(|| path.to_string());
         });
         let read = read.and_then(|read: T| reader.end().map(|()| read));
@@ -381,13 +383,13 @@ impl JsonBody {
                 serde_json::error::Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
                 _ => StatusCode::BAD_REQUEST,
             };
-            let text = error.to_string();
-            // Where a value of the wrong kind stands says nothing to a user who has not written the JSON.
-            let text = match error.is_data() {
-                true => text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what),
-                false => &text,
+            let (text, field) = (error.to_string(), field.path().to_string());
+            // The name of a field says more than its place in JSON that a program has written.
+            let what = match text.rsplit_once(" at line ").filter(|_| error.is_data() && field != ".") {
+                Some((why, _)) => format!("{}: {why}", farhaul_text::printable(field.as_bytes(), 80)),
+                None => format!("the body: {text}"),
             };
-            HandlerFailure::with_status(Error::new(Code::BadOption, format!("the body: {text}")), status)
+            HandlerFailure::with_status(Error::new(Code::BadOption, what), status)
         })
     }
 }

@@ -1030,6 +1030,11 @@ async fn caps_are_set_shown_and_removed() {
     assert_eq!((status, view["parent"].as_str()), (StatusCode::OK, None), "{view}");
     assert!([2_000_000_000, 8_000_000_000].contains(&view["now_bps"].as_u64().unwrap()));
     let inner = json!({"parent": "campus", "peers": ["hpc"], "weight": 2.0});
+    let (_, problem) = ask(Method::PUT, "/caps/x", Some(json!({"schedule": ["mon 25:00"]}))).await;
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(detail.starts_with("schedule[0]: ") && !detail.contains("line"), "{problem}");
+    let (_, problem) = fixture.ask(Method::GET, "/jobs/x", None, None).await;
+    assert!(!problem.to_string().contains("URL"), "{problem}");
     assert_eq!(ask(Method::PUT, "/caps/hpc", Some(inner)).await.0, StatusCode::OK);
     for wrong in [json!({"parent": "none"}), json!({"rate": 5}), json!({"schedule": ["whenever"]})] {
         assert_eq!(ask(Method::PUT, "/caps/x", Some(wrong)).await.0, StatusCode::UNPROCESSABLE_ENTITY);

@@ -308,7 +308,9 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
 }
 
 fn no_such_path(rejection: &PathRejection) -> HandlerFailure {
-    Error::new(Code::NoSuchThing, format!("nothing has this name: {}", rejection.body_text())).into()
+    let text = rejection.body_text();
+    let why = text.strip_prefix("Invalid URL: ").unwrap_or(&text);
+    Error::new(Code::NoSuchThing, format!("nothing has this name: {why}")).into()
 }
 
 /// The query of a request; an unknown parameter is an error.

@@ -88,6 +88,28 @@ def test_unwritable_file_of_a_tree(own_net):
     assert "ermission" in failed["reason"] and failed["code"] == "FH-PERMISSION-DENIED", failed
 
 
+def test_nothing_below_a_directory_that_cannot_be_made_is_sent(road, near):
+    """Each entry below it names the directory as the cause, with the code of the directory's failure."""
+    (near / "tree/shut/in").mkdir(parents=True)
+    make_file(near / "tree/shut/small", 100_000, seed=1)
+    make_file(near / "tree/shut/in/large", 5 * MIB, seed=2)
+    make_file(near / "tree/open", 1000, seed=3)
+    os.symlink("small", near / "tree/shut/link")
+    (road.far / "tree").mkdir()
+    (road.far / "tree/shut").write_text("a file")
+    dry = road.cp("--dry-run", near / "tree", road.url(""), expect=EXIT_SOME_FAILED)
+    outcome = road.cp(near / "tree", road.url(""), expect=EXIT_SOME_FAILED)
+    for done in (dry, outcome):
+        reasons = {entry["path"]: entry["reason"] for entry in done.report["failed"]}
+        assert "in its place" in reasons.pop("tree/shut"), done
+        assert set(reasons) == {f"tree/shut/{name}" for name in ("small", "link", "in", "in/large")}, done
+        assert set(reasons.values()) == {"its directory could not be created"}, done
+        assert len({entry["code"] for entry in done.report["failed"]}) == 1, done
+        assert done.report["files"] == 1 and done.report["bytes"] == 1000, done
+    assert sha256(road.far / "tree/open") == sha256(near / "tree/open")
+    assert (road.far / "tree/shut").read_text() == "a file"
+
+
 def test_no_permission_at_the_destination(own_net):
     source = make_file(own_net.folder("near") / "file", 1000)
     far = own_net.folder("far")

@@ -28,6 +28,13 @@ def test_a_sync_to_what_looks_like_a_pattern_empties_nothing_else(road, near):
         assert names(road.far) == "x1 x1/precious x[1] x[1]/a"
 
 
+def test_an_open_file_of_a_program_is_no_destination(net, near):
+    """`/dev/stdout` is a link: root would replace it by the file. (The test leaves that name alone.)"""
+    (near / "file").write_text("new")
+    outcome = cp(net.alpha, near / "file", "/dev/fd/1", expect=EXIT_FILES)
+    assert "write - as the destination" in outcome.stderr, outcome
+
+
 def test_a_spread_destination_is_no_pattern(road, near):
     fill(near, "tree/a")
     fill(road.far, "d/y1/precious e/")

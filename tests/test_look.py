@@ -174,6 +174,18 @@ def test_what_is_missing_is_one_line_and_the_rest_is_looked_at(place):
     assert failed["code"] == "FH-NOT-FOUND" and failed["failed"].endswith("missing")
 
 
+def test_a_file_that_has_more_than_its_size_is_refused(road_of, net):
+    """The size of most files of /proc is 0; `cp` reads them to their end."""
+    road = road_of("ssh")
+    place = Place(net, road.far, road.url)
+    for verb in ("cat", "sum"):
+        for version in ("beta:/proc/version", "/proc/version"):
+            assert "does not say how large it is" in place.error(verb, version, expect=EXIT_FILES)
+    (road.far / "empty").write_bytes(b"")
+    assert place.run("cat", road.url("empty")) == b""
+    assert net.alpha.run(["farhaul", "cp", "beta:/proc/version", "-"]).stdout.startswith(b"Linux version")
+
+
 def test_patterns_are_looked_up_there(road_of, net):
     for name in ("ssh", "daemon"):
         road = road_of(name)

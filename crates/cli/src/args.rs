@@ -425,7 +425,7 @@ pub struct OutputArgs {
 #[command(after_help = format!("{KEY_OPTIONS}\n\n{EXIT_CODES}"))]
 pub struct ServeArgs {
     /// Address and port to listen on, UDP and TCP; may be repeated [default: [::]:33001]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = values::listen_address)]
     pub listen: Vec<SocketAddr>,
     /// Directory to serve; clients can reach nothing outside it. Without this option they reach no files
     #[arg(long, value_name = "DIR")]
@@ -474,7 +474,7 @@ pub struct ServeArgs {
     pub api_socket: Option<PathBuf>,
     /// Address and port at which the API can be reached as well, by callers with a token; may be repeated.
     /// From other hosts it can be reached only with --tls-cert
-    #[arg(long, value_name = "ADDRESS", help_heading = SERVICE)]
+    #[arg(long, value_name = "ADDRESS", value_parser = values::listen_address, help_heading = SERVICE)]
     pub api_listen: Vec<SocketAddr>,
     /// File with the certificate chain of the API, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = SERVICE)]

@@ -3,16 +3,43 @@
 //! Always true: nothing overflows or rounds a non-zero value to zero. The engine (`amounts`) parses rates and
 //! sizes, as configuration files have them, too.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use farhaul::{Algorithm, InterfaceName, PathAddresses, amounts};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
+use farhaul::{Algorithm, InterfaceName, LocationSpec, PathAddresses, amounts};
 use serde::de::DeserializeOwned;
 
 /// Bits a second: `2G`, `800M`, `1.5g`, `64000`, `2Gbit/s`, `2Gbps`.
 pub fn rate(text: &str) -> Result<u64, String> {
     amounts::rate(text)
         .ok_or_else(|| format!("'{text}' is not a rate; write bits a second, such as 800M or 2G"))
+}
+
+/// A file or directory of this host, for verbs that look at no other. What exists here under this name is
+/// taken for it, also if it looks like a location at another host.
+pub fn path_here() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        let elsewhere = LocationSpec::parse(path.as_os_str());
+        match elsewhere {
+            Ok(LocationSpec::Ssh(..) | LocationSpec::Daemon(..)) if path.symlink_metadata().is_err() => {
+                Err("it must be on this host: run farhaul on the other one, over ssh")
+            }
+            _ => Ok(path),
+        }
+    })
+}
+
+/// An address and port to listen on; a link-local one may name its interface: `[fe80::1%eth0]:33001`.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let on_interface = || {
+        let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
+        host.split_once('%')?.0.parse::<Ipv6Addr>().ok()?;
+        (host, port.parse::<u16>().ok()?).to_socket_addrs().ok()?.next()
+    };
+    text.parse().ok().or_else(on_interface).ok_or_else(|| {
+        format!("'{text}' is not an address with a port; write one such as 127.0.0.1:33001 or [::]:33001")
+    })
 }
 
 /// scp's `-l`: kilobits a second.
@@ -199,6 +226,40 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_verb_looks_at_must_be_here() {
+        let here = |text: &str| {
+            let command = clap::Command::new("x");
+            path_here().parse_ref(&command, None, std::ffi::OsStr::new(text)).map(PathBuf::into_os_string)
+        };
+        for text in ["a", "/data", "./a:b", ".", "-", "zero:1"] {
+            assert_eq!(here(text).unwrap(), text, "{text}");
+        }
+        for text in ["host:/data", "user@host:", "fh://host/data", "ssh://host/data"] {
+            assert!(here(text).unwrap_err().to_string().contains("must be on this host"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_to_listen_on_may_name_its_interface() {
+        for text in ["127.0.0.1:33001", "[::]:33001", "[fe80::1%1]:5"] {
+            assert_eq!(listen_address(text).unwrap().to_string(), text);
+        }
+        // Every host has a loopback interface, and it is the first.
+        assert_eq!(listen_address("[fe80::1%lo]:5").unwrap().to_string(), "[fe80::1%1]:5");
+        for text in [
+            "127.0.0.1",
+            "::1",
+            ":5",
+            "localhost:5",
+            "[localhost%lo]:5",
+            "[fe80::1%lo]",
+            "[fe80::1%none such]:5",
+        ] {
+            assert!(listen_address(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn masks_are_octal_and_leave_the_owner_alone() {

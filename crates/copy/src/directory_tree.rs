@@ -10,8 +10,10 @@ use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{Attributes, FileTime, RelPath};
+
+use super::failures::Failure;
 
 /// The most entries, open directories among them, that may be unfinished: twice as many as our sender has
 /// under way.
@@ -38,8 +40,8 @@ pub(crate) struct UnfinishedDirectory {
     pub(crate) is_made: bool,
     /// The directory was not there before this transfer.
     pub(crate) is_new: bool,
-    /// The directory cannot have its name here, as the name leads to another directory.
-    pub(crate) is_nameless: bool,
+    /// Why nothing can be put into the directory.
+    pub(crate) absence: Option<DirectoryAbsence>,
     pub(super) parent: Option<u64>,
     /// Bytes that were booked for it.
     pub(crate) booked: usize,
@@ -62,7 +64,7 @@ impl UnfinishedDirectory {
             attributes: Attributes::new(),
             is_made: true,
             is_new: false,
-            is_nameless: false,
+            absence: None,
             parent,
             booked: 0,
             pending: 0,
@@ -76,7 +78,28 @@ impl UnfinishedDirectory {
 pub(crate) struct ParentDirectory {
     pub(crate) id: u64,
     pub(crate) is_new: bool,
-    pub(crate) is_nameless: bool,
+    pub(crate) absence: Option<DirectoryAbsence>,
+}
+
+/// Why there is no directory into which entries could go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DirectoryAbsence {
+    /// The directory cannot have its name here, as the name leads to another directory.
+    Nameless,
+    /// The directory could not be created, and this is the code of its failure.
+    Uncreated(Code),
+}
+
+impl DirectoryAbsence {
+    /// The failure of an entry in the directory.
+    pub(crate) fn failure(self) -> Failure {
+        match self {
+            DirectoryAbsence::Nameless => {
+                Failure::new(Code::BadPath, "its directory could not have its name there")
+            }
+            DirectoryAbsence::Uncreated(code) => Failure::new(code, "its directory could not be created"),
+        }
+    }
 }
 
 /// The unfinished directories. The conversing thread adds entries and directories; whoever settles an entry
@@ -126,7 +149,7 @@ impl DirectoryTree {
             ));
         }
         directory.pending += 1;
-        Ok(Some(ParentDirectory { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
+        Ok(Some(ParentDirectory { id: parent, is_new: directory.is_new, absence: directory.absence }))
     }
 
     /// As [`DirectoryTree::add`], for an entry that has no path at this end.
@@ -138,7 +161,7 @@ impl DirectoryTree {
         state.book(bytes)?;
         let directory = state.open.get_mut(&parent).expect("a directory on the stack is open");
         directory.pending += 1;
-        Ok(ParentDirectory { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless })
+        Ok(ParentDirectory { id: parent, is_new: directory.is_new, absence: directory.absence })
     }
 
     /// Books `bytes` for an entry instead of the bytes `before`.

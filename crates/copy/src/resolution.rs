@@ -204,7 +204,8 @@ fn expanded(
     expanded.iter().map(|path| source(path, root)).collect()
 }
 
-/// Whether a path names a descriptor of this process; at a far end these are not the user's.
+/// Whether a path names a descriptor of this process; at a far end these are not the user's. As a destination
+/// it could only be replaced: the link `/dev/stdout` itself, for root.
 fn is_descriptor(path: &[u8]) -> bool {
     let directories = [&b"/dev/fd/"[..], b"/proc/self/fd/", b"/proc/thread-self/fd/"];
     matches!(path, b"/dev/stdin" | b"/dev/stdout" | b"/dev/stderr")
@@ -390,6 +391,13 @@ fn one_far_target(
 /// directory that it leads to.
 fn user_target(path: &Path, wish: DestinationWish, asked: PulledNames) -> Result<TargetDirectory, Error> {
     let name = path.display().to_string();
+    if is_descriptor(path.as_os_str().as_bytes()) {
+        return Err(Error::new(
+            Code::BadPath,
+            format!("{name} is an open file of a program, and is not replaced"),
+        )
+        .with_hint("write - as the destination for standard output"));
+    }
     let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
         let root = Root::open(dir).map_err(|error| cannot(format!("open {}", dir.display()), &error))?;
         Ok(TargetDirectory { rename, ..TargetDirectory::new(root, asked) })

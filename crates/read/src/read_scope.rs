@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use farhaul_session::error::{Code, Failure};
@@ -27,6 +28,14 @@ pub(crate) enum ReadScope {
     Root(Root),
 }
 
+/// Whether a file of size 0 has content all the same, as most files of /proc have. What is read of a file is
+/// bounded by its size, so nothing of such a file would be.
+fn has_content(file: &File) -> bool {
+    let is_read = file.read_at(&mut [0], 0).is_ok_and(|len| len > 0);
+    // It may have grown meanwhile.
+    is_read && file.metadata().is_ok_and(|meta| meta.len() == 0)
+}
+
 impl ReadScope {
     /// Opens a plain file; links on the way are followed.
     pub(crate) fn open(&self, path: &[u8]) -> Result<(File, Metadata), Failure> {
@@ -43,6 +52,10 @@ impl ReadScope {
         };
         let meta = Metadata::from(&fs::fstat(&file).map_err(|error| cannot(error.into()))?);
         match meta.kind {
+            FileKind::File if meta.size == 0 && has_content(&file) => {
+                let what = "its file system does not say how large it is; `farhaul cp FILE -` prints it";
+                Err(Failure::new(Code::BadPath, what))
+            }
             FileKind::File => Ok((file, meta)),
             FileKind::Dir => Err(Failure::new(Code::BadPath, "it is a directory")),
             FileKind::Symlink | FileKind::Special(_) => {

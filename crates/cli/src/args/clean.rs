@@ -11,7 +11,7 @@ use crate::values;
 #[command(after_help = CLEAN_EXIT_CODES)]
 pub struct CleanArgs {
     /// Directory to clean; links are not followed, other file systems are not entered
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = values::path_here())]
     pub directory: PathBuf,
     /// Remove only files that have not changed for this long, such as 90s, 30m, 12h, 7d or 2w
     #[arg(long, value_name = "AGE", default_value = "7d", value_parser = values::age)]

@@ -12,10 +12,10 @@ use crate::values;
 #[command(after_help = VERIFY_EXIT_CODES)]
 pub struct VerifyArgs {
     /// A manifest, as --manifest has written it, or a list of digests
-    #[arg(value_name = "MANIFEST")]
+    #[arg(value_name = "MANIFEST", value_parser = values::path_here())]
     pub list: PathBuf,
     /// Directory that the paths in the list are relative to
-    #[arg(value_name = "DIR", default_value = ".")]
+    #[arg(value_name = "DIR", default_value = ".", value_parser = values::path_here())]
     pub directory: PathBuf,
     /// Also report what is there but not in the list
     #[arg(long)]

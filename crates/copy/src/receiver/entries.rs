@@ -13,7 +13,7 @@ use farhaul_volume::{
 };
 
 use super::super::destination::TargetDirectory;
-use super::super::directory_tree::UnfinishedDirectory;
+use super::super::directory_tree::{DirectoryAbsence, UnfinishedDirectory};
 use super::super::failures::plain;
 use super::super::hard_links::LinkTargetOutcome;
 use super::super::incoming_entry::IncomingEntry;
@@ -85,11 +85,8 @@ impl CopyReceiver {
             let _ = self.keep_links(target, &item.path);
         }
         self.note_entry(target, &item, conversation)?;
-        if parent.is_some_and(|parent| parent.is_nameless) {
-            return self.entry_of_nameless(
-                item,
-                Failure::new(Code::BadPath, "its directory could not have its name there"),
-            );
+        if let Some(absence) = parent.and_then(|parent| parent.absence) {
+            return self.entry_of_absent(item, absence);
         }
         if matches!(item.entry.what, EntryContent::Directory) {
             return self.directory(target, item);
@@ -155,11 +152,14 @@ impl CopyReceiver {
         if matches!(made, Ok(false)) || is_compared {
             self.note_partials(target, path);
         }
-        let mut is_nameless = false;
-        if let Err(error) = made {
-            is_nameless = name_error(&error).is_some();
-            self.fail(&item, &self.cannot("create the directory", path, &error));
-        }
+        let absence = made.err().map(|error| {
+            let failure = self.explained(path, &self.cannot("create the directory", path, &error));
+            self.fail(&item, &failure);
+            match name_error(&error) {
+                Some(_) => DirectoryAbsence::Nameless,
+                None => DirectoryAbsence::Uncreated(failure.code),
+            }
+        });
         let mtime = entry.mtime();
         // A directory that was there before for other purposes, perhaps a home directory, keeps its mode.
         let is_ours = !path.is_empty() || target.is_new;
@@ -176,7 +176,7 @@ impl CopyReceiver {
             attributes: item.entry.attributes,
             is_made,
             is_new,
-            is_nameless,
+            absence,
             path: item.path,
             booked: item.booked,
             ..UnfinishedDirectory::below(item.parent)

@@ -7,7 +7,7 @@
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_metadata, name_error};
 
-use super::super::directory_tree::UnfinishedDirectory;
+use super::super::directory_tree::{DirectoryAbsence, UnfinishedDirectory};
 use super::super::failures::{Failure, of_name, plain};
 use super::super::incoming_entry::IncomingEntry;
 use super::super::messages::{EntryContent, ManifestEntry};
@@ -37,18 +37,28 @@ impl CopyReceiver {
         let booked = path.as_bytes().len() + entry.names_bytes();
         let parent = Some(self.tree.add_unplaced(booked)?.id);
         let item = IncomingEntry { entry, path, parent, booked, is_place_free: false, replaces: None };
-        self.entry_of_nameless(item, Failure::new(Code::BadPath, "its path is too long there"))
+        let why = Failure::new(Code::BadPath, "its path is too long there");
+        self.entry_without(item, why, DirectoryAbsence::Nameless)
     }
 
-    /// Handles an entry that cannot have its place, for example below a directory that could not have its
-    /// name.
-    pub(super) fn entry_of_nameless(&self, item: IncomingEntry, why: Failure) -> Result<(), Error> {
+    /// Handles an entry in a directory that is not there: nothing is asked of the sender for it.
+    pub(super) fn entry_of_absent(
+        &self,
+        item: IncomingEntry,
+        absence: DirectoryAbsence,
+    ) -> Result<(), Error> {
+        self.entry_without(item, absence.failure(), absence)
+    }
+
+    /// Handles an entry that cannot have its place. If it is a directory, what is in it fails as `below`
+    /// says.
+    fn entry_without(&self, item: IncomingEntry, why: Failure, below: DirectoryAbsence) -> Result<(), Error> {
         match item.entry.what {
             EntryContent::Directory => {
                 self.fail(&item, &why);
                 let directory = UnfinishedDirectory {
                     is_made: false,
-                    is_nameless: true,
+                    absence: Some(below),
                     ..UnfinishedDirectory::below(item.parent)
                 };
                 self.tree.open(UnfinishedDirectory {

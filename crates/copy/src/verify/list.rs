@@ -103,6 +103,11 @@ impl ExpectedList {
                 continue;
             }
             if self.form == Form::Sums {
+                // A list may come from Windows; sha256sum takes this byte off, too.
+                line.pop_if(|last| *last == b'\r');
+                if line.is_empty() {
+                    continue;
+                }
                 return sum(&line, self.algorithm).map(Some).map_err(at);
             }
             match parse(&line).map_err(at)? {
@@ -257,5 +262,19 @@ mod tests {
         for line in ["", "hello", "hello world", "SHA256 (x)", &hex[1..], &format!("{}  x", &hex[2..])] {
             assert!(read(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn lines_of_other_tools_may_end_as_on_windows() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("SUMS");
+        let hex = "ab".repeat(32);
+        std::fs::write(&path, format!("# from Windows\r\n{hex} *a\r\n\r\n\\{hex}  b\\r\r\n")).unwrap();
+        let mut list = ExpectedList::open(&path, Algorithm::Sha256).unwrap();
+        let mut names = Vec::new();
+        while let Some(entry) = list.next().unwrap() {
+            names.push(entry.path);
+        }
+        assert_eq!(names, [b"a".to_vec(), b"b\r".to_vec()]);
     }
 }

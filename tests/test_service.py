@@ -4,6 +4,7 @@ end of the service."""
 import json
 import os
 import random
+import subprocess
 import time
 
 import pytest
@@ -106,6 +107,27 @@ def test_a_job_whose_source_vanishes_ends_as_the_copy_would(service):
     assert "FH-SOURCE-VANISHED" in service.run("jobs", "--state", "done", "--json")
     (record,) = service.json("history")
     assert (record["state"], record["error_code"]) == ("done", "FH-SOURCE-VANISHED"), record
+
+
+def test_who_waits_hears_why_a_job_is_tried_again(service):
+    id = service.submit("zero:10", "fh://beta:1/null:", "--retry", "1")
+    process = service.host.start(["farhaul", "wait", id], env={"FARHAUL_API": str(service.socket)}, stderr=subprocess.PIPE, text=True)
+    line = process.stderr.readline()
+    assert line.startswith(f"{id}: nothing listens on port 1 of beta; the next attempt is at "), line
+    service.run("cancel", id)
+    assert process.wait(30) == EXIT_INTERRUPTED
+    service.submit("zero:10", "null:", "--every", "1h", "--wait", expect=EXIT_USAGE)
+
+
+def test_names_that_cannot_be_meant_are_refused(service):
+    id = service.submit("zero:10", "null:", "--wait", "--quiet")
+    service.run("job", id, "--files", "--result", "fail", expect=EXIT_USAGE)
+    assert "no result is called 'fail'" in service.stderr
+    service.submit("zero:10", "null:", "--label", "a=1", "--label", "a=2", expect=EXIT_USAGE)
+    assert "label a is given twice" in service.stderr
+    file = make_file(service.net.folder("x") / "file", 10)
+    service.run("watch", "add", file, "--to", "/x", expect=EXIT_FILES)
+    assert "is not a directory" in service.stderr
 
 
 def test_commands_find_the_socket_that_the_configuration_names(own_net):

@@ -57,7 +57,7 @@ pub use confines::{ConfinedPath, LocalConfines};
 pub use connection::CopyConnection;
 pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
 pub use job::{CopyJob, Location, check, copy, spread_of};
-pub use manifest::ManifestCopy;
+pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{
     DeleteOptions, DeleteWhen, Durability, FileOptions, IntegrityOptions, ManifestOptions, OverwriteMode,
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, VerifyMode,

@@ -27,6 +27,7 @@ use super::report::Report;
 use super::vanished_entries::is_vanished;
 use crate::failures::Failure;
 pub use manifest_copy::ManifestCopy;
+pub use text::is_manifest_result;
 pub(crate) use text::{ManifestEntryText, ManifestLine, parse, unhex};
 pub(crate) use tree::{ManifestTally, shown as shown_root};
 

@@ -101,7 +101,7 @@ pub struct SubmitArgs {
     #[arg(long, help_heading = JOB)]
     pub with_receipt: bool,
     /// Wait until the job is over, and exit with its exit code
-    #[arg(long, help_heading = JOB)]
+    #[arg(long, conflicts_with = "repetition", help_heading = JOB)]
     pub wait: bool,
     /// Print the job as a JSON document for --spec, instead of submitting it
     #[arg(long, conflicts_with_all = ["wait", "key"], help_heading = JOB)]

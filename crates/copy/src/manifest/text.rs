@@ -49,6 +49,11 @@ impl EntryFate {
     }
 }
 
+/// Whether a line of a manifest can have this `result`.
+pub fn is_manifest_result(name: &str) -> bool {
+    EntryFate::from_name(name).is_some()
+}
+
 // ---- writing -----------------------------------------------------------------------------------------------------------
 
 /// The first line.

@@ -379,6 +379,10 @@ async fn files(
     let limit = page(asked.limit)?;
     let results: Vec<String> =
         asked.result.iter().flat_map(|text| text.split(',')).map(ToString::to_string).collect();
+    if let Some(unknown) = results.iter().find(|name| !farhaul::is_manifest_result(name)) {
+        let name = farhaul_text::printable(unknown.as_bytes(), 40);
+        return Err(bad_query(&format!("no result is called '{name}'")));
+    }
     let page = may.act("show files", id.to_string(), move |node, caller| {
         let row = node.row(caller, id)?;
         let run = asked.run.unwrap_or(row.run);

@@ -24,6 +24,18 @@ impl Labels {
         Ok((name.to_string(), value.to_string()))
     }
 
+    /// Reads labels as the options of a command line give them; a name may be given once.
+    pub fn parse(texts: &[String]) -> Result<Labels, Error> {
+        let mut labels = BTreeMap::new();
+        for text in texts {
+            let (name, value) = Labels::parse_one(text)?;
+            if labels.insert(name.clone(), value).is_some() {
+                return Err(Error::new(Code::BadOption, format!("label {name} is given twice")));
+            }
+        }
+        Ok(Labels(labels))
+    }
+
     /// Judges the labels. No other function does.
     pub fn check(&self) -> Result<(), Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, what));
@@ -62,5 +74,9 @@ mod tests {
         assert!(Labels(many).check().is_err());
         assert_eq!(Labels::parse_one("a=b=c").unwrap(), ("a".into(), "b=c".into()));
         assert!(Labels::parse_one("a").is_err());
+        let parse =
+            |texts: &[&str]| Labels::parse(&texts.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(parse(&["a=1", "b=1"]).unwrap().0.len(), 2);
+        assert!(parse(&["a=1", "a=2"]).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! `farhaul jobs`, `job`, `logs` and `wait`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -266,6 +266,8 @@ pub(super) fn wait_for(
 ) -> Result<ExitCode, Error> {
     let mut left: BTreeMap<String, ()> = ids.iter().map(|id| (id.clone(), ())).collect();
     let mut worst = ExitCode::Ok;
+    // An event may come twice.
+    let mut retried = BTreeSet::new();
     let look = |left: &BTreeMap<String, ()>| -> Result<(u64, Vec<(String, Value)>), Error> {
         let last = client.last_event()?;
         let mut over = Vec::new();
@@ -295,10 +297,15 @@ pub(super) fn wait_for(
         }
         // Events since `last`, which is older than the answers, so none is missed.
         let has_ended = client.events("/events", Some(last), |told| {
-            let concerns = told.kind == "gap"
-                || told.kind == "job"
-                    && serde_json::from_str(&told.data)
-                        .is_ok_and(|job: Value| is_over(&job) && left.contains_key(text(&job["id"])));
+            let job = || serde_json::from_str::<Value>(&told.data).ok();
+            let job = if told.kind == "job" { job() } else { None };
+            let job = job.filter(|job| left.contains_key(text(&job["id"])));
+            if let Some(line) = job.as_ref().and_then(next_attempt).filter(|_| !json && !quiet)
+                && retried.insert(line.clone())
+            {
+                printer::line(&line);
+            }
+            let concerns = told.kind == "gap" || job.as_ref().is_some_and(is_over);
             if concerns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let mut is_there = has_ended.map(|has_ended| !has_ended);
@@ -323,8 +330,18 @@ const RESTART_TIME: Duration = Duration::from_secs(1);
 
 fn ended(job: &Value) -> String {
     let state = JobState::of_name(text(&job["state"])).map_or("", JobState::words);
-    let why = job["error"]["code"].as_str().map_or(String::new(), |code| format!(" ({code})"));
-    format!("{state}{why}")
+    match (job["error"]["code"].as_str(), job["error"]["text"].as_str()) {
+        (None, _) => state.to_string(),
+        (Some(code), None | Some("")) => format!("{state} ({code})"),
+        (Some(code), Some(why)) => format!("{state} ({code}): {}", printer::harmless(why)),
+    }
+}
+
+/// The line for a job whose attempt has failed and that is tried again.
+fn next_attempt(job: &Value) -> Option<String> {
+    let due = job["due"].as_str().filter(|_| job["state"] == "retrying")?;
+    let why = printer::harmless(job["error"]["text"].as_str().unwrap_or("the attempt failed"));
+    Some(format!("{}: {why}; the next attempt is at {due}", text(&job["id"])))
 }
 
 /// Returns the exit code that `farhaul cp` would have ended with.

@@ -105,7 +105,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     spec.finish_by = args.finish_by;
     spec.retry =
         args.retry.map(|attempts| RetryOptions { attempts: Some(attempts), ..RetryOptions::default() });
-    spec.labels = Labels(args.labels.iter().map(|text| Labels::parse_one(text)).collect::<Result<_, _>>()?);
+    spec.labels = Labels::parse(&args.labels)?;
     spec.webhook = args.webhook.clone();
     if args.every.is_some() || args.cron.is_some() {
         let (every, cron, time_zone) = (args.every, args.cron.clone(), args.time_zone.clone());

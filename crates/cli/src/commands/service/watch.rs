@@ -50,12 +50,11 @@ pub fn watch(args: &WatchArgs) -> Result<(), Error> {
 
 /// Returns the request for a new watched folder.
 fn wish(add: &WatchAddArgs) -> Result<Value, Error> {
-    let labels = add.labels.iter().map(|text| Labels::parse_one(text)).collect::<Result<_, _>>()?;
     let span = |span: Option<JobSpan>| span.map(|span| span.to_string());
     let mut wish = json!({
         "folder": absolute(&add.folder)?, "destination": absolute(&add.to)?,
         "include": add.include, "exclude": add.exclude, "hidden": add.hidden,
-        "after": add.after, "labels": Labels(labels),
+        "after": add.after, "labels": Labels::parse(&add.labels)?,
     });
     let optional = [
         ("settle", span(add.settle)),

@@ -244,6 +244,11 @@ impl Node {
         let used = spec.job("0", vec!["x".into()]).used()?;
         caller.may(CallerDeed::With(Scope::Control, &spec.places()?, &used))?;
         super::outbox::check_webhook(spec.webhook.as_deref())?;
+        // A folder that is not there yet may come.
+        if std::fs::metadata(&spec.watch()?.folder).is_ok_and(|there| !there.is_dir()) {
+            let what = format!("{} is not a directory, so it cannot be watched", spec.folder);
+            return Err(Error::new(Code::NotADirectory, what));
+        }
         let now_ms = self.clock.now_ms();
         // Faults of its jobs are reported now.
         let example = spec.job("0", vec!["x".into()]);

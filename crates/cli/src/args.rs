@@ -10,6 +10,7 @@ use farhaul::{
     IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses, Policy, SyncOptions,
     TransferOptions, VerifyMode, flows_for_cores,
 };
+use farhaul_service::config::values::ListenAddress;
 
 use crate::values::{self, FlowCount, PathChoice};
 
@@ -420,12 +421,16 @@ pub struct OutputArgs {
     pub verbose: bool,
 }
 
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map(|ListenAddress(address)| address)
+}
+
 /// Serve files to clients with an authorized key, over UDP and TCP on one port number; also runs jobs
 #[derive(Group, Debug)]
 #[command(after_help = format!("{KEY_OPTIONS}\n\n{EXIT_CODES}"))]
 pub struct ServeArgs {
     /// Address and port to listen on, UDP and TCP; may be repeated [default: [::]:33001]
-    #[arg(long, value_name = "ADDRESS", value_parser = values::listen_address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     pub listen: Vec<SocketAddr>,
     /// Directory to serve; clients can reach nothing outside it. Without this option they reach no files
     #[arg(long, value_name = "DIR")]
@@ -474,7 +479,7 @@ pub struct ServeArgs {
     pub api_socket: Option<PathBuf>,
     /// Address and port at which the API can be reached as well, by callers with a token; may be repeated.
     /// From other hosts it can be reached only with --tls-cert
-    #[arg(long, value_name = "ADDRESS", value_parser = values::listen_address, help_heading = SERVICE)]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address, help_heading = SERVICE)]
     pub api_listen: Vec<SocketAddr>,
     /// File with the certificate chain of the API, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = SERVICE)]

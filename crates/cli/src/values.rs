@@ -3,7 +3,7 @@
 //! Always true: nothing overflows or rounds a non-zero value to zero. The engine (`amounts`) parses rates and
 //! sizes, as configuration files have them, too.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
@@ -27,18 +27,6 @@ pub fn path_here() -> impl TypedValueParser<Value = PathBuf> {
             }
             _ => Ok(path),
         }
-    })
-}
-
-/// An address and port to listen on; a link-local one may name its interface: `[fe80::1%eth0]:33001`.
-pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    let on_interface = || {
-        let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
-        host.split_once('%')?.0.parse::<Ipv6Addr>().ok()?;
-        (host, port.parse::<u16>().ok()?).to_socket_addrs().ok()?.next()
-    };
-    text.parse().ok().or_else(on_interface).ok_or_else(|| {
-        format!("'{text}' is not an address with a port; write one such as 127.0.0.1:33001 or [::]:33001")
     })
 }
 
@@ -238,26 +226,6 @@ mod tests {
         }
         for text in ["host:/data", "user@host:", "fh://host/data", "ssh://host/data"] {
             assert!(here(text).unwrap_err().to_string().contains("must be on this host"), "{text}");
-        }
-    }
-
-    #[test]
-    fn an_address_to_listen_on_may_name_its_interface() {
-        for text in ["127.0.0.1:33001", "[::]:33001", "[fe80::1%1]:5"] {
-            assert_eq!(listen_address(text).unwrap().to_string(), text);
-        }
-        // Every host has a loopback interface, and it is the first.
-        assert_eq!(listen_address("[fe80::1%lo]:5").unwrap().to_string(), "[fe80::1%1]:5");
-        for text in [
-            "127.0.0.1",
-            "::1",
-            ":5",
-            "localhost:5",
-            "[localhost%lo]:5",
-            "[fe80::1%lo]",
-            "[fe80::1%none such]:5",
-        ] {
-            assert!(listen_address(text).is_err(), "{text}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Error, plain};
+use farhaul_session::error::{Code, Error, plain};
 
 use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, PrincipalId};
 use super::rights::Rights;
@@ -46,7 +46,10 @@ impl AuthorizedKeys {
     /// Reads the file; no line gives more than `bounds`. A line that has no valid key, or an option that is
     /// not understood, lets nobody in; the log says which line and why.
     pub fn load(path: &Path, bounds: KeyBounds) -> Result<AuthorizedKeys, Error> {
-        let failed = Error::io(format!("cannot read the authorized keys {}", path.display()));
+        let failed = |error: std::io::Error| {
+            let what = format!("cannot read the authorized keys {}: {}", path.display(), plain(&error));
+            Error::new(Code::of_files(&error), what)
+        };
         let content = std::fs::read(path).map_err(failed)?;
         let keys = Arc::new(parse(&content, path, &bounds));
         let state = Mutex::new(State { content: Some(content), keys });

@@ -108,6 +108,11 @@ impl SshTarget {
         Ok(())
     }
 
+    /// Whether ssh prints no messages, as -q asks of it.
+    fn is_quiet(&self) -> bool {
+        self.options.iter().any(|option| option == "LogLevel=QUIET")
+    }
+
     /// The options that scp passes to ssh, and then the user's.
     fn options(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["-x", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes"]
@@ -443,7 +448,10 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>) -> Error {
                 "ssh ended with code {OF_SSH} before farhaul answered on {host}: ssh could not connect, or the program \
                  on {host} ended with this code"
             ),
-            "see its message above; `ssh HOST true` must work",
+            match target.is_quiet() {
+                true => "ssh is silent with -q; without it, it says why",
+                false => "see its message above; `ssh HOST true` must work",
+            },
         ),
         (Some(126 | 127), _) => failed(
             Code::NotInstalled,

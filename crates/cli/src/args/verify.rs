@@ -11,7 +11,7 @@ use crate::values;
 #[derive(Group, Debug)]
 #[command(after_help = VERIFY_EXIT_CODES)]
 pub struct VerifyArgs {
-    /// A manifest, as --manifest has written it, or a list of digests
+    /// A manifest, as --manifest has written it, or a list of digests; - for stdin
     #[arg(value_name = "MANIFEST", value_parser = values::path_here())]
     pub list: PathBuf,
     /// Directory that the paths in the list are relative to

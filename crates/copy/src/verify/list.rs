@@ -9,6 +9,7 @@ use std::path::Path;
 use farhaul_text::escape;
 use farhaul_volume::Algorithm;
 
+use super::super::failures::plain;
 use super::super::manifest::{
     EntryFate, ManifestEntryText, ManifestLine, ManifestTally, RecordKind, parse, unhex,
 };
@@ -65,8 +66,9 @@ enum Form {
 impl ExpectedList {
     pub(crate) fn open(path: &Path, algorithm: Algorithm) -> Result<ExpectedList, String> {
         let shown = path.display().to_string();
-        let file = File::open(path)
-            .map_err(|error| format!("cannot open {shown}: {}", super::super::plain(&error)))?;
+        // As for sha256sum, - is standard input.
+        let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
+        let file = File::open(path).map_err(|error| format!("cannot open {shown}: {}", plain(&error)))?;
         let lines = BufReader::with_capacity(1 << 20, file);
         let (form, tally) = (Form::Undecided, ManifestTally::default());
         Ok(ExpectedList { lines, number: 0, algorithm, form, is_ended: false, error: None, tally, shown })
@@ -81,7 +83,7 @@ impl ExpectedList {
             let (number, shown) = (self.number, &self.shown);
             let at = |why: String| format!("{shown}, line {number}: {why}");
             let read = self.lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
-            if read.map_err(|error| at(error.to_string()))? == 0 {
+            if read.map_err(|error| at(plain(&error)))? == 0 {
                 return match self.form {
                     Form::Undecided => Err(format!("{shown} is empty")),
                     Form::Manifest | Form::Sums => Ok(None),

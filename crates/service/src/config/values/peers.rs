@@ -1,7 +1,8 @@
 //! Values that name others: hosts, networks, keys and destinations, and names of this host itself.
 
 use std::fmt::{self, Display, Formatter};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::str::FromStr;
 
 use farhaul::CpuList;
 
@@ -18,7 +19,7 @@ pub struct NetworkValue {
     bits: u8,
 }
 
-/// An address to listen on, with its port.
+/// An address to listen on, with its port. A link-local one may name its interface: `[fe80::1%eth0]:33001`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListenAddress(pub SocketAddr);
 
@@ -139,7 +140,20 @@ impl TextValue for ListenAddress {
     const EXPECTED: &'static str = "an address and a port such as \"[::]:33001\" or \"127.0.0.1:8080\"";
 
     fn read(text: &str) -> Option<ListenAddress> {
-        text.parse().ok().map(ListenAddress)
+        let on_interface = || {
+            let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
+            host.split_once('%')?.0.parse::<Ipv6Addr>().ok()?;
+            (host, port.parse::<u16>().ok()?).to_socket_addrs().ok()?.next()
+        };
+        text.parse().ok().or_else(on_interface).map(ListenAddress)
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ListenAddress, String> {
+        ListenAddress::read(text).ok_or_else(|| format!("'{text}' is not {}", ListenAddress::EXPECTED))
     }
 }
 
@@ -227,6 +241,26 @@ texts!(HostPattern, Fingerprint, ApiHostName, DestinationUrl);
 mod tests {
     use super::super::tests::check;
     use super::*;
+
+    #[test]
+    fn an_address_to_listen_on_may_name_its_interface() {
+        for text in ["127.0.0.1:33001", "[::]:33001", "[fe80::1%1]:5"] {
+            assert_eq!(ListenAddress::read(text).unwrap().to_string(), text);
+        }
+        // Every host has a loopback interface, and it is the first.
+        assert_eq!(ListenAddress::read("[fe80::1%lo]:5").unwrap().to_string(), "[fe80::1%1]:5");
+        for text in [
+            "127.0.0.1",
+            "::1",
+            ":5",
+            "localhost:5",
+            "[localhost%lo]:5",
+            "[fe80::1%lo]",
+            "[fe80::1%none such]:5",
+        ] {
+            assert!(ListenAddress::read(text).is_none(), "{text}");
+        }
+    }
 
     #[test]
     fn hosts_match_their_patterns() {

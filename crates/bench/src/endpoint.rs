@@ -21,10 +21,10 @@ use crate::messages::{CaseOpening, EndpointAnswer, EndpointQuestion, PROTOCOL};
 
 /// Answers questions on standard input and output until there are no more.
 pub fn serve() -> ExitCode {
-    let gone = Arc::new(AtomicBool::new(false));
-    let questions = read_questions(gone.clone());
+    let is_input_closed = Arc::new(AtomicBool::new(false));
+    let questions = read_questions(is_input_closed.clone());
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
-    let mut state = EndpointState { ssh_connection, folder: None, running: None, gone };
+    let mut state = EndpointState { ssh_connection, folder: None, running: None, is_input_closed };
     for body in questions {
         let answer = match serde_json::from_slice(&body) {
             Ok(question) => state
@@ -43,8 +43,8 @@ pub fn serve() -> ExitCode {
     ExitCode::Ok
 }
 
-/// Reads in a thread of its own, so that the end of the near end is noticed during a measurement.
-fn read_questions(gone: Arc<AtomicBool>) -> mpsc::Receiver<Vec<u8>> {
+/// Reads in a thread of its own, so that a near end that goes away is noticed during a measurement.
+fn read_questions(is_input_closed: Arc<AtomicBool>) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         while let Ok(body) = hello::read_frame(&mut stdin().lock()) {
@@ -52,7 +52,7 @@ fn read_questions(gone: Arc<AtomicBool>) -> mpsc::Receiver<Vec<u8>> {
                 break;
             }
         }
-        gone.store(true, Relaxed);
+        is_input_closed.store(true, Relaxed);
     });
     receiver
 }
@@ -61,7 +61,8 @@ struct EndpointState {
     ssh_connection: Option<String>,
     folder: Option<BenchFolder>,
     running: Option<CaseRun>,
-    gone: Arc<AtomicBool>,
+    /// Set when the near end has closed the standard input; it ends the measurement that is running.
+    is_input_closed: Arc<AtomicBool>,
 }
 
 impl EndpointState {
@@ -119,7 +120,8 @@ impl EndpointState {
         let addresses: Vec<SocketAddr> = client.into_iter().collect();
         let keys = link::CaseKeys { token: opening.token, secret: opening.secret };
         let ends = link::ends(sockets, &addresses, &opening.ports);
-        self.running = Some(CaseRun::start(&case, link::LinkSide::Far, ends, &keys, self.gone.clone())?);
+        self.running =
+            Some(CaseRun::start(&case, link::LinkSide::Far, ends, &keys, self.is_input_closed.clone())?);
         Ok(EndpointAnswer::Opened { ports, recv_buffer_bytes })
     }
 }
@@ -130,13 +132,20 @@ mod tests {
     use crate::far_end::FarEnd;
 
     #[test]
-    fn what_is_asked_for_out_of_turn_is_refused() {
-        let mut state =
-            EndpointState { ssh_connection: None, folder: None, running: None, gone: Arc::default() };
-        let mut how = |question| Misbehaviour::of(&state.answer(question));
-        assert_eq!(how(EndpointQuestion::Close), Some(Misbehaviour::BenchOrder));
-        assert_eq!(how(EndpointQuestion::Settle { name: "x".into() }), Some(Misbehaviour::BenchOrder));
-        assert_eq!(how(EndpointQuestion::Hello { protocol: PROTOCOL }), None);
+    fn questions_out_of_turn_are_refused() {
+        let mut state = EndpointState {
+            ssh_connection: None,
+            folder: None,
+            running: None,
+            is_input_closed: Arc::default(),
+        };
+        let mut misbehaviour = |question| Misbehaviour::of(&state.answer(question));
+        assert_eq!(misbehaviour(EndpointQuestion::Close), Some(Misbehaviour::BenchOrder));
+        assert_eq!(
+            misbehaviour(EndpointQuestion::Settle { name: "x".into() }),
+            Some(Misbehaviour::BenchOrder)
+        );
+        assert_eq!(misbehaviour(EndpointQuestion::Hello { protocol: PROTOCOL }), None);
         assert_eq!(FarEnd::strange(&EndpointAnswer::Done).misbehaviour(), Some(Misbehaviour::BenchAnswer));
     }
 }

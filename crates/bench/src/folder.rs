@@ -1,6 +1,7 @@
 //! A folder for files that are measured and then removed.
 //!
-//! Always true: the folder did not exist before, and is removed with all its content when this is dropped.
+//! Always true: the folder did not exist before, and is removed with all its content when the value is
+//! dropped.
 
 use std::fs::File;
 use std::io;
@@ -25,9 +26,9 @@ impl BenchFolder {
     pub(crate) fn make(parent: &Path, room: u64) -> Result<BenchFolder, Error> {
         let failed = |source| failed(parent, "make a folder in", source);
         let parent_path = std::path::absolute(parent).map_err(failed)?;
-        let made =
+        let folder =
             tempfile::Builder::new().prefix(".farhaul-bench-").tempdir_in(parent_path).map_err(failed)?;
-        let free = rustix::fs::statvfs(made.path()).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        let free = rustix::fs::statvfs(folder.path()).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
         if let Ok(free) = free
             && free < room
         {
@@ -42,7 +43,7 @@ impl BenchFolder {
             )
             .with_hint("free space, name another directory, or give a smaller --size"));
         }
-        Ok(BenchFolder { path: made.path().to_path_buf(), folder: Some(made) })
+        Ok(BenchFolder { path: folder.path().to_path_buf(), folder: Some(folder) })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -83,7 +84,7 @@ impl BenchFolder {
 impl Drop for BenchFolder {
     fn drop(&mut self) {
         let Some(folder) = self.folder.take() else { return };
-        // From here on we remove it ourselves, as the type gives up after one try.
+        // `TempDir` gives up after one try, so the folder is removed here.
         let path = folder.keep();
         for _ in 0..REMOVE_TRIES {
             match std::fs::remove_dir_all(&path) {
@@ -94,8 +95,8 @@ impl Drop for BenchFolder {
     }
 }
 
-fn failed(path: &Path, what: &str, source: io::Error) -> Error {
-    Error::new(Code::of_files(&source), format!("cannot {what} {}: {source}", path.display()))
+fn failed(path: &Path, action: &str, source: io::Error) -> Error {
+    Error::new(Code::of_files(&source), format!("cannot {action} {}: {source}", path.display()))
 }
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_stays() {
+    fn the_folder_is_removed_with_its_files() {
         let temp = tempfile::tempdir().unwrap();
         let folder = BenchFolder::make(temp.path(), 1).unwrap();
         std::fs::write(folder.path().join("source"), "x").unwrap();
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_or_lies_elsewhere_is_refused() {
+    fn too_little_room_and_files_elsewhere_are_refused() {
         let temp = tempfile::tempdir().unwrap();
         assert!(
             matches!(BenchFolder::make(temp.path(), u64::MAX), Err(error) if error.code() == Code::NoSpace)

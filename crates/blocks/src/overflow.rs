@@ -4,7 +4,7 @@
 //! to the file: those that a sender keeps in case they are lost, and those of a receiver whose lost parts
 //! have not arrived yet. The kernel keeps as much of the file in memory as it has room for.
 //!
-//! Always true: a slot belongs to one [`ParkedBlock`] or stands in the free list; no more slots are in use
+//! Always true: a slot belongs to one [`ParkedBlock`] or is in the free list; no more slots are in use
 //! than are promised; the disk space for all promised slots is allocated.
 
 use std::fs::File;
@@ -92,22 +92,24 @@ impl OverflowReservation {
     /// Grows to at least `slots` slots; returns `false` if the file system or the file's limit has no room
     /// for them.
     pub fn grow(&mut self, slots: u32) -> bool {
-        let Some(more) = slots.checked_sub(self.promised).filter(|more| *more > 0) else { return true };
+        let Some(further) = slots.checked_sub(self.promised).filter(|further| *further > 0) else {
+            return true;
+        };
         let shared = &self.overflow.shared;
         let mut state = shared.state();
-        let promised = state.promised.saturating_add(more);
+        let promised = state.promised.saturating_add(further);
         if promised > shared.slots_max {
             return false;
         }
         if promised > state.allocated {
             let (from, len) = (u64::from(state.allocated), u64::from(promised - state.allocated));
-            let room = fs::fallocate(
+            let allocated = fs::fallocate(
                 &shared.file,
                 FallocateFlags::empty(),
                 from * shared.stride,
                 len * shared.stride,
             );
-            if room.is_err() {
+            if allocated.is_err() {
                 return false;
             }
             state.allocated = promised;
@@ -152,15 +154,15 @@ pub struct ParkedBlock {
 impl ParkedBlock {
     /// Reads from `offset` on.
     pub fn read_at(&self, bytes: &mut [u8], offset: usize) -> io::Result<()> {
-        self.overflow.shared.file.read_exact_at(bytes, self.at(bytes.len(), offset)?)
+        self.overflow.shared.file.read_exact_at(bytes, self.file_offset(bytes.len(), offset)?)
     }
 
     /// Writes from `offset` on.
     pub fn write_at(&self, bytes: &[u8], offset: usize) -> io::Result<()> {
-        self.overflow.shared.file.write_all_at(bytes, self.at(bytes.len(), offset)?)
+        self.overflow.shared.file.write_all_at(bytes, self.file_offset(bytes.len(), offset)?)
     }
 
-    fn at(&self, len: usize, offset: usize) -> io::Result<u64> {
+    fn file_offset(&self, len: usize, offset: usize) -> io::Result<u64> {
         let (stride, end) = (self.overflow.shared.stride, offset.saturating_add(len) as u64);
         if end > stride {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parked_comes_back_with_what_was_written_to_it() {
+    fn a_parked_block_is_read_back_with_later_writes() {
         let mut share = overflow(8).share();
         assert!(share.grow(2));
         let first = share.park(&[1; 5000]).unwrap();
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_promised_than_there_is() {
+    fn no_more_slots_are_promised_than_the_file_may_have() {
         let overflow = overflow(8);
         let (mut one, mut other) = (overflow.share(), overflow.share());
         assert!(one.grow(5) && one.grow(3) && !other.grow(4) && other.grow(3));
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_no_other_place_than_memory() {
+    fn a_file_system_in_memory_is_refused() {
         if Path::new("/dev/shm").is_dir() {
             assert!(Overflow::in_dir(Path::new("/dev/shm"), 10, 1).is_err());
         }

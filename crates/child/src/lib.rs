@@ -1,7 +1,7 @@
-//! What a program that this process starts must not inherit: open descriptors, and the handling of signals.
+//! Keeps programs that this process starts from inheriting open descriptors and the handling of signals.
 //!
-//! How to read it: [`inherit_nothing`] is all. The standard library marks its own descriptors as
-//! close-on-exec and empties the mask of signals. It does nothing about descriptors that this process was
+//! How to read it: the only function is [`inherit_nothing`]. The standard library marks its own descriptors
+//! as close-on-exec and empties the mask of signals. It does nothing about descriptors that this process was
 //! started with or that a C library has opened, nor about ignored signals. This crate handles both between
 //! `fork` and `exec`, for which there is no safe call.
 #![deny(unsafe_code)]

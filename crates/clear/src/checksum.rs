@@ -1,7 +1,7 @@
 //! XXH3 with 64 bits and seed 0, as `xxhsum -H3` computes it. It comes from a library; for content that is
 //! copied at the same time, there is also a version with AVX-512.
 //!
-//! It finds accidents, not attacks.
+//! The checksum finds damage by accident, not attacks.
 
 use twox_hash::XxHash3_64;
 
@@ -10,13 +10,15 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// Copies `from` to `to`, and returns its XXH3.
+/// Copies `from` to `to`, and returns the XXH3 of the content.
+///
+/// # Panics
 ///
 /// If the two have different lengths.
 #[inline]
 pub fn copy_with_checksum(from: &[u8], to: &mut [u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if let Some(checksum) = wide::copy_with_checksum(from, to) {
+    if let Some(checksum) = avx512::copy_with_checksum(from, to) {
         return checksum;
     }
     to.copy_from_slice(from);
@@ -24,8 +26,11 @@ pub fn copy_with_checksum(from: &[u8], to: &mut [u8]) -> u64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "calls to what needs a processor with AVX-512, and its loads and stores")]
-mod wide {
+#[expect(
+    unsafe_code,
+    reason = "calls of functions that need a processor with AVX-512, and its loads and stores"
+)]
+mod avx512 {
     use std::arch::x86_64::{
         __m512i, _mm512_add_epi64, _mm512_loadu_si512, _mm512_mul_epu32, _mm512_set1_epi64,
         _mm512_shuffle_epi32, _mm512_slli_epi64, _mm512_srli_epi64, _mm512_storeu_si512, _mm512_xor_si512,
@@ -206,20 +211,20 @@ mod tests {
 
     /// The values of `xxhsum -H3`: the far end may have been built with another library.
     #[test]
-    fn it_is_the_published_one() {
+    fn the_checksum_is_that_of_xxhsum() {
         let content: Vec<u8> = (0..1438).map(|at| (at % 251) as u8).collect();
         assert_eq!(checksum(&content), 0x8feb_85cd_5e57_9b5a);
         assert_eq!(copy_with_checksum(&content, &mut vec![0; content.len()]), 0x8feb_85cd_5e57_9b5a);
     }
 
+    /// On a processor without AVX-512, this compares the library with itself.
     #[test]
-    // On a processor without AVX-512, this compares the library with itself.
     fn every_length_is_copied_and_has_the_checksum_of_the_library() {
         let content: Vec<u8> = (0..5000_u32).map(|at| (at.wrapping_mul(at) >> 5) as u8).collect();
         for len in 0..content.len() {
             let mut copy = vec![0xaa; len + 2];
-            let made = copy_with_checksum(&content[..len], &mut copy[1..=len]);
-            assert_eq!(made, XxHash3_64::oneshot(&content[..len]), "{len} bytes");
+            let checksum = copy_with_checksum(&content[..len], &mut copy[1..=len]);
+            assert_eq!(checksum, XxHash3_64::oneshot(&content[..len]), "{len} bytes");
             assert_eq!(copy[1..=len], content[..len], "{len} bytes");
             assert_eq!((copy[0], copy[len + 1]), (0xaa, 0xaa), "{len} bytes");
         }
@@ -238,7 +243,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "as long as")]
-    fn a_copy_of_another_length_is_a_mistake() {
+    fn a_copy_to_another_length_panics() {
         copy_with_checksum(&[1; 300], &mut [0; 301]);
     }
 }

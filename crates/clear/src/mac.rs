@@ -1,5 +1,5 @@
-//! AES-128-CMAC (RFC 4493) of 28 bytes, which are two blocks. It uses the processor's AES if it can: the
-//! library's call is for any length and copies its state each time.
+//! AES-128-CMAC (RFC 4493) of 28 bytes, which take two blocks. It uses the processor's AES instructions if
+//! there are any, as the library's call is for any length and copies its state each time.
 
 use aws_lc_rs::cmac;
 
@@ -37,8 +37,8 @@ impl Mac {
             Backend::Library(key) => {
                 let mut message = [0; 28];
                 let (whole, last) = message.as_chunks_mut();
-                for (place, word) in whole.iter_mut().zip(words) {
-                    *place = word.to_le_bytes();
+                for (bytes, word) in whole.iter_mut().zip(words) {
+                    *bytes = word.to_le_bytes();
                 }
                 last.copy_from_slice(&rest.to_le_bytes());
                 let tag = cmac::sign(key, &message).expect("CMAC takes any message");
@@ -49,7 +49,7 @@ impl Mac {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "calls to what needs a processor with AES")]
+#[expect(unsafe_code, reason = "calls of functions that need a processor with AES")]
 mod processor {
     use std::arch::x86_64::{
         __m128i, _mm_aesenc_si128, _mm_aesenclast_si128, _mm_aeskeygenassist_si128, _mm_cvtsi128_si64,
@@ -70,13 +70,13 @@ mod processor {
     pub(super) struct AesMac {
         round_keys: [__m128i; ROUND_KEYS],
         /// The key that is added to a padded last block (K2).
-        padded: __m128i,
+        padded_key: __m128i,
     }
 
     impl Drop for AesMac {
         fn drop(&mut self) {
             self.round_keys.zeroize();
-            self.padded.zeroize();
+            self.padded_key.zeroize();
         }
     }
 
@@ -118,15 +118,15 @@ mod processor {
 
         let double = |element: u128| (element << 1) ^ if element >> 127 == 1 { FIELD } else { 0 };
         let zero = u128::from_le_bytes(bytes(encrypt(&round_keys, _mm_setzero_si128())));
-        let padded = double(double(zero.swap_bytes())).swap_bytes();
-        AesMac { round_keys, padded: vector(padded) }
+        let padded_key = double(double(zero.swap_bytes())).swap_bytes();
+        AesMac { round_keys, padded_key: vector(padded_key) }
     }
 
     #[target_feature(enable = "aes")]
     fn tag(mac: &AesMac, words: [u64; 3], rest: u32) -> [u8; 16] {
-        let fourth = u64::from(rest) | u64::from(PADDING) << 32;
+        let last_word = u64::from(rest) | u64::from(PADDING) << 32;
         let first = _mm_set_epi64x(words[1] as i64, words[0] as i64);
-        let last = _mm_xor_si128(_mm_set_epi64x(fourth as i64, words[2] as i64), mac.padded);
+        let last = _mm_xor_si128(_mm_set_epi64x(last_word as i64, words[2] as i64), mac.padded_key);
         let chained = _mm_xor_si128(encrypt(&mac.round_keys, first), last);
         bytes(encrypt(&mac.round_keys, chained))
     }
@@ -162,7 +162,7 @@ mod tests {
         /// The library defines what CMAC is. On a processor without AES, this compares the library with
         /// itself.
         #[test]
-        fn the_processors_tag_is_the_librarys(key: [u8; 16], words: [u64; 3], rest: u32) {
+        fn the_tags_of_processor_and_library_agree(key: [u8; 16], words: [u64; 3], rest: u32) {
             prop_assert_eq!(Mac::new(&key).tag(words, rest), Mac::of_library(&key).tag(words, rest));
         }
     }

@@ -185,7 +185,7 @@ pub struct LikenessArgs {
 impl LikenessArgs {
     /// Returns the options, or an error if they contradict each other.
     pub fn options(&self) -> Result<SyncOptions, Error> {
-        let bad = |what: &str| Err(Error::new(Code::BadOption, what));
+        let bad = |reason: &str| Err(Error::new(Code::BadOption, reason));
         let deletes = self.delete || self.delete_before || self.delete_after || self.delete_excluded;
         if self.max_delete.is_some() && !deletes {
             return bad("--max-delete needs --delete");
@@ -588,7 +588,8 @@ impl Verb {
 }
 
 impl TransferArgs {
-    /// The engine's options. What was not given keeps the engine's default; the engine judges the values.
+    /// The engine's options. Options that were not given keep the engine's default; the engine judges the
+    /// values.
     pub fn options(&self) -> TransferOptions {
         let files = FileOptions {
             overwrite: self.overwrite,
@@ -630,7 +631,7 @@ impl TransferArgs {
                 Some(FlowCount::Number(flows)) => flows,
                 None => default.flows,
             },
-            paths: self.paths.iter().filter_map(named).collect(),
+            paths: self.paths.iter().filter_map(addresses_of).collect(),
             auto_paths: self.paths.contains(&PathChoice::Auto),
             further_paths: default.further_paths,
             mtu: self.mtu,
@@ -642,7 +643,7 @@ impl TransferArgs {
     }
 }
 
-fn named(path: &PathChoice) -> Option<PathAddresses> {
+fn addresses_of(path: &PathChoice) -> Option<PathAddresses> {
     match path {
         PathChoice::Named(addresses) => Some(*addresses),
         PathChoice::Auto => None,
@@ -682,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_hold_together() {
+    fn clap_finds_no_fault_with_the_definitions() {
         Cli::command().debug_assert();
     }
 
@@ -786,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_is_refused() {
+    fn contradictory_or_invalid_arguments_are_refused() {
         for text in ["a", "", "-4 -6 a b", "-q -v a b", "-l 5 --rate 5k a b", "-P 0 a b", "--mtu 70000 a b"] {
             assert!(cp(text).is_err(), "{text:?}");
         }
@@ -814,7 +815,7 @@ mod tests {
         ]);
         let Verb::Cp(cp) = cp.unwrap().verb else { panic!("a cp") };
         let rules: Vec<_> =
-            cp.select.rules.0.iter().map(|(origin, text)| (*origin, text.to_str().unwrap())).collect();
+            cp.select.rules.0.iter().map(|(option, text)| (*option, text.to_str().unwrap())).collect();
         let expected = [
             (RuleOption::Exclude, "a"),
             (RuleOption::Include, "b"),

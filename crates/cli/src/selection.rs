@@ -65,7 +65,7 @@ pub fn read(
 /// Returns whether a list of names or patterns comes from standard input. If that is closed, it looks like an
 /// empty list, which is valid: so the caller has to check.
 fn reads_stdin(select: &SelectArgs) -> bool {
-    let is_read = |(origin, value): &(RuleOption, OsString)| match origin {
+    let is_read = |(option, value): &(RuleOption, OsString)| match option {
         RuleOption::IncludeFrom | RuleOption::ExcludeFrom => value == "-",
         // A rule that merges a file ends with the name of the file.
         RuleOption::Filter => value.as_bytes().ends_with(b" -"),
@@ -77,8 +77,8 @@ fn reads_stdin(select: &SelectArgs) -> bool {
 
 fn rules(rules: &OrderedRules, separator: Separator) -> Result<RuleList, FilterError> {
     let mut list = RuleList::new(separator);
-    for (origin, value) in &rules.0 {
-        match origin {
+    for (option, value) in &rules.0 {
+        match option {
             RuleOption::Include => list.include(value.as_bytes())?,
             RuleOption::Exclude => list.exclude(value.as_bytes())?,
             RuleOption::Filter => list.rule(value.as_bytes())?,

@@ -1,9 +1,9 @@
 //! A client's way to a daemon: a race over UDP and TCP and all addresses, then the hello.
 //!
-//! Always true: UDP wins if it answers within [`UDP_PATIENCE`] (or answers first, if there is a note that it
-//! is blocked), or if something comes over it within that time and the rest within [`CONNECT_TIME`]. A server
-//! whose key is not trusted gets no hello; a changed key always fails. The key that is remembered is that of
-//! the connection that carried the hello, and further carriers of the session must show the same.
+//! Always true: UDP wins if it answers within [`UDP_PATIENCE`] (or, if there is a note that it is blocked, if
+//! it answers first), or if anything comes over UDP within that time and the rest within [`CONNECT_TIME`]. A
+//! server whose key is not trusted gets no hello; a changed key always fails. The key that is remembered is
+//! that of the connection that carried the hello, and further carriers of the session must show the same.
 #![deny(missing_docs)]
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -39,15 +39,15 @@ use super::{
     with_session,
 };
 
-/// UDP that has not answered by then counts as blocked.
+/// UDP that has not answered within this time counts as blocked.
 pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
 /// How long the whole way to a daemon may take.
 pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// How long a busy daemon is asked again by default.
 const BUSY_WAIT: Duration = Duration::from_secs(30);
-/// The first pause between two tries, and the longest one; each is one and a half times as long as the one
-/// before.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// The first pause between two tries. Each further one is one and a half times as long, up to [`PAUSE_MAX`].
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long hello and reply may take on a connection that works: over UDP the last packets of a handshake may
 /// still be under repair, and the daemon may be busy.
 pub(crate) const HELLO_TIME: Duration = Duration::from_secs(10);
@@ -105,7 +105,7 @@ pub struct PinnedTarget {
 
 /// Opens further TCP connections for a running session.
 pub(crate) struct Dialer {
-    way: CarrierRoute,
+    route: CarrierRoute,
     indices: FreshIndices,
 }
 
@@ -172,13 +172,10 @@ pub(crate) fn connect_asking(
     let name = host_name(&host, target.port);
     let addresses = resolve(&host, target.port, requester)?;
     let blocked = UdpBlockNotes::towards(addresses.iter().map(SocketAddr::ip), &target.port.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::io("cannot start the runtime of the handshake"))?;
+    let runtime = handshake_runtime()?;
     let mut pin = trust::first_pin(&known.keys_of(&name), target);
     let begin = Instant::now();
-    let (mut pause, mut tries) = (PAUSES.0, 0);
+    let (mut pause, mut tries) = (PAUSE_FIRST, 0);
     // Tries once more with a key that the user has agreed to, and again and again as long as the daemon is
     // busy.
     loop {
@@ -189,13 +186,7 @@ pub(crate) fn connect_asking(
         let attempt = Attempt { host, port, identity, addresses, params, grant: None, takes_tcp, is_blocked };
         match attempt.run(&runtime, &pin, requester) {
             Ok(DialedConnection { mut established, key, unanswered }) => {
-                let mut blocked = blocked;
-                match established.session.transport {
-                    Transport::Udp => blocked.forget(),
-                    Transport::Tcp if params.udp => blocked.note(),
-                    Transport::Tcp | Transport::Ssh | Transport::Local => {}
-                }
-                established.session.blocked = Some(blocked);
+                note_udp(blocked, &mut established.session, params);
                 let is_first_use = known.keys_of(&name).is_empty();
                 match unanswered {
                     Some(unanswered) => {
@@ -231,7 +222,7 @@ pub(crate) fn connect_asking(
             {
                 tracing::debug!(%failure, "the daemon is asked again");
                 dial_requester::pause(requester, jittered(pause)?)?;
-                pause = (pause + pause / 2).min(PAUSES.1);
+                pause = (pause + pause / 2).min(PAUSE_MAX);
             }
             Err(failure) => return Err(failure.into_error(host, target.port, identity)),
         }
@@ -247,25 +238,22 @@ pub fn pinned_connect(
     requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
     let (host, port) = (&target.host[..], target.port);
-    let named = resolve(host, port, requester);
+    let resolved = resolve(host, port, requester);
     is_wanted(requester)?;
     let others = target.addresses.iter().map(|&ip| SocketAddr::new(ip, port));
-    let all: Vec<_> = named.as_ref().ok().into_iter().flatten().copied().chain(others).collect();
+    let all: Vec<_> = resolved.as_ref().ok().into_iter().flatten().copied().chain(others).collect();
     let mut addresses = reachable_from(None, &all);
     addresses.truncate(ADDRESSES_MAX);
     if addresses.is_empty() {
-        return Err(named.err().unwrap_or_else(|| Error::bug("the addresses of a host")));
+        return Err(resolved.err().unwrap_or_else(|| Error::bug("the addresses of a host")));
     }
-    let mut blocked = UdpBlockNotes::towards(addresses.iter().map(SocketAddr::ip), &port.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::io("cannot start the runtime of the handshake"))?;
+    let blocked = UdpBlockNotes::towards(addresses.iter().map(SocketAddr::ip), &port.to_string());
+    let runtime = handshake_runtime()?;
     // A daemon that does not know grants would treat this end as the owner of its own key.
     params.opening.needs = params.opening.needs.and(&[GRANTS]);
     params.early = false;
     let pin = KeyPin::OneOf(vec![target.key.clone()]);
-    let (begin, mut pause, mut tries) = (Instant::now(), PAUSES.0, 0);
+    let (begin, mut pause, mut tries) = (Instant::now(), PAUSE_FIRST, 0);
     loop {
         tries += 1;
         let attempt = Attempt {
@@ -280,23 +268,22 @@ pub fn pinned_connect(
         };
         match attempt.run(&runtime, &pin, requester) {
             Ok(DialedConnection { mut established, .. }) => {
-                match established.session.transport {
-                    Transport::Udp => blocked.forget(),
-                    Transport::Tcp if params.udp => blocked.note(),
-                    Transport::Tcp | Transport::Ssh | Transport::Local => {}
-                }
-                established.session.blocked = Some(blocked);
+                note_udp(blocked, &mut established.session, &params);
                 return Ok(established);
             }
             Err(RaceFailure::ServerKey(key) | RaceFailure::TwoKeys(key, _)) => {
-                let what = format!("port {port} of {} has the key {key}, not {}", shown(host), target.key);
+                let what =
+                    format!("port {port} of {} has the key {key}, not {}", printable_host(host), target.key);
                 let hint =
                     "nothing was sent; somebody may be in between, or the name leads elsewhere from here";
                 return Err(Error::new(Code::HostKeyWrong, what).with_hint(hint));
             }
             Err(RaceFailure::ClientKey) => {
-                let what =
-                    format!("the daemon on {} knows of no grant for {}", shown(host), identity.fingerprint());
+                let what = format!(
+                    "the daemon on {} knows of no grant for {}",
+                    printable_host(host),
+                    identity.fingerprint()
+                );
                 let hint = "it may have expired long ago, or the daemon has been started anew: run the command again";
                 return Err(Error::new(Code::GrantRefused, what).with_hint(hint));
             }
@@ -306,17 +293,35 @@ pub fn pinned_connect(
             {
                 tracing::debug!(%failure, "the daemon is asked again");
                 dial_requester::pause(requester, jittered(pause)?)?;
-                pause = (pause + pause / 2).min(PAUSES.1);
+                pause = (pause + pause / 2).min(PAUSE_MAX);
             }
             Err(failure) => return Err(failure.into_error(host, port, identity)),
         }
     }
 }
 
-/// The most addresses that are tried of a host which a peer has named.
+/// The most addresses that are tried of a host that a peer has named.
 const ADDRESSES_MAX: usize = 16;
 
-fn shown(host: &str) -> String {
+/// The runtime of a handshake, on the calling thread.
+fn handshake_runtime() -> Result<Runtime, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("cannot start the runtime of the handshake"))
+}
+
+/// Notes whether UDP has got through to the daemon, and leaves the notes to the session.
+fn note_udp(mut notes: UdpBlockNotes, session: &mut Setup, params: &HelloParams) {
+    match session.transport {
+        Transport::Udp => notes.forget(),
+        Transport::Tcp if params.udp => notes.note(),
+        Transport::Tcp | Transport::Ssh | Transport::Local => {}
+    }
+    session.blocked = Some(notes);
+}
+
+fn printable_host(host: &str) -> String {
     printable(host.as_bytes(), 255)
 }
 
@@ -333,19 +338,16 @@ fn jittered(pause: Duration) -> Result<Duration, Error> {
     Ok(pause.mul_f64(0.5 + f64::from(random.0[0]) / 255.0))
 }
 
-/// Returns whether no key of the server is known yet, so that nothing says which of several shown keys is the
-/// right one.
+/// Returns whether no key of the server is known yet. If it shows several, nothing says which is the right
+/// one.
 fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
     target.fingerprint.is_none() && known.keys_of(name).is_empty()
 }
 
 fn resolve(host: &str, port: u16, requester: &dyn DialRequester) -> Result<Vec<SocketAddr>, Error> {
     let unknown = |reason: String| {
-        Error::new(
-            Code::HostUnknown,
-            format!("cannot find the host {}: {reason}", printable(host.as_bytes(), 255)),
-        )
-        .with_hint("check the name")
+        Error::new(Code::HostUnknown, format!("cannot find the host {}: {reason}", printable_host(host)))
+            .with_hint("check the name")
     };
     let name = host.to_string();
     let look_up = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
@@ -370,6 +372,7 @@ struct Attempt<'a> {
     addresses: &'a [SocketAddr],
     params: &'a HelloParams,
     grant: Option<&'a HelloSecret>,
+    /// True if TCP is good enough when UDP was only turned away for now.
     takes_tcp: bool,
     /// True if UDP did not get through when it was last tried.
     is_blocked: bool,
@@ -399,13 +402,13 @@ impl Attempt<'_> {
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
         let is_early = self.params.early && !self.params.opening.network.auto_paths;
         match self.over_road(road, &key, is_early).await {
-            // The handshake passed, and then nothing came: treated as if UDP had not answered.
+            // If nothing comes after the handshake, this goes on as if UDP had not answered.
             Err(RaceFailure::Silent) if is_udp && tcp => {}
             result => return result.map_err(RaceFailure::of_one_who_is_there),
         }
         // A server that has shown a key once must show it again.
-        let same = if *pin == KeyPin::Any { &KeyPin::OneOf(vec![key.clone()]) } else { pin };
-        let race = Race { addresses, identity, pin: same, udp: false, tcp, takes_tcp, patience };
+        let same_pin = if *pin == KeyPin::Any { &KeyPin::OneOf(vec![key.clone()]) } else { pin };
+        let race = Race { addresses, identity, pin: same_pin, udp: false, tcp, takes_tcp, patience };
         let road = race.run().await.map_err(|failure| match failure {
             RaceFailure::ServerKey(other) if *pin == KeyPin::Any => RaceFailure::TwoKeys(key, other),
             other => other.of_one_who_is_there(),
@@ -432,9 +435,10 @@ impl Attempt<'_> {
 
     fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
         let options = &self.params.opening.network;
-        let looks = options.auto_paths && udp.is_some();
-        let interfaces = if looks { discovery::own() } else { Vec::new() };
-        // Over TCP there is one more, for the stream itself; UDP may get through later.
+        let finds_paths = options.auto_paths && udp.is_some();
+        let interfaces = if finds_paths { discovery::own() } else { Vec::new() };
+        // Over TCP there is one more id, for the stream itself. The others are for UDP, which may get through
+        // later.
         let datagrams = options.flow_count() * discovery::most(options, &interfaces) * GENERATIONS
             + reserved_ids(options);
         let flows = match udp {
@@ -445,13 +449,13 @@ impl Attempt<'_> {
         let ids = random_flow_ids(flows, |_| false)?;
         let own = with_session(&self.params.features);
         let mut hello = Hello::new(self.params.opening.clone(), own, ids, self.params.udp);
-        hello.dialled = udp.filter(|_| looks).map(|remote| remote.ip().to_canonical());
+        hello.dialled = udp.filter(|_| finds_paths).map(|remote| remote.ip().to_canonical());
         hello.interfaces = interfaces;
         hello.grant = self.grant.cloned();
         Ok(hello)
     }
 
-    /// With `is_early` it does not wait for the reply.
+    /// Starts a session over UDP. With `is_early`, it does not wait for the reply to its hello.
     async fn over_udp(
         &self,
         quic: quic::ClientConnection,
@@ -460,27 +464,27 @@ impl Attempt<'_> {
     ) -> Result<(EstablishedSession, Option<UnansweredHello>), RaceFailure> {
         let hello = self.hello(Some(quic.remote))?;
         let offer = self.offer(quic.remote, key, hello.flow_ids.len());
-        let said = async {
+        let send_hello = async {
             let (mut send, receive) =
                 quic.connection.open_bi().await.map_err(|error| HelloError::Io(error.into()))?;
             quic::write_frame(&mut send, &hello).await?;
             Ok::<_, HelloError>(receive)
         };
-        let heard = async {
-            let mut receive = said.await?;
+        let exchange = async {
+            let mut receive = send_hello.await?;
             let body = if is_early { None } else { Some(quic::read_frame(&mut receive).await?) };
             Ok((receive, body))
         };
-        let (receive, body) = match timeout(HELLO_TIME, heard).await {
+        let (receive, body) = match timeout(HELLO_TIME, exchange).await {
             Err(_) => return Err(RaceFailure::Silent),
-            Ok(Ok(heard)) => heard,
+            Ok(Ok(exchanged)) => exchanged,
             Ok(Err(error)) => return Err(quic::cut_off(&quic.connection, error)),
         };
         let master = quic::export_secret(&quic.connection)?;
         let Some(body) = body else {
-            let theirs = hello.flow_ids.clone();
+            let peer_ids = hello.flow_ids.clone();
             let opening = self.params.opening.clone();
-            let established = self.datagrams(master, opening, &hello, &theirs, quic.remote)?;
+            let established = self.datagrams(master, opening, &hello, &peer_ids, quic.remote)?;
             return Ok((established, Some(UnansweredHello { quic, receive, hello, offer, first_use: None })));
         };
         let reply = accepted(&body, &hello)?;
@@ -494,17 +498,17 @@ impl Attempt<'_> {
         Ok((established.answered(reply), None))
     }
 
-    /// A session over UDP whose far end receives on the ids `theirs`.
+    /// A session over UDP whose far end receives on `peer_ids`.
     fn datagrams(
         &self,
         master: Secret,
         opening: SessionOpening,
         hello: &Hello,
-        theirs: &[u16],
+        peer_ids: &[u16],
         remote: SocketAddr,
     ) -> Result<EstablishedSession, Error> {
         let options = &opening.network;
-        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(theirs.iter().copied()).collect();
+        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(peer_ids.iter().copied()).collect();
         let first = ids.len() - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
         let reserved =
@@ -582,8 +586,8 @@ impl Attempt<'_> {
                 ..session
             },
             opening: self.params.opening.clone(),
-            // The features of a far end of this version. One that has fewer says so, and the session begins
-            // anew.
+            // The features of a far end of this version. A far end that has fewer says so, and the session
+            // begins anew.
             features: with_session(&self.params.features),
             terms: Vec::new(),
             peer_key: None,
@@ -595,7 +599,7 @@ impl Attempt<'_> {
 }
 
 impl EstablishedSession {
-    /// The same session, with what the reply says of the far end.
+    /// The same session, with the far end's version, features and terms from its reply.
     fn answered(self, reply: HelloReply) -> EstablishedSession {
         let peer_version = printable(reply.version.as_bytes(), 40);
         let features = self.features.common(&reply.features);
@@ -610,7 +614,7 @@ pub(crate) struct HelloOffer {
     identity: Identity,
     key: String,
     udp_only: bool,
-    /// The number of flow ids in it.
+    /// The number of flow ids in the hello.
     ids: usize,
 }
 
@@ -619,8 +623,8 @@ impl HelloOffer {
         let HelloOffer { host, remote, identity, key, udp_only, ids } = self;
         match ticket {
             Some(ticket) if !udp_only => {
-                let way = CarrierRoute::Daemon(DaemonRoute { remote, identity, key, ticket, host });
-                CarrierFallback::Dial(Arc::new(Dialer::new(way, ids)))
+                let route = CarrierRoute::Daemon(DaemonRoute { remote, identity, key, ticket, host });
+                CarrierFallback::Dial(Arc::new(Dialer::new(route, ids)))
             }
             Some(_) | None => CarrierFallback::None,
         }
@@ -631,7 +635,8 @@ impl HelloOffer {
     }
 }
 
-/// Reads a reply to `hello` that agrees, names as many flows, and has all needed features.
+/// Reads the reply to `hello`. Fails if it is a refusal, names another number of flows, or lacks a needed
+/// feature.
 pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, RaceFailure> {
     let reply = agreed(body, hello.flow_ids.len())?;
     reply
@@ -641,7 +646,7 @@ pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, RaceFai
     Ok(reply)
 }
 
-/// Reads a reply that agrees and names as many flows as were asked for.
+/// Reads a reply. Fails if it is a refusal or names another number of flows.
 fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, RaceFailure> {
     let mut reply = hello::decode_reply(body)?;
     if let Some(refusal) = reply.refusal.take() {
@@ -657,8 +662,8 @@ fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, RaceFailure> {
 }
 
 impl Dialer {
-    fn new(way: CarrierRoute, flows: usize) -> Dialer {
-        Dialer { way, indices: FreshIndices::new(flows) }
+    fn new(route: CarrierRoute, flows: usize) -> Dialer {
+        Dialer { route, indices: FreshIndices::new(flows) }
     }
 
     /// A dialer to a far end that ssh has started and that shares the session's secret. The hello had `ids`
@@ -675,8 +680,8 @@ impl Dial for Dialer {
     fn dial(&self) -> Result<FlowSetup, Error> {
         let exhausted = || Error::new(Code::NoCarrier, "too many carriers were opened");
         let take_index = || self.indices.take().ok_or_else(exhausted);
-        match &self.way {
-            CarrierRoute::Daemon(way) => way.dial(take_index),
+        match &self.route {
+            CarrierRoute::Daemon(route) => route.dial(take_index),
             CarrierRoute::Direct { candidates, master } => direct_tcp::dial(candidates, master, take_index),
         }
     }
@@ -684,11 +689,8 @@ impl Dial for Dialer {
 
 impl DaemonRoute {
     fn dial(&self, take_index: impl Fn() -> Result<u16, Error>) -> Result<FlowSetup, Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(Error::io("cannot start the runtime of the handshake"))?;
-        let gone = |reason: String| {
+        let runtime = handshake_runtime()?;
+        let unreachable = |reason: String| {
             Error::new(Code::NoCarrier, format!("cannot reach {} over TCP: {reason}", self.host))
                 .with_hint("run the same command again when it is back; it goes on where it stopped")
         };
@@ -700,7 +702,7 @@ impl DaemonRoute {
                 format!("{} has the key {key}, not {} as this session's server", self.host, self.key),
             )
             .with_hint("somebody may be in between"),
-            other => gone(other.to_string()),
+            other => unreachable(other.to_string()),
         };
         let exchange = async {
             let io = |error: std::io::Error| failed(RaceFailure::of_io(&error));
@@ -717,7 +719,7 @@ impl DaemonRoute {
         };
         runtime
             .block_on(async { timeout(CONNECT_TIME, exchange).await })
-            .unwrap_or_else(|_| Err(gone("no answer".into())))
+            .unwrap_or_else(|_| Err(unreachable("no answer".into())))
     }
 }
 
@@ -726,7 +728,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_agrees_on_other_flows_or_changes_its_key_misbehaves() {
+    fn a_server_that_names_another_number_of_flows_or_changes_its_key_misbehaves() {
         let reply = hello::encode(&HelloReply::accept(vec![1, 2])).unwrap();
         assert!(agreed(&reply[4..], 2).is_ok());
         let Err(RaceFailure::Engine(error)) = agreed(&reply[4..], 3) else { panic!("it is refused") };

@@ -33,8 +33,8 @@ impl CopyOutcome {
     }
 
     /// Adds the receipt, or why there is none.
-    pub(crate) fn and_receipt(mut self, receipting: Option<&ReceiptExchange>) -> CopyOutcome {
-        match receipting.map(ReceiptExchange::receipt) {
+    pub(crate) fn and_receipt(mut self, exchange: Option<&ReceiptExchange>) -> CopyOutcome {
+        match exchange.map(ReceiptExchange::receipt) {
             Some(Ok(receipt)) if self.error.is_none() => self.report.receipt = Some(Box::new(receipt)),
             Some(Ok(_)) => self.report.no_receipt = Some("the copy has not come to its end".into()),
             Some(Err(reason)) => self.report.no_receipt = Some(reason),

@@ -1,4 +1,4 @@
-//! `farhaul cp` and `farhaul sync`: turns what the user named into a session and its report.
+//! `farhaul cp` and `farhaul sync`: turns the locations that the user named into a session and its report.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -48,6 +48,12 @@ pub enum Location {
     },
 }
 
+impl Location {
+    fn is_far(&self) -> bool {
+        matches!(self, Location::Ssh { .. } | Location::Daemon { .. })
+    }
+}
+
 /// One `farhaul cp` or, with [`TransferOptions::sync`], one `farhaul sync`.
 #[derive(Debug, Clone)]
 pub struct CopyJob {
@@ -55,7 +61,7 @@ pub struct CopyJob {
     pub destination: Location,
     /// Take only these names of the single source directory.
     pub names: Option<Vec<Vec<u8>>>,
-    /// Take only what failed in an earlier run of the same job.
+    /// Take only the entries that failed in an earlier run of the same job.
     pub retry: Option<RetrySelection>,
     pub options: TransferOptions,
     /// Lists of directories: a location in one of the directories stands for the same location in all
@@ -67,7 +73,7 @@ pub struct CopyJob {
     /// by their text and by where links lead, throughout the transfer. Pipes are refused. With `None` they
     /// may lie anywhere.
     pub within: Option<Vec<PathBuf>>,
-    /// Both ends sign for what has been copied. Only a copy from or to a daemon can have that.
+    /// Where the receipt goes, which both ends sign. Only a copy from or to a daemon can have one.
     pub receipt: Option<ReceiptOptions>,
     /// The limits that this end's session shares with other sessions of this process.
     pub means: SessionLimits,
@@ -102,7 +108,8 @@ pub fn check(job: &CopyJob) -> Result<(), Error> {
     }
 }
 
-/// A job that can begin: the request to the far end and what it must be able to do, and the work of this end.
+/// A job that can begin: the request to the far end, the features that the far end needs for it, and the work
+/// of this end.
 pub(crate) struct ReadyJob {
     pub(crate) request: CopyRequest,
     pub(crate) needs: Features,
@@ -135,7 +142,7 @@ impl CopyPlan {
     pub(crate) fn new(mut job: CopyJob) -> Result<CopyPlan, Error> {
         let confines = job.within.as_deref().map(LocalConfines::of).transpose()?;
         if let Some(confines) = &confines {
-            stay_within(&job, confines)?;
+            check_within(&job, confines)?;
         }
         let confines = confines.as_ref();
         for source in &mut job.sources {
@@ -150,16 +157,15 @@ impl CopyPlan {
             job.names = Some(retry.names(&job.sources)?);
         }
         job.options.spread = spread_of(&job)?;
-        outside_of_sources(&job, listed.as_deref(), confines)?;
+        check_destination(&job, listed.as_deref(), confines)?;
         let no_receipt = ask_for_receipt(&mut job)?;
         let options = std::mem::take(&mut job.options).checked()?;
         let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if job.sources.is_empty() {
             return usage("nothing to copy: name at least one source and a destination");
         }
-        let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
-        let far_sources = job.sources.iter().filter(|source| is_far(source)).count();
-        if far_sources > 0 && is_far(&job.destination) {
+        let far_sources = job.sources.iter().filter(|source| source.is_far()).count();
+        if far_sources > 0 && job.destination.is_far() {
             let what = "both ends are remote, and at least one of them is over SSH";
             let hint = "log in to one of the two and run farhaul there, or run `farhaul serve` on both and name them as \
                         fh://HOST/PATH: then one sends to the other";
@@ -184,29 +190,30 @@ impl CopyPlan {
         options: TransferOptions,
         confines: Option<&LocalConfines>,
     ) -> Result<CopyPlan, Error> {
-        let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
-        if pipe && sources.len() > 1 {
+        let is_pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
+        if is_pipe && sources.len() > 1 {
             return Err(Error::new(Code::NotOneFile, "standard input can only be copied by itself"));
         }
         let paths: Vec<PathBuf> = sources
             .into_iter()
             .filter_map(|source| if let Location::Local(path) = source { Some(path) } else { None })
             .collect();
-        let contents = paths.iter().any(|path| last_component(path.as_os_str().as_bytes()).is_none());
+        let is_contents = paths.iter().any(|path| last_component(path.as_os_str().as_bytes()).is_none());
         let (far, path) = match destination {
             Location::Ssh { target, path } => (RemoteEnd::Ssh(target), path),
             Location::Daemon { target, path } => (RemoteEnd::Daemon(target), path),
             Location::Local(path) => (RemoteEnd::Here, path.into_os_string().into_encoded_bytes()),
-            Location::Pipe => return CopyPlan::to_own_output(paths, pipe, options),
+            Location::Pipe => return CopyPlan::to_own_output(paths, is_pipe, options),
         };
-        let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
+        let target_is_directory = paths.len() > 1 || is_contents || path.ends_with(b"/");
         // A pipe or a device counts as a file, as it is read like one.
         let is_file = |path: &Path| confines::is_directory(confines, path) == Some(false);
-        let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
-            None => is_file(path),
-            Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
-        };
-        let single_file = pipe || paths.len() == 1 && is_file(&paths[0]);
+        let is_file_in_any =
+            |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
+                None => is_file(path),
+                Some(spread) => spread.iter().any(|path| is_file(Path::new(OsStr::from_bytes(path)))),
+            };
+        let single_file = is_pipe || paths.len() == 1 && is_file_in_any(&paths[0]);
         let request = CopyRequest {
             direction: CopyDirection::Push,
             paths: vec![path],
@@ -216,7 +223,7 @@ impl CopyPlan {
             target_is_name,
             options,
         };
-        let near = if pipe { LocalEnd::SendPipe } else { LocalEnd::Send(paths) };
+        let near = if is_pipe { LocalEnd::SendPipe } else { LocalEnd::Send(paths) };
         Ok(CopyPlan::of(far, request, near))
     }
 
@@ -226,8 +233,12 @@ impl CopyPlan {
     }
 
     /// `cp file -`: the far end, in this process too, is asked for the file.
-    fn to_own_output(paths: Vec<PathBuf>, pipe: bool, options: TransferOptions) -> Result<CopyPlan, Error> {
-        if pipe {
+    fn to_own_output(
+        paths: Vec<PathBuf>,
+        is_pipe: bool,
+        options: TransferOptions,
+    ) -> Result<CopyPlan, Error> {
+        if is_pipe {
             return Err(Error::new(
                 Code::BadOption,
                 "from standard input to standard output is what cat does",
@@ -299,7 +310,7 @@ impl CopyPlan {
         Ok(CopyPlan::of(far, request, near))
     }
 
-    /// Resolves this end of the job. What is wrong here is found before the far end is asked.
+    /// Resolves this end of the job. Errors of this end are found before the far end is asked.
     pub(crate) fn ready(&self) -> Result<ReadyJob, Error> {
         let side = self.side()?;
         let names = self.names.clone().filter(|_| matches!(side, CopySide::Receive(_)));
@@ -314,8 +325,8 @@ impl CopyPlan {
             // Only one source can get the name, and only the far end knows for how many a pattern stands.
             request.target_is_name = target.rename.is_some();
         }
-        // Within one host, reading both versions costs more than writing one, so no deltas; unless the file
-        // is changed in place, which needs to read anyway.
+        // Within one host there are no deltas, as reading both versions costs more than writing one. A file
+        // that is changed in place has to be read anyway.
         let is_local = matches!(self.far, RemoteEnd::Here);
         let is_receipt_needed = self.receipt.as_ref().is_some_and(|receipt| receipt.is_required);
         let needs = request::needs(&request.options);
@@ -424,7 +435,7 @@ impl CopyPlan {
     }
 }
 
-/// Adds what a receipt needs to the request; returns why there can be no receipt, if so.
+/// Adds to the options what a receipt needs; returns the reason if there can be no receipt.
 fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
     job.options.integrity.receipt = None;
     let Some(ReceiptOptions { file, is_required }) = &job.receipt else { return Ok(None) };
@@ -459,8 +470,7 @@ fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
 }
 
 /// Refuses a job if a local path of it lies, or leads, outside the confines.
-fn stay_within(job: &CopyJob, confines: &LocalConfines) -> Result<(), Error> {
-    let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
+fn check_within(job: &CopyJob, confines: &LocalConfines) -> Result<(), Error> {
     for (location, is_destination) in
         job.sources.iter().map(|source| (source, false)).chain([(&job.destination, true)])
     {
@@ -476,7 +486,7 @@ fn stay_within(job: &CopyJob, confines: &LocalConfines) -> Result<(), Error> {
         }
     }
     let SpreadOptions { source, target } = spread_of(job)?;
-    let sides = [(job.sources.iter().any(is_far), source), (is_far(&job.destination), target)];
+    let sides = [(job.sources.iter().any(Location::is_far), source), (job.destination.is_far(), target)];
     let local = sides.into_iter().filter(|(is_far, _)| !is_far).flat_map(|(_, directories)| directories);
     for directory in local {
         confines.spot(Path::new(OsStr::from_bytes(&directory)))?;
@@ -528,7 +538,7 @@ pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
 }
 
 /// Makes the source of a sync or of a list of names mean the content of that directory, with or without a
-/// slash, and refuses what does not suit.
+/// slash, and refuses other sources.
 pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -> Result<CopyJob, Error> {
     job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
@@ -547,7 +557,7 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -
     {
         return usage("takes two directories of which neither is in the other");
     }
-    let slashed = |path: &mut Vec<u8>| {
+    let add_slash = |path: &mut Vec<u8>| {
         if !path.is_empty() && !path.ends_with(b"/") {
             path.push(b'/');
         }
@@ -557,7 +567,7 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -
         Location::Ssh { path, .. } | Location::Daemon { path, .. }
             if GeneratedSource::parse(path).is_none() =>
         {
-            slashed(path)
+            add_slash(path)
         }
         Location::Local(path) if GeneratedSource::parse(path.as_os_str().as_bytes()).is_none() => {
             if confines::is_directory(confines, path) == Some(false) {
@@ -565,7 +575,7 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -
                 return Err(Error::new(Code::NotADirectory, what).with_hint("copy a file with farhaul cp"));
             }
             let mut bytes = std::mem::take(path).into_os_string().into_encoded_bytes();
-            slashed(&mut bytes);
+            add_slash(&mut bytes);
             *path = PathBuf::from(OsString::from_vec(bytes));
         }
         Location::Ssh { .. } | Location::Daemon { .. } | Location::Local(_) => {
@@ -586,34 +596,35 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -
 
 /// Refuses to copy a file of this host onto itself, or a directory into itself, since it would be read while
 /// it grows. If `names` are given, only these are read of the directory.
-fn outside_of_sources(
+fn check_destination(
     job: &CopyJob,
     names: Option<&[Vec<u8>]>,
     confines: Option<&LocalConfines>,
 ) -> Result<(), Error> {
     let Location::Local(to) = &job.destination else { return Ok(()) };
-    let places =
+    let spread_paths =
         |path: &Path, directories: &[Vec<u8>]| match in_each(directories, path.as_os_str().as_bytes()) {
             None => vec![path.to_path_buf()],
-            Some(places) => places.into_iter().map(|place| OsString::from_vec(place).into()).collect(),
+            Some(paths) => paths.into_iter().map(|path| OsString::from_vec(path).into()).collect(),
         };
     let is_read = |inner: &Path| match names {
         None => true,
-        Some(names) => names.iter().any(|name| inner.starts_with(plain(name))),
+        Some(names) => names.iter().any(|name| inner.starts_with(without_dots(name))),
     };
     let targets: Vec<PathBuf> = match super::is_null(to) {
         true => Vec::new(),
-        false => {
-            places(to, &job.options.spread.target).iter().filter_map(|to| resolved(confines, to)).collect()
-        }
+        false => spread_paths(to, &job.options.spread.target)
+            .iter()
+            .filter_map(|to| resolved(confines, to))
+            .collect(),
     };
     for source in &job.sources {
         let Location::Local(source) = source else { continue };
-        for from in places(source, &job.options.spread.source) {
+        for from in spread_paths(source, &job.options.spread.source) {
             let is_directory = confines::is_directory(confines, &from) == Some(true);
             let Some(from) = resolved(confines, &from) else { continue };
             if !is_directory {
-                are_two_files(source, &from, to, &targets)?;
+                check_not_same_file(source, &from, to, &targets)?;
                 continue;
             }
             if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
@@ -628,9 +639,9 @@ fn outside_of_sources(
     Ok(())
 }
 
-/// Checks one source file: `source` leads to `from`, and `to` leads to `targets`, each a file or the
-/// directory that the file would go into.
-fn are_two_files(source: &Path, from: &Path, to: &Path, targets: &[PathBuf]) -> Result<(), Error> {
+/// Refuses to copy a file onto itself. `source` leads to `from`. `to` leads to `targets`, each of them a file
+/// or the directory that the file would go into.
+fn check_not_same_file(source: &Path, from: &Path, to: &Path, targets: &[PathBuf]) -> Result<(), Error> {
     // The file goes under its own name, even if it is a link to another.
     let name = last_component(source.as_os_str().as_bytes()).map(OsStr::from_bytes);
     for target in targets {
@@ -654,7 +665,7 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// The path of a listed name, without dots.
-fn plain(name: &[u8]) -> PathBuf {
+fn without_dots(name: &[u8]) -> PathBuf {
     let parts = Path::new(OsStr::from_bytes(name)).components();
     parts.filter(|part| matches!(part, Component::Normal(_))).collect()
 }
@@ -703,8 +714,8 @@ fn run_here(
     outcome
 }
 
-/// Counts both ends in the limits of this process. Only the near end goes under its caps, as it sends what
-/// the other receives.
+/// Counts both ends in the limits of this process. Only the near end comes under its caps, since both ends
+/// move the same content.
 pub(crate) fn both_within(
     (near, mut far): (EstablishedSession, EstablishedSession),
     within: &SessionLimits,
@@ -726,7 +737,7 @@ mod tests {
     use crate::options::TransferOptions;
 
     /// Checks a copy within this host; `words` are its locations below `folder`.
-    fn judge(folder: &Path, words: &str) -> Result<(), Error> {
+    fn check_local(folder: &Path, words: &str) -> Result<(), Error> {
         let mut locations: Vec<_> = words
             .split(' ')
             .map(|word| Location::Local(PathBuf::from(format!("{}/{word}", folder.display()))))
@@ -747,7 +758,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_by_two_names_is_called_so() {
+    fn a_copy_of_a_file_onto_itself_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for directory in ["d", "e"] {
@@ -760,7 +771,7 @@ mod tests {
         symlink("a", at("soft")).unwrap();
         symlink("d", at("to_d")).unwrap();
         for words in ["a a", "a d/../a", "a hard", "a soft", "soft a", "a d", "d/a d/", "to_d/a d", "b a d"] {
-            let error = judge(folder.path(), words).unwrap_err();
+            let error = check_local(folder.path(), words).unwrap_err();
             assert!(error.to_string().ends_with("are the same file"), "{words}: {error}");
             assert_eq!((error.code(), error.exit_code()), (Code::SameFile, ExitCode::Usage));
         }
@@ -769,7 +780,7 @@ mod tests {
             crate::local_origin(&both, &TransferOptions::default(), None, None).map(drop).unwrap_err();
         assert!(error.to_string().ends_with("are the same file: name it once"), "{error}");
         for words in ["a b", "a e", "a new", "a hard e", "hard d", "a d/new", "missing a"] {
-            assert!(judge(folder.path(), words).is_ok(), "{words}");
+            assert!(check_local(folder.path(), words).is_ok(), "{words}");
         }
     }
 }

@@ -191,8 +191,8 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
         CopySide::Send(_) => StatementSide::Sent,
         CopySide::Receive(_) => StatementSide::Received,
     };
-    let receipting = ReceiptExchange::new(&request, terms.keys.as_ref(), part).map(Arc::new);
-    let is_root_only = receipting.is_some() && terms.log.is_none();
+    let receipt = ReceiptExchange::new(&request, terms.keys.as_ref(), part).map(Arc::new);
+    let is_root_only = receipt.is_some() && terms.log.is_none();
     let root_only = is_root_only.then(|| RootOnly::begin(&dialogue.request.budget));
     let root_only = match root_only.transpose() {
         Ok(root_only) => root_only,
@@ -223,22 +223,21 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
             let dry_run = options.dry_run;
             let sync = options.sync;
             let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
-            sender::run(&mut dialogue, origin, plan, log, receipting.clone())
+            sender::run(&mut dialogue, origin, plan, log, receipt.clone())
         }
         CopySide::Receive(destination) => {
             let rules = ReceiveRules::new(&options, terms);
             // A sender that signs has to know what became of each entry.
-            let tells = !dialogue.is_client() || receipting.is_some();
+            let tells = !dialogue.is_client() || receipt.is_some();
             let notes = receiver::EntryNotes::new(options.integrity.manifest.clone(), log, tells);
             let (names, more_paths) = (terms.names.as_deref(), terms.more_paths.as_deref());
-            let wish =
-                receiver::SourceRequest { filter, names, more_paths, notes, receipting: receipting.clone() };
+            let wish = receiver::SourceRequest { filter, names, more_paths, notes, receipt: receipt.clone() };
             receiver::run(&mut dialogue, destination, rules, wish, threads)
         }
     };
     let outcome = CopyOutcome::new(&dialogue, end, error);
     dialogue.close(outcome.error.as_ref());
-    outcome.and_receipt(receipting.as_deref()).and_manifest(root_only.as_ref().map(|root| &*root.log))
+    outcome.and_receipt(receipt.as_deref()).and_manifest(root_only.as_ref().map(|root| &*root.log))
 }
 
 /// Refuses a session whose request cannot be met, and sends `error` to the far end as the reason.

@@ -1,9 +1,9 @@
-//! The receiving end of a transfer: it decides what it wants, writes what arrives, and names each file when
-//! that is whole.
+//! The receiving end of a transfer: it decides which entries it wants, writes the content that arrives, and
+//! names each file when the file is whole.
 //!
 //! The caller's thread handles the manifest and all messages of the sender; writers take complete blocks
-//! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told
-//! which.
+//! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender has been
+//! told so.
 //!
 //! The threads share tables, each a type of its own with its lock inside: `directory_tree.rs`,
 //! `hard_links.rs`, a file itself in `incoming_file.rs`, and in `receiver/` `files.rs` (with
@@ -45,7 +45,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use farhaul_session::crew::together;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::events::EntryAction;
+use farhaul_session::messages::{EndFigures, senseless, unexpected};
+use farhaul_session::report::SessionFigures;
+use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_volume::{AttributeKinds, FileTime, Filter, Metadata, PartialRequest, RelPath, WriteOptions};
 
 use self::ambiguous_directories::AmbiguousDirectories;
@@ -58,14 +63,8 @@ use self::moves::Moves;
 use self::partials::Partials;
 use self::renames::Renames;
 pub(crate) use self::settlement::{WholeFile, finish_small};
-pub(crate) use self::told_chunks::ToldChunks;
-use farhaul_session::crew::together;
-use farhaul_session::error::{Code, Error};
-use farhaul_session::messages::{EndFigures, senseless, unexpected};
-use farhaul_session::report::SessionFigures;
-use farhaul_session::session::{Dialogue, DialogueStep};
-
 use self::told_chunks::ChunkWindow;
+pub(crate) use self::told_chunks::ToldChunks;
 use self::untold_count::UntoldCount;
 use self::warnings::Warnings;
 use super::Terms;
@@ -169,7 +168,7 @@ pub(crate) struct SourceRequest<'a> {
     pub(crate) more_paths: Option<&'a [Vec<u8>]>,
     pub(crate) notes: EntryNotes,
     /// Set if there is to be a receipt.
-    pub(crate) receipting: Option<Arc<ReceiptExchange>>,
+    pub(crate) receipt: Option<Arc<ReceiptExchange>>,
 }
 
 /// State that the receiving end's threads share.
@@ -186,22 +185,22 @@ pub(crate) struct CopyReceiver {
     partials: Partials,
     tree: DirectoryTree,
     links: HardLinks,
-    ambiguous: AmbiguousDirectories,
+    ambiguous_directories: AmbiguousDirectories,
     failures: Failures,
     vanished: VanishedEntries,
     warnings: Warnings,
     /// Sends links that cannot be made to the threads that copy the file instead.
     link_copies: crossbeam_channel::Sender<LinkCopy>,
-    noted: ReplacementNotes,
-    not_taken: SkippedEntries,
+    replacements: ReplacementNotes,
+    skipped: SkippedEntries,
     not_set: NotSetEntries,
     counts: Counts,
     pub(crate) notes: EntryNotes,
-    receipting: Option<Arc<ReceiptExchange>>,
+    receipt: Option<Arc<ReceiptExchange>>,
     is_client: bool,
     moves: Moves,
     /// The name of the single source at its own end, if it has another name here.
-    original: OnceLock<Vec<u8>>,
+    original_name: OnceLock<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -227,6 +226,7 @@ struct ConversationState {
     entries_done: bool,
     finish_sent: bool,
     replies: Vec<CopyMessage>,
+    /// Large files whose partial files another transfer holds.
     locked: Vec<WaitingPartial>,
     /// Large files that wait until others are whole.
     postponed: VecDeque<IncomingEntry>,
@@ -234,12 +234,12 @@ struct ConversationState {
     comparing: HashMap<u64, UndecidedEntry>,
     /// The surplus at the destination, if that is to be deleted.
     surplus: Option<Surplus>,
-    /// Some of the source could not be listed.
+    /// True if a part of the source could not be listed.
     listing_failed: bool,
     /// Entries in whose places there are directories.
     blocked: Vec<IncomingEntry>,
     /// Surplus directories of which, in a dry run, something would stay.
-    staying: HashSet<RelPath>,
+    staying_directories: HashSet<RelPath>,
     /// The files that the destination has under other names, if renames are looked for.
     renames: Option<Renames>,
     /// The final sync, once everything is there.
@@ -276,7 +276,7 @@ impl ConversationState {
                 .map(|delete| Surplus::new(conflicts(delete), &receiver.shared.budget)),
             listing_failed: false,
             blocked: Vec::new(),
-            staying: HashSet::new(),
+            staying_directories: HashSet::new(),
             renames: receiver
                 .rules
                 .sync
@@ -297,12 +297,12 @@ impl ConversationState {
 struct WaitingPartial {
     item: IncomingEntry,
     deadline: Instant,
-    /// Asks the holder to give the partial file up, if that has lost its peer.
+    /// Asks the other transfer to give the partial file up if it has lost its peer.
     _request: Option<PartialRequest>,
 }
 
-/// The most threads that read and digest old versions. Without deltas there is one thread, which tells what
-/// an earlier run has left, and copies where a link cannot be made.
+/// The most threads that read and digest old versions. Without deltas there is one thread, which reports the
+/// chunks that an earlier run has left, and copies files to which a link cannot be made.
 const PATCHERS_MAX: usize = 2;
 
 /// Runs the receiving end to its end.
@@ -316,17 +316,18 @@ pub(crate) fn run(
     let shared = Conversation::new(dialogue.request.clone());
     let writers = if matches!(destination, Destination::Pipe) { 1 } else { writers };
     let (finish, finishing) = crossbeam_channel::unbounded();
-    let (open, over) = crossbeam_channel::bounded(0);
+    // Closed when the threads are to end.
+    let (running, over) = crossbeam_channel::bounded(0);
     let delete = rules.sync.and_then(|sync| sync.delete);
-    let is_excluded_too = delete.is_some_and(|delete| delete.excluded);
-    let (compare, compared) = crossbeam_channel::unbounded();
-    let (patch, patched) = crossbeam_channel::unbounded();
-    let (link_copies, to_be_copied) = crossbeam_channel::unbounded();
+    let deletes_excluded = delete.is_some_and(|delete| delete.excluded);
+    let (compare, compare_tasks) = crossbeam_channel::unbounded();
+    let (patch, patch_tasks) = crossbeam_channel::unbounded();
+    let (link_copies, link_copy_tasks) = crossbeam_channel::unbounded();
     let receiver = CopyReceiver {
         shared: shared.clone(),
         destination,
         rules,
-        protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
+        protection: if deletes_excluded { wanted.filter.unprotecting() } else { wanted.filter },
         files: IncomingFiles::within(&shared.budget),
         untold: UntoldCount::default(),
         window: Arc::default(),
@@ -334,24 +335,24 @@ pub(crate) fn run(
         partials: Partials::default(),
         tree: DirectoryTree::within(&shared.budget),
         links: HardLinks::within(&shared.budget),
-        ambiguous: AmbiguousDirectories::default(),
+        ambiguous_directories: AmbiguousDirectories::default(),
         failures: Failures::new(dialogue.is_client() && !rules.is_daemon),
         vanished: VanishedEntries::new(dialogue.is_client()),
         warnings: Warnings::default(),
         link_copies,
-        noted: ReplacementNotes::default(),
-        not_taken: SkippedEntries::new(dialogue.is_client()),
+        replacements: ReplacementNotes::default(),
+        skipped: SkippedEntries::new(dialogue.is_client()),
         not_set: NotSetEntries::new(dialogue.is_client()),
         counts: Counts::default(),
         notes: wanted.notes,
-        receipting: wanted.receipting,
+        receipt: wanted.receipt,
         is_client: dialogue.is_client(),
         moves: Moves::within(&shared.budget),
-        original: OnceLock::new(),
+        original_name: OnceLock::new(),
     };
-    // Dropping it ends the threads; on success everything has been written by then.
-    let let_go = || drop(open);
-    let ended = together(&shared, let_go, |crew| {
+    // On success, everything has been written when this is called.
+    let end_threads = || drop(running);
+    let ended = together(&shared, end_threads, |crew| {
         let receiver = &receiver;
         let (whole, settled) = settlement::queue();
         for _ in 0..settlement::THREADS {
@@ -370,13 +371,13 @@ pub(crate) fn run(
             || receiver.notes.reads_unchanged();
         let comparers = if is_reading { writers } else { 0 };
         for _ in 0..comparers {
-            let (compared, over) = (compared.clone(), over.clone());
-            crew.start("compare", move || comparison::run(receiver, &compared, &over))?;
+            let (compare_tasks, over) = (compare_tasks.clone(), over.clone());
+            crew.start("compare", move || comparison::run(receiver, &compare_tasks, &over))?;
         }
         let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 1 };
         for _ in 0..patchers {
-            let (patched, copies, over) = (patched.clone(), to_be_copied.clone(), over.clone());
-            crew.start("patch", move || patches::run(receiver, &patched, &copies, &over))?;
+            let (patch_tasks, copies, over) = (patch_tasks.clone(), link_copy_tasks.clone(), over.clone());
+            crew.start("patch", move || patches::run(receiver, &patch_tasks, &copies, &over))?;
         }
         let is_over = over.clone();
         crew.start("checkpoint", move || writer::checkpoints(receiver, &is_over))?;
@@ -424,7 +425,7 @@ impl CopyReceiver {
                 DialogueStep::Idle => {
                     self.warn(dialogue);
                     if dialogue.peer_seems_gone() {
-                        self.make_room_for_another()?;
+                        self.yield_to_newer_transfer()?;
                     } else {
                         self.retry_locked(&mut conversation)?;
                         self.go_on_opening(&mut conversation)?;
@@ -454,9 +455,9 @@ impl CopyReceiver {
         replies.clear();
     }
 
-    /// A peer that seems gone may have come back in another transfer, which then waits for the files that
-    /// this one holds. Ends this transfer in that case, so that the other one gets them.
-    fn make_room_for_another(&self) -> Result<(), Error> {
+    /// Ends this transfer if another one waits for its files. The peer, which seems gone, has then come back
+    /// in that transfer.
+    fn yield_to_newer_transfer(&self) -> Result<(), Error> {
         if self.files.all().iter().any(|file| file.is_requested()) {
             return Err(Error::new(
                 Code::Superseded,
@@ -480,11 +481,11 @@ impl CopyReceiver {
         if !self.files.is_empty() || !self.tree.is_done() {
             return Ok(());
         }
-        // Checked last: a file leaves the table before its writer has told the sender.
+        // This check is the last one, as a file leaves the table before its writer has told the sender.
         if !self.untold.is_none() {
             return Ok(());
         }
-        if self.receipting.as_ref().is_some_and(|receipting| receipting.has_said()) {
+        if self.receipt.as_ref().is_some_and(|receipt| receipt.has_said()) {
             return self.finish_signed(dialogue, conversation);
         }
         if conversation.sync.is_none() {
@@ -510,10 +511,10 @@ impl CopyReceiver {
                 return Err(error);
             }
         }
-        if let Some(receipting) = &self.receipting {
+        if let Some(receipt) = &self.receipt {
             // Everything is on the disk now. The sender compares the root, and answers.
             let failed = self.shared.handle.counts().failed.load(Relaxed);
-            self.shared.send(&[receipting.say(self.notes.tally().as_ref(), failed)]);
+            self.shared.send(&[receipt.say(self.notes.tally().as_ref(), failed)]);
             return Ok(());
         }
         self.say_finished(dialogue, conversation);
@@ -522,7 +523,7 @@ impl CopyReceiver {
 
     /// This end has signed; it ends when the other end has signed, too.
     fn finish_signed(&self, dialogue: &Dialogue, conversation: &mut ConversationState) -> Result<(), Error> {
-        if self.receipting.as_ref().is_some_and(|receipting| receipting.has_heard()) {
+        if self.receipt.as_ref().is_some_and(|receipt| receipt.has_heard()) {
             self.say_finished(dialogue, conversation);
         }
         Ok(())
@@ -548,8 +549,8 @@ impl CopyReceiver {
             links: self.counts.links.load(Relaxed),
             skipped: self.counts.skipped.load(Relaxed),
             deleted: self.counts.deleted.load(Relaxed),
-            replaced: self.noted.replaced_count(),
-            left: self.noted.take_left(),
+            replaced: self.replacements.replaced_count(),
+            left: self.replacements.take_left(),
             renames: self.counts.renames.load(Relaxed),
             bytes: self
                 .shared
@@ -559,11 +560,11 @@ impl CopyReceiver {
             bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
             bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_kept: self.counts.bytes_kept.load(Relaxed) + self.unfinished_bytes(),
-            renamed: self.original.get().is_some(),
+            renamed: self.original_name.get().is_some(),
             failures: self.failures.take(),
             vanished: self.vanished.take(),
             not_set: self.not_set.take(),
-            not_taken: self.not_taken.take(),
+            not_taken: self.skipped.take(),
             spread: self.spread_figures(),
             figures: SessionFigures { ours: dialogue.figures(), theirs },
         }
@@ -574,7 +575,7 @@ impl CopyReceiver {
         self.files.all().iter().filter_map(|file| file.partial()).map(|partial| partial.bytes_kept()).sum()
     }
 
-    /// Lets go of a file that has failed: what can be resumed stays.
+    /// Closes a file that has failed. The part that can be resumed stays.
     pub(crate) fn abandon(&self, file: &IncomingFile) {
         self.keep_for_later(file.partial().map_or(0, |partial| partial.bytes_kept()));
         file.abandon();
@@ -582,7 +583,7 @@ impl CopyReceiver {
 
     /// Discards the part of a file for whose rest one of several directories has no room, so that the next
     /// run begins the file in another one.
-    fn leave_to_others(&self, file: &IncomingFile, failure: &Failure) {
+    fn discard_for_another_directory(&self, file: &IncomingFile, failure: &Failure) {
         let Destination::Tree(target) = &self.destination else { return };
         if failure.code == Code::NoSpace
             && target.roots.is_spread()
@@ -634,7 +635,7 @@ impl CopyReceiver {
                 Ok(())
             }
             CopyMessage::Skipped { path, reason } => {
-                self.not_taken.add(&path, &reason, &self.shared.handle);
+                self.skipped.add(&path, &reason, &self.shared.handle);
                 self.notes.add(|| ManifestRecord::of_path(&path, EntryFate::Skipped).because(&reason));
                 Ok(())
             }
@@ -659,9 +660,9 @@ impl CopyReceiver {
                 self.shared.handle.counts().scan_done.store(true, Relaxed);
                 self.free_places(conversation)
             }
-            CopyMessage::Receipt { statement, reason } => match &self.receipting {
-                Some(receipting) if receipting.has_said() && !conversation.finish_sent => {
-                    receipting.hear(&statement, &reason, self.notes.tally().as_ref())
+            CopyMessage::Receipt { statement, reason } => match &self.receipt {
+                Some(exchange) if exchange.has_said() && !conversation.finish_sent => {
+                    exchange.hear(&statement, &reason, self.notes.tally().as_ref())
                 }
                 Some(_) | None => Err(unexpected("receipt")),
             },
@@ -679,7 +680,7 @@ impl CopyReceiver {
         replies: &mut Vec<CopyMessage>,
     ) {
         let result = self.but_for_metadata(&file.item.path, result);
-        let result = self.leave_under_way(&file.item.path, Some(file.size()), result);
+        let result = self.settle_in_roots(&file.item.path, Some(file.size()), result);
         match result.and_then(|()| self.note_arrival(file, replies)) {
             Ok(()) => {
                 self.counts.files.fetch_add(1, Relaxed);
@@ -704,7 +705,7 @@ impl CopyReceiver {
     /// Gives up a file that cannot be written.
     pub(crate) fn give_up(&self, file: &IncomingFile, failure: Failure, replies: &mut Vec<CopyMessage>) {
         if self.files.take(file.item.id()).is_some() {
-            self.leave_to_others(file, &failure);
+            self.discard_for_another_directory(file, &failure);
             self.abandon(file);
             self.settle(file, Err(failure), replies);
         }
@@ -712,7 +713,7 @@ impl CopyReceiver {
 
     /// Books a failure that the sender has reported itself.
     fn settle_failure(&self, file: &IncomingFile, failure: &Failure) {
-        let _ = self.leave_under_way(&file.item.path, None, Ok(()));
+        let _ = self.settle_in_roots(&file.item.path, None, Ok(()));
         self.shared.send(&[self.failed(&file.item, failure)]);
         self.link_target_done(&file.item, LinkTargetOutcome::Failed);
         self.child_done(&file.item);
@@ -720,14 +721,14 @@ impl CopyReceiver {
 
     fn refuse(&self, item: &IncomingEntry, failure: Failure) {
         let failure = self.in_place(&item.path, failure);
-        let _ = self.leave_under_way(&item.path, None, Ok(()));
+        let _ = self.settle_in_roots(&item.path, None, Ok(()));
         self.fail(item, &failure);
         self.link_target_done(item, LinkTargetOutcome::Failed);
         self.child_done(item);
     }
 
-    /// Notes that a file is in its place or has failed at this end.
-    fn leave_under_way(
+    /// Tells the directories of the destination that a file is in its place or has failed at this end.
+    fn settle_in_roots(
         &self,
         path: &RelPath,
         size: Option<u64>,
@@ -739,7 +740,7 @@ impl CopyReceiver {
         result
     }
 
-    /// Adds to the reason in which of several directories it happened.
+    /// Adds to the reason which of several directories it was.
     fn in_place(&self, path: &RelPath, failure: Failure) -> Failure {
         let Destination::Tree(target) = &self.destination else { return failure };
         match target.roots.name_of(path) {
@@ -760,14 +761,14 @@ impl CopyReceiver {
     }
 
     fn failed(&self, item: &IncomingEntry, failure: &Failure) -> CopyMessage {
-        let failure = &self.explained(&item.path, failure);
+        let failure = &self.tell_lack_of_files(&item.path, failure);
         self.notes.add(|| self.record(item, EntryFate::Failed).failed(failure));
         self.report_failed(item.id(), &item.path, failure)
     }
 
-    /// Tells a file system without room from one that has as many files as it can have; the system has one
-    /// error for both.
-    fn explained(&self, path: &RelPath, failure: &Failure) -> Failure {
+    /// Changes the reason of a failure for lack of room if the file system has as many files as it can have.
+    /// The system has one error for both.
+    fn tell_lack_of_files(&self, path: &RelPath, failure: &Failure) -> Failure {
         let Destination::Tree(target) = &self.destination else { return failure.clone() };
         if failure.code != Code::NoSpace {
             return failure.clone();
@@ -781,9 +782,9 @@ impl CopyReceiver {
         }
     }
 
-    /// As [`CopyReceiver::failed`], for an entry that the manifest has already.
+    /// As [`CopyReceiver::failed`], for an entry that is already in the manifest.
     fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> CopyMessage {
-        let failure = self.explained(path, failure);
+        let failure = self.tell_lack_of_files(path, failure);
         let path = self.source_path(path);
         self.book_failure(&path, &failure, FailedAction::Copy);
         CopyMessage::Failed { id, path, failure }
@@ -817,7 +818,7 @@ impl CopyReceiver {
         self.shared.handle.tell_detail(|| failed(path, failure));
     }
 
-    /// Makes the links that waited for a file, which is in its place now or never will be.
+    /// Makes the links that have waited for a file until it was in its place or had failed.
     fn link_target_done(&self, item: &IncomingEntry, outcome: LinkTargetOutcome) {
         // A file that is sent again may have lost its other names meanwhile.
         let is_again = item.id() >= RENEWAL;
@@ -849,7 +850,7 @@ impl CopyReceiver {
             self.counts.directories.fetch_add(1, Relaxed);
             let made = match self.rules.dry_run {
                 true => Ok(()),
-                false => self.dress(target, &directory),
+                false => self.set_directory_metadata(target, &directory),
             };
             let made = self.but_for_metadata(&directory.path, made);
             self.note_directory(&directory, made);
@@ -857,7 +858,11 @@ impl CopyReceiver {
     }
 
     /// Gives a directory whose entries are done its mode, time and attributes.
-    fn dress(&self, target: &TargetDirectory, directory: &UnfinishedDirectory) -> Result<(), Failure> {
+    fn set_directory_metadata(
+        &self,
+        target: &TargetDirectory,
+        directory: &UnfinishedDirectory,
+    ) -> Result<(), Failure> {
         let path = &directory.path;
         if self.rules.durable {
             target.roots.all().iter().for_each(|root| self.file_systems.note(root, path));

@@ -205,7 +205,7 @@ pub(crate) struct CopySender {
     growth: Option<Duration>,
     taking: MetadataSelection,
     sync: Option<SyncOptions>,
-    not_taken: SkippedEntries,
+    skipped: SkippedEntries,
     not_set: NotSetEntries,
     is_client: bool,
     names: RequestedNames,
@@ -215,12 +215,12 @@ pub(crate) struct CopySender {
     renewals: Renewals,
     failures: Failures,
     vanished: VanishedEntries,
-    noted: ReplacementNotes,
+    replacements: ReplacementNotes,
     /// The client's manifest, and its records of directories whose result is not known yet.
     log: Option<Arc<ManifestLog>>,
     directories: DirectoryRecords,
     /// Set if there is to be a receipt.
-    receipting: Option<Arc<ReceiptExchange>>,
+    receipt: Option<Arc<ReceiptExchange>>,
 }
 
 /// The counts of the sending end.
@@ -255,7 +255,7 @@ pub(crate) fn run(
     origin: CopySource,
     plan: ReadPlan,
     log: Option<Arc<ManifestLog>>,
-    receipting: Option<Arc<ReceiptExchange>>,
+    receipt: Option<Arc<ReceiptExchange>>,
 ) -> (EndSummary, Option<Error>) {
     let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
     let (awaits_names, awaits_paths) = match &origin {
@@ -265,7 +265,7 @@ pub(crate) fn run(
     };
     let shared = Conversation::new(dialogue.request.clone());
     let queue = ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order));
-    let queue = Arc::new(queue.signing(receipting.is_some()));
+    let queue = Arc::new(queue.signing(receipt.is_some()));
     let sender = CopySender {
         shared: shared.clone(),
         table: EntryTable::default(),
@@ -276,7 +276,7 @@ pub(crate) fn run(
         growth,
         taking,
         sync,
-        not_taken: SkippedEntries::new(dialogue.is_client()),
+        skipped: SkippedEntries::new(dialogue.is_client()),
         not_set: NotSetEntries::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
         names: RequestedNames::new(awaits_names, &shared.budget),
@@ -285,10 +285,10 @@ pub(crate) fn run(
         renewals: Renewals::default(),
         failures: Failures::new(dialogue.is_client() && !taking.is_daemon),
         vanished: VanishedEntries::new(dialogue.is_client()),
-        noted: ReplacementNotes::default(),
+        replacements: ReplacementNotes::default(),
         log,
         directories: DirectoryRecords::default(),
-        receipting,
+        receipt,
     };
     let scanning = ProducerToken::new(shared.session());
     let mut counts = Counts::default();
@@ -411,11 +411,11 @@ impl CopySender {
                 Ok(())
             }
             CopyMessage::Left { path, border } => {
-                self.noted.left(&self.shared, &path, border, self.dry_run);
+                self.replacements.left(&self.shared, &path, border, self.dry_run);
                 Ok(())
             }
             CopyMessage::Replaced { path, was, by } => {
-                self.noted.replaced(&self.shared, &path, was, by, self.dry_run);
+                self.replacements.replaced(&self.shared, &path, was, by, self.dry_run);
                 Ok(())
             }
             CopyMessage::NotDeleted { path, failure } => {
@@ -429,14 +429,14 @@ impl CopySender {
 
     /// The receiver has signed for everything that it has. If that is what was sent, this end signs, too.
     fn sign(&self, statement: &[u8], reason: &str) -> Result<(), Error> {
-        let Some(receipting) = &self.receipting else { return Err(unexpected("receipt")) };
+        let Some(receipt) = &self.receipt else { return Err(unexpected("receipt")) };
         if !self.table.is_done() {
             return Err(Error::from(Misbehaviour::FinishedTooEarly));
         }
         let tally = self.log.as_ref().and_then(|log| log.tally());
-        receipting.hear(statement, reason, tally.as_ref())?;
+        receipt.hear(statement, reason, tally.as_ref())?;
         let failed = self.shared.handle.counts().failed.load(Relaxed);
-        self.shared.send(&[receipting.say(tally.as_ref(), failed)]);
+        self.shared.send(&[receipt.say(tally.as_ref(), failed)]);
         Ok(())
     }
 
@@ -572,8 +572,8 @@ impl CopySender {
             links: counts.links,
             skipped: counts.skipped,
             deleted: counts.deleted,
-            replaced: self.noted.replaced_count(),
-            left: self.noted.take_left(),
+            replaced: self.replacements.replaced_count(),
+            left: self.replacements.take_left(),
             renames: counts.renames,
             bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
@@ -583,7 +583,7 @@ impl CopySender {
             failures: self.failures.take(),
             vanished: self.vanished.take(),
             not_set: self.not_set.take(),
-            not_taken: self.not_taken.take(),
+            not_taken: self.skipped.take(),
             spread: theirs.spread,
             figures: SessionFigures { ours: dialogue.figures(), theirs: theirs.figures },
         }

@@ -3,7 +3,8 @@
 //!
 //! cargo run --release -p farhaul --example branches -- LOCATION
 //!
-//! A location is written as for `farhaul cat`: a local path, `[user@]host:path` over SSH, `fh://host[:port]/path` at a daemon.
+//! A location is written as for `farhaul cat`: a local path, `[user@]host:path` over SSH, or
+//! `fh://host[:port]/path` at a daemon.
 
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ fn main() -> ExitCode {
         eprintln!("usage: branches LOCATION");
         return ExitCode::from(2);
     };
-    let summed = Remote::open(location).and_then(|place| sum(&place));
+    let summed = Remote::open(location).and_then(|remote| sum(&remote));
     match summed {
         Ok((sum, count)) => println!("{count} numbers, sum {sum}"),
         Err(error) => {
@@ -25,8 +26,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-pub fn sum(place: &Remote) -> Result<(u64, usize), Error> {
-    let file = place.file(b"")?;
+pub fn sum(remote: &Remote) -> Result<(u64, usize), Error> {
+    let file = remote.file(b"")?;
     let wanted: Vec<_> =
         (0..file.size()).step_by(1000 << 10).map(|offset| FileRange { offset, len: 1 << 10 }).collect();
     let (mut sum, mut count) = (0u64, 0);

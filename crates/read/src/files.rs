@@ -1,7 +1,7 @@
-//! The files that the client has open at the server, by the numbers that the client has given them.
+//! The files that a client has open at the server, by the numbers that it has given them.
 //!
-//! Always true: a file is opened once, by the first thread that needs it, and is read only as long as it has
-//! not changed since; the table is bounded.
+//! Always true: a file is opened once, by the first thread that needs it, and is read only while it stays
+//! unchanged; the table is bounded.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -33,7 +33,7 @@ pub(crate) struct OpenedFile {
 
 impl ServedFile {
     /// The open file; the first call opens it.
-    pub(crate) fn ready(&self, scope: &ReadScope) -> Result<&OpenedFile, Failure> {
+    pub(crate) fn get_or_open(&self, scope: &ReadScope) -> Result<&OpenedFile, Failure> {
         let open = || {
             self.descriptor.as_ref().map_err(Failure::clone)?;
             let (file, meta) = scope.open(&self.path)?;
@@ -69,7 +69,7 @@ impl ServedFiles {
         self.open.lock().whole()
     }
 
-    /// Lets the number stand for the file at `path`.
+    /// Adds the file at `path` under this number.
     pub(crate) fn add(&self, number: u64, path: Vec<u8>) -> Result<Arc<ServedFile>, Error> {
         let mut open = self.open();
         if open.len() == OPEN_MAX {

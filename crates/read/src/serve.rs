@@ -1,4 +1,4 @@
-//! The end that has the files: one thread gets the client's messages, others answer.
+//! The end that has the files: one thread receives the client's messages, other threads answer them.
 //!
 //! How to read it: [`serve`] begins. `Server::hear` turns messages into tasks (`work.rs`). `Worker` does
 //! them, and packs what it reads into blocks (`pieces.rs`).
@@ -54,9 +54,9 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 const TURN: u64 = 1 << 20;
 /// How many bytes are digested before the next task has its turn.
 const DIGEST_TURN: u64 = 8 << 20;
-/// Answers are collected in a block until it has this many bytes, or is nearly full if blocks or the path are
-/// scarce.
-const PACK: usize = 64 << 10;
+/// Answers are collected in a block until it has this many bytes. If blocks or the path are scarce, they are
+/// collected until it is nearly full.
+const PACK_BYTES: usize = 64 << 10;
 /// The number of blocks that are kept for small answers.
 const RESERVE: usize = 8;
 /// The credit at the peer that is kept for small answers.
@@ -98,7 +98,7 @@ pub fn serve(
     let scope = match (policy, &established.guest) {
         (None, _) => Ok(ReadScope::User { expands: true }),
         (Some(policy), Some(guest)) => open_root(&policy.root, guest.allowed.root()).map(ReadScope::Root),
-        // Nobody comes here without having been judged.
+        // A daemon serves no client whose rights it has not judged, so this does not happen.
         (Some(_), None) => {
             Err(Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows"))
         }
@@ -139,7 +139,7 @@ fn run(
 ) -> Result<ReadOutcome, Error> {
     let network = &mut established.opening.network;
     if let Some(testing) = testing {
-        // How much of this host a client may use is not for the client alone to say.
+        // The client alone does not decide how much of this host's memory it may use.
         network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
         network.testing = testing;
     }
@@ -205,16 +205,17 @@ impl Server {
     /// Reads the client's messages to the end, while other threads work.
     fn work(&self, dialogue: &mut Dialogue, budget: &Budget) -> Result<(), Error> {
         let mut threads = budget.nothing_of(Resource::Threads);
-        // One thread of each kind is a must; the others start if they may.
+        // One thread of each kind is needed; the others start if the budget allows.
         let mut count = 2 * WORKERS as u64;
         while threads.set(count).is_err() && count > 2 {
             count -= 1;
         }
         std::thread::scope(|scope| {
             for number in 0..count as usize {
-                let hurry = if number.is_multiple_of(2) { TaskPriority::Small } else { TaskPriority::Bulk };
-                let name = if hurry == TaskPriority::Small { "read-small" } else { "read-bulk" };
-                let body = move || self.request.work(|| Worker::new(self, hurry).run());
+                let priority =
+                    if number.is_multiple_of(2) { TaskPriority::Small } else { TaskPriority::Bulk };
+                let name = if priority == TaskPriority::Small { "read-small" } else { "read-bulk" };
+                let body = move || self.request.work(|| Worker::new(self, priority).run());
                 let thread = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, body);
                 if let Err(error) = thread {
                     if number < 2 {
@@ -224,9 +225,9 @@ impl Server {
                     break;
                 }
             }
-            let heard = contained(|| self.converse(dialogue)).flatten();
+            let result = contained(|| self.converse(dialogue)).flatten();
             self.work.end();
-            heard
+            result
         })
     }
 
@@ -308,17 +309,16 @@ impl Server {
             bytes = bytes.saturating_add(range.len);
             parts.push(OperationPart { number, range, at: 0 });
         }
-        let hurry = if bytes <= SMALL_MAX { TaskPriority::Small } else { TaskPriority::Bulk };
+        let priority = if bytes <= SMALL_MAX { TaskPriority::Small } else { TaskPriority::Bulk };
         let read = |parts| Task::Read { op: op.clone(), open: open.clone(), parts };
-        self.work.add(hurry, near(parts).into_iter().map(read).collect())
+        self.work.add(priority, group_near(parts).into_iter().map(read).collect())
     }
 
     fn say(&self, message: &ReadMessage) {
         self.request.send_encoded(|out| message.encode(out));
     }
 
-    /// Returns whether nobody wants anything any more; the client may leave while an answer waits for its
-    /// turn.
+    /// Returns whether no more answers are wanted; the client may leave while an answer waits for its turn.
     fn is_over(&self) -> bool {
         self.work.is_over() || self.request.is_stopped()
     }
@@ -332,7 +332,7 @@ impl Server {
 }
 
 /// Groups ranges that are near one another, each group in the order of offsets.
-fn near(mut parts: Vec<OperationPart>) -> Vec<Vec<OperationPart>> {
+fn group_near(mut parts: Vec<OperationPart>) -> Vec<Vec<OperationPart>> {
     parts.sort_by_key(|part| part.range.offset);
     let mut groups: Vec<Vec<OperationPart>> = Vec::new();
     // The beginning and the end of the last group.
@@ -355,20 +355,21 @@ fn near(mut parts: Vec<OperationPart>) -> Vec<Vec<OperationPart>> {
 /// A thread that works on one of the queues.
 struct Worker<'a> {
     server: &'a Server,
-    hurry: TaskPriority,
+    priority: TaskPriority,
+    /// The block that answers are collected in.
     pack: Option<AnswerBlock>,
     /// The bytes between ranges that are read together, or those that are digested.
     scratch: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(server: &'a Server, hurry: TaskPriority) -> Worker<'a> {
-        Worker { server, hurry, pack: None, scratch: Vec::new() }
+    fn new(server: &'a Server, priority: TaskPriority) -> Worker<'a> {
+        Worker { server, priority, pack: None, scratch: Vec::new() }
     }
 
     fn run(mut self) {
         loop {
-            match self.server.work.next(self.hurry, self.pack.is_none()) {
+            match self.server.work.next(self.priority, self.pack.is_none()) {
                 WorkItem::Task(task) => self.act(task),
                 WorkItem::Nothing => self.put(),
                 WorkItem::Over => return,
@@ -384,7 +385,7 @@ impl<'a> Worker<'a> {
         }
         match task {
             Task::Open { file, ref open } => {
-                let message = match open.ready(&server.scope) {
+                let message = match open.get_or_open(&server.scope) {
                     Ok(ready) => ReadMessage::Opened { file, identity: identity(&ready.meta) },
                     Err(failure) => ReadMessage::NotOpened { file, failure },
                 };
@@ -399,7 +400,7 @@ impl<'a> Worker<'a> {
                 self.done(&task);
             }
             Task::Advise { ref open, ref ranges } => {
-                if let Ok(ready) = open.ready(&server.scope) {
+                if let Ok(ready) = open.get_or_open(&server.scope) {
                     let mut left = ADVICE_MAX;
                     for range in ranges {
                         let len = range.len.min(left);
@@ -427,7 +428,7 @@ impl<'a> Worker<'a> {
     fn read(&mut self, op: Arc<Operation>, open: Arc<ServedFile>, mut parts: Vec<OperationPart>) {
         let server = self.server;
         let weight = parts.len();
-        let ready = match open.ready(&server.scope) {
+        let ready = match open.get_or_open(&server.scope) {
             Ok(ready) => ready,
             Err(failure) => {
                 server.fail(&op, failure);
@@ -440,7 +441,7 @@ impl<'a> Worker<'a> {
         if let [part] = &mut parts[..] {
             let left = part.range.len - part.at;
             let turn = left.min(turn_max);
-            // No more is read than the file has.
+            // No turn begins behind the end of the file.
             let end = ready.meta.size.saturating_sub(part.range.offset);
             if turn < left && part.at + turn < end {
                 let rest = OperationPart { at: part.at + turn, ..*part };
@@ -481,7 +482,7 @@ impl<'a> Worker<'a> {
     fn claim(&self) -> Option<Block> {
         let Server { outlet, reserve, .. } = self.server;
         let is_over = || self.server.is_over();
-        if self.hurry == TaskPriority::Bulk {
+        if self.priority == TaskPriority::Bulk {
             return outlet.claim(is_over);
         }
         let kept = reserve.lock().whole().pop();
@@ -500,9 +501,9 @@ impl<'a> Worker<'a> {
     fn put_if_due(&mut self) {
         let Some(pack) = &self.pack else { return };
         let pool = &self.server.request.pool;
-        let is_scarce = self.hurry == TaskPriority::Bulk && !self.server.request.has_room()
+        let is_scarce = self.priority == TaskPriority::Bulk && !self.server.request.has_room()
             || 2 * (pool.total() - pool.open() + pool.available()) < pool.total();
-        if pack.len() >= PACK && !is_scarce || pack.room() < PACK {
+        if pack.len() >= PACK_BYTES && !is_scarce || pack.room() < PACK_BYTES {
             self.put();
         }
     }
@@ -513,7 +514,7 @@ impl<'a> Worker<'a> {
             return;
         }
         let (block, len, content) = pack.close();
-        let class = if self.hurry == TaskPriority::Small { BlockClass::Urgent } else { BlockClass::Bulk };
+        let class = if self.priority == TaskPriority::Small { BlockClass::Urgent } else { BlockClass::Bulk };
         let load = LoadedBlock { class, ..LoadedBlock::new(block, len, content) };
         self.server.outlet.put(load, || self.server.is_over());
     }
@@ -530,10 +531,10 @@ impl<'a> Worker<'a> {
                 return self.done(&Task::List(listing));
             }
         };
-        // A stream has blocks of its own, as the first bytes of it go ahead of bulk.
+        // A stream has blocks of its own, as its first bytes go ahead of bulk answers.
         self.put();
-        let mut is_told = false;
-        while !is_told && (!listing.made.is_empty() || is_over) {
+        let mut has_sent_last = false;
+        while !has_sent_last && (!listing.made.is_empty() || is_over) {
             let room = usize::try_from(op.room()).unwrap_or(usize::MAX);
             if room == 0 && !listing.made.is_empty() {
                 break;
@@ -547,17 +548,17 @@ impl<'a> Worker<'a> {
             // Reading from memory cannot fail.
             let _ = listing.made.read_exact(&mut pack.space()[..len]);
             pack.push(AnswerPiece { op: op.number, range: 0, at: listing.sent, len: len as u64, is_last });
-            is_told = is_last;
+            has_sent_last = is_last;
             op.use_room(len as u64);
-            let hurry = self.hurry;
+            let priority = self.priority;
             if listing.sent < STREAM_START {
-                self.hurry = TaskPriority::Small;
+                self.priority = TaskPriority::Small;
             }
             listing.sent += len as u64;
             self.put();
-            self.hurry = hurry;
+            self.priority = priority;
         }
-        match is_told || op.is_cancelled() {
+        match has_sent_last || op.is_cancelled() {
             true => self.done(&Task::List(listing)),
             false => server.work.put_back(Task::List(listing)),
         }
@@ -575,7 +576,7 @@ impl<'a> Worker<'a> {
         let server = self.server;
         let mut digesting = digesting;
         let digested =
-            open.ready(&server.scope).and_then(|ready| self.digest_turn(ready, range, &mut digesting));
+            open.get_or_open(&server.scope).and_then(|ready| self.digest_turn(ready, range, &mut digesting));
         let (bytes, is_over) = match digested {
             Ok(is_over) => (digesting.done, is_over),
             Err(failure) => {
@@ -616,7 +617,7 @@ impl<'a> Worker<'a> {
             digesting.hashers.update(&self.scratch[..read]);
             digesting.done += read as u64;
             if read < want {
-                // The file has less content than its size says, as files of the kernel do.
+                // Files of the kernel have less content than their size says.
                 ready.check()?;
                 return Ok(true);
             }
@@ -626,7 +627,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Reads these parts into a block; `ends` says that nothing of them is left.
+/// Reads these parts into a block. `ends` is true if nothing of their ranges is left after them.
 fn fill(
     pack: &mut AnswerBlock,
     scratch: &mut Vec<u8>,
@@ -636,11 +637,11 @@ fn fill(
     ends: bool,
 ) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| Failure::cannot("read", &error);
-    let is_there =
+    let are_all_read =
         parts.len() > 1 && read_together(pack.space(), scratch, &ready.file, parts).map_err(cannot)?;
     for part in parts {
         let want = (part.range.len - part.at) as usize;
-        let len = match is_there {
+        let len = match are_all_read {
             true => want,
             false => read_at(&ready.file, &mut pack.space()[..want], part.range.offset + part.at)
                 .map_err(cannot)?,
@@ -652,8 +653,8 @@ fn fill(
     Ok(())
 }
 
-/// Reads parts that are near one another with one call, one behind the other; returns false if not everything
-/// came.
+/// Reads parts that are near one another into `space`, one behind the other, with one call; returns false if
+/// that has not read everything.
 fn read_together(
     space: &mut [u8],
     scratch: &mut Vec<u8>,
@@ -664,15 +665,14 @@ fn read_together(
     if parts.last().is_some_and(|part| part.range.offset + part.range.len > OFFSET_MAX) {
         return Ok(false);
     }
-    // The bytes between them are fewer than that.
+    // The bytes between the parts are read, too, and dropped. They are fewer than those of a group.
     scratch.resize(scratch.len().max(GROUP_BYTES_MAX as usize), 0);
-    // The bytes between are read, too, and dropped.
-    let (mut rest, mut between, mut slices, mut to) = (space, &mut scratch[..], Vec::new(), from);
+    let (mut rest, mut gaps, mut slices, mut to) = (space, &mut scratch[..], Vec::new(), from);
     for part in parts {
         let gap = (part.range.offset - to) as usize;
         if gap > 0 {
-            let (slice, behind) = std::mem::take(&mut between).split_at_mut(gap);
-            between = behind;
+            let (slice, behind) = std::mem::take(&mut gaps).split_at_mut(gap);
+            gaps = behind;
             slices.push(IoSliceMut::new(slice));
         }
         let (slice, behind) = std::mem::take(&mut rest).split_at_mut(part.range.len as usize);
@@ -689,8 +689,8 @@ fn read_together(
 
 /// Reads as much as there is, up to the whole buffer.
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
-    let most = OFFSET_MAX.saturating_sub(offset);
-    let len = buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+    let readable = OFFSET_MAX.saturating_sub(offset);
+    let len = buffer.len().min(usize::try_from(readable).unwrap_or(usize::MAX));
     let (buffer, mut filled) = (&mut buffer[..len], 0);
     while filled < buffer.len() {
         match file.read_at(&mut buffer[filled..], offset + filled as u64) {

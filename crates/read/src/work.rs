@@ -160,7 +160,7 @@ impl Task {
     }
 }
 
-/// How much of a hurry a task is in.
+/// How urgent a task is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TaskPriority {
     /// A small answer that somebody waits for.
@@ -252,7 +252,7 @@ impl WorkQueues {
     }
 
     /// Queues tasks.
-    pub(crate) fn add(&self, hurry: TaskPriority, tasks: Vec<Task>) -> Result<(), Error> {
+    pub(crate) fn add(&self, priority: TaskPriority, tasks: Vec<Task>) -> Result<(), Error> {
         let mut queues = self.queues();
         for task in tasks {
             let (weight, streams) = (task.weight(), task.streams());
@@ -277,7 +277,7 @@ impl WorkQueues {
                 known.weight += weight;
                 known.streams += streams;
             }
-            match (hurry, &task) {
+            match (priority, &task) {
                 (TaskPriority::Small, _) => queues.small.push_back(task),
                 // Its beginning is a small answer: it waits for a thread of bulk, but not for all the bulk
                 // tasks.
@@ -291,7 +291,7 @@ impl WorkQueues {
             queues.unread = Some(ProducerToken::new(&self.shared));
         }
         drop(queues);
-        match hurry {
+        match priority {
             TaskPriority::Small => self.small.notify_one(),
             TaskPriority::Bulk => self.bulk.notify_all(),
         }
@@ -344,13 +344,13 @@ impl WorkQueues {
 
     /// The next task; waits for one if `waits`. It must be [settled](WorkQueues::done) or [put
     /// back](WorkQueues::put_back).
-    pub(crate) fn next(&self, hurry: TaskPriority, waits: bool) -> WorkItem {
+    pub(crate) fn next(&self, priority: TaskPriority, waits: bool) -> WorkItem {
         let mut queues = self.queues();
         loop {
             if self.is_over() {
                 return WorkItem::Over;
             }
-            let queue = match hurry {
+            let queue = match priority {
                 TaskPriority::Small => &mut queues.small,
                 TaskPriority::Bulk => &mut queues.bulk,
             };
@@ -359,7 +359,7 @@ impl WorkQueues {
                 Some(task) => return WorkItem::Task(task),
                 None if !waits => return WorkItem::Nothing,
                 None => {
-                    let bell = match hurry {
+                    let bell = match priority {
                         TaskPriority::Small => &self.small,
                         TaskPriority::Bulk => &self.bulk,
                     };
@@ -426,11 +426,11 @@ impl Queues {
         }
         (self.cancelled, self.cancelled_streams) = (0, 0);
         let (small, bulk) = (std::mem::take(&mut self.small), std::mem::take(&mut self.bulk));
-        for (hurry, tasks) in [(TaskPriority::Small, small), (TaskPriority::Bulk, bulk)] {
+        for (priority, tasks) in [(TaskPriority::Small, small), (TaskPriority::Bulk, bulk)] {
             let (cancelled, wanted): (VecDeque<_>, VecDeque<_>) =
                 tasks.into_iter().partition(Task::is_cancelled);
             cancelled.iter().for_each(|task| self.settle(task));
-            match hurry {
+            match priority {
                 TaskPriority::Small => self.small = wanted,
                 TaskPriority::Bulk => self.bulk = wanted,
             }

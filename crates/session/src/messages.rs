@@ -26,7 +26,7 @@ const WARNINGS_MAX: usize = 16;
 /// The session's own messages.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionMessage {
-    /// The initiator's first message, so that the acceptor has something to wait for.
+    /// The initiator's first message, for which the acceptor waits.
     Start,
     /// Request `request` begins; `words` is what its service is asked for.
     Open { request: u64, words: Vec<u8> },
@@ -34,7 +34,7 @@ pub enum SessionMessage {
     Finish { request: u64, figures: EndFigures },
     /// The request has failed.
     Fail { request: u64, complaint: Complaint },
-    /// This end wants no new content to be sent for the request, or wants it again.
+    /// This end wants no new content for the request, or wants it again.
     Pause { request: u64, is_paused: bool },
     /// How busy this end's stages were in the last seconds.
     Stages(Vec<StageFigures>),
@@ -406,7 +406,7 @@ fn decode_body(reader: &mut ByteReader<'_>) -> Result<SessionMessage, Malformed>
             SessionMessage::Pause { request, is_paused }
         }
         33 => SessionMessage::Abort(decode_complaint(reader)?),
-        34 => SessionMessage::FlowDown { index: decode_index(reader)? },
+        34 => SessionMessage::FlowDown { index: decode_u16(reader)? },
         35 => SessionMessage::Start,
         36 => SessionMessage::Rate(decode_rate(reader)?),
         37 => SessionMessage::Stages(decode_stages(reader)?),
@@ -425,7 +425,7 @@ fn decode_body(reader: &mut ByteReader<'_>) -> Result<SessionMessage, Malformed>
             let port = |_| u16::try_from(reader.varint()?).map_err(|_| Malformed);
             SessionMessage::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
         }
-        56 => SessionMessage::StreamUse { index: decode_index(reader)?, is_used: reader.flag()? },
+        56 => SessionMessage::StreamUse { index: decode_u16(reader)?, is_used: reader.flag()? },
         57 => SessionMessage::UdpUse { is_used: reader.flag()? },
         58 => SessionMessage::WantStreams,
         _ => return Err(Malformed),
@@ -439,11 +439,11 @@ fn decode_request(reader: &mut ByteReader<'_>) -> Result<u64, Malformed> {
 
 fn decode_complaint(reader: &mut ByteReader<'_>) -> Result<Complaint, Malformed> {
     let exit = u8::try_from(reader.varint()?).map_err(|_| Malformed)?;
-    let (code, misbehaviour) = (decode_index(reader)?, decode_index(reader)?);
+    let (code, misbehaviour) = (decode_u16(reader)?, decode_u16(reader)?);
     Ok(Complaint { exit, code, misbehaviour, reason: reader.text()?, hint: reader.text()? })
 }
 
-fn decode_index(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
+fn decode_u16(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
     u16::try_from(reader.varint()?).map_err(|_| Malformed)
 }
 
@@ -603,7 +603,7 @@ mod tests {
     #[test]
     fn every_message_comes_back_however_the_bytes_are_cut() {
         let messages = all();
-        let (mut bytes, mut own, mut said) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bytes, mut own, mut of_services) = (Vec::new(), Vec::new(), Vec::new());
         for (number, message) in messages.into_iter().enumerate() {
             message.encode(&mut bytes);
             own.push(message);
@@ -613,33 +613,33 @@ mod tests {
                 put_message(out, |out| out.extend_from_slice(&of_service));
                 put_message(out, |out| out.push(7));
             });
-            said.extend([of_service, vec![7]]);
+            of_services.extend([of_service, vec![7]]);
         }
         for step in [1, 3, bytes.len()] {
             let (mut inbox, mut frames) = (MessageInbox::default(), RequestFrames::default());
-            let (mut own_back, mut said_back) = (Vec::new(), Vec::new());
+            let (mut own_read, mut of_services_read) = (Vec::new(), Vec::new());
             for piece in bytes.chunks(step) {
                 inbox.buffer().extend_from_slice(piece);
                 while let Some(next) = inbox.take().unwrap() {
                     match next {
-                        InboxItem::Own(message) => own_back.push(message),
+                        InboxItem::Own(message) => own_read.push(message),
                         InboxItem::Words(request) => {
                             assert_eq!(request, 1);
                             frames.buffer().extend_from_slice(inbox.words());
                         }
                     }
                     while frames.take().unwrap() {
-                        said_back.push(frames.last().to_vec());
+                        of_services_read.push(frames.last().to_vec());
                     }
                 }
             }
-            assert!(own_back == own && said_back == said, "in pieces of {step}");
+            assert!(own_read == own && of_services_read == of_services, "in pieces of {step}");
             assert_eq!(frames.waiting(), 0);
         }
     }
 
     #[test]
-    fn words_of_several_requests_are_kept_apart_and_nothing_is_no_piece() {
+    fn words_of_several_requests_are_kept_apart_and_empty_words_make_no_piece() {
         let mut bytes = Vec::new();
         put_words(&mut bytes, 5, |_| {});
         put_words(&mut bytes, 2, |out| out.extend_from_slice(b"ab"));
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_too_long_is_refused_at_its_length() {
+    fn a_message_that_is_too_long_is_refused_once_its_length_is_read() {
         let mut inbox = MessageInbox::default();
         put_numbers(inbox.buffer(), 0, &[MESSAGE_MAX as u64 + 1]);
         assert_eq!(inbox.take(), Err(Malformed));
@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_a_code_and_one_that_goes_on_behind_its_end_are_refused() {
+    fn a_message_without_a_code_or_with_bytes_behind_its_end_is_refused() {
         assert_eq!(next(&[]), Err(Malformed));
         assert_eq!(next(&[CODE]), Err(Malformed));
         assert_eq!(next(&[58]), Ok(Some(InboxItem::Own(SessionMessage::WantStreams))));
@@ -691,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_itself_is_no_request() {
+    fn the_number_of_the_session_is_refused_as_that_of_a_request() {
         assert_eq!(next(&[59, 0, b'x']), Err(Malformed));
         assert!(next(&[59, 1, b'x']).is_ok());
     }

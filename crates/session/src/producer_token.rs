@@ -1,25 +1,25 @@
-//! Counts what may still bring content from the sender's readers. Once nothing can, the flows repair their
-//! tails ahead of feedback.
+//! Counts the sources of content that a sender still has. Once there are none, the flows repair their tails
+//! ahead of feedback.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::shared::SessionShared;
 
-/// Held for everything that may still bring a block: the scan, a file that the receiver has not decided on, a
+/// Kept by everything that may still bring a block: the scan, a file that the receiver has not decided on, a
 /// file that is being read.
 pub struct ProducerToken(Arc<SessionShared>);
 
 impl ProducerToken {
     pub fn new(shared: &Arc<SessionShared>) -> ProducerToken {
-        shared.unread.fetch_add(1, Ordering::AcqRel);
+        shared.producers.fetch_add(1, Ordering::AcqRel);
         ProducerToken(shared.clone())
     }
 }
 
 impl Drop for ProducerToken {
     fn drop(&mut self) {
-        if self.0.unread.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.producers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.wake_flows();
         }
     }

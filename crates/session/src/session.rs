@@ -87,7 +87,7 @@ impl Session {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.look_after(left.min(CHECK_INTERVAL));
+            self.drive(left.min(CHECK_INTERVAL));
         }
     }
 
@@ -105,7 +105,8 @@ impl Session {
         self.supervisor.lock().in_any_case()
     }
 
-    fn look_after(&self, wait: Duration) {
+    /// Leads the session for at most `wait`, or waits while another thread leads it.
+    fn drive(&self, wait: Duration) {
         self.shared.requests.lead(wait, || match &mut *self.supervisor() {
             Some(supervisor) => supervisor.drive(wait),
             None => Err(Error::interrupted()),
@@ -145,21 +146,21 @@ impl OpenedRequest {
     }
 }
 
-/// A request, as the thread of its service that talks with the peer has it.
+/// A request, for the thread of its service that talks with the peer.
 pub struct Dialogue {
     pub request: Arc<Request>,
     session: Arc<Session>,
     role: ContentRole,
     frames: RequestFrames,
-    idle_said: bool,
-    next_look: Instant,
+    idle_reported: bool,
+    next_check: Instant,
     /// This end's figures at the beginning of the request.
-    before: EndFigures,
+    figures_before: EndFigures,
     began: Instant,
     is_over: bool,
 }
 
-/// The result of [`Dialogue::take`]; a message is the last one of `frames`.
+/// The result of [`Dialogue::take`]. A message itself is the last one of `frames`.
 enum TakenMessage {
     Message,
     Finish(EndFigures),
@@ -170,15 +171,15 @@ impl Dialogue {
     fn new(session: Arc<Session>, request: Arc<Request>, role: ContentRole) -> Dialogue {
         session.shared.allow(role);
         session.shared.meters.begin(role, session.shared.requests.count() == 1);
-        let before = session.supervisor().as_ref().map(Supervisor::figures).unwrap_or_default();
+        let figures_before = session.supervisor().as_ref().map(Supervisor::figures).unwrap_or_default();
         Dialogue {
             request,
             session,
             role,
             frames: RequestFrames::default(),
-            idle_said: false,
-            next_look: Instant::now(),
-            before,
+            idle_reported: false,
+            next_check: Instant::now(),
+            figures_before,
             began: Instant::now(),
             is_over: false,
         }
@@ -187,7 +188,7 @@ impl Dialogue {
     /// The next message, or `Idle` if nothing has come.
     pub fn step(&mut self) -> Result<DialogueStep<'_>, Error> {
         let taken = self.take()?;
-        Ok(self.step_of(taken))
+        Ok(self.to_step(taken))
     }
 
     /// As [`Dialogue::step`], for an end that has finished: if the peer is gone then, it counts as finished,
@@ -203,10 +204,10 @@ impl Dialogue {
             }
             taken => taken?,
         };
-        Ok(self.step_of(taken))
+        Ok(self.to_step(taken))
     }
 
-    fn step_of(&self, taken: TakenMessage) -> DialogueStep<'_> {
+    fn to_step(&self, taken: TakenMessage) -> DialogueStep<'_> {
         match taken {
             TakenMessage::Message => DialogueStep::Message(self.frames.last()),
             TakenMessage::Finish(figures) => DialogueStep::Finish(figures),
@@ -216,41 +217,41 @@ impl Dialogue {
 
     fn take(&mut self) -> Result<TakenMessage, Error> {
         loop {
-            // Also between messages, as those that have come at once may take long to handle.
-            if Instant::now() >= self.next_look {
-                self.look_after(Duration::ZERO);
+            // A check may also be due between messages, as those that came together may take long to handle.
+            if Instant::now() >= self.next_check {
+                self.drive(Duration::ZERO);
             }
-            self.is_still_on()?;
+            self.check_running()?;
             if self.frames.take().map_err(senseless)? {
                 return Ok(TakenMessage::Message);
             }
             let requests = &self.session.shared.requests;
             match requests.collect(self.request.number(), self.frames.buffer())? {
                 RequestInput::Words => {
-                    self.idle_said = false;
+                    self.idle_reported = false;
                     continue;
                 }
                 RequestInput::Finished(figures) => return Ok(TakenMessage::Finish(figures)),
                 RequestInput::Nothing => {}
             }
-            let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
-            self.look_after(wait);
-            self.idle_said = !self.requests().has_news(self.request.number());
-            if self.idle_said {
+            let wait = if self.idle_reported { CHECK_INTERVAL } else { Duration::ZERO };
+            self.drive(wait);
+            self.idle_reported = !self.requests().has_news(self.request.number());
+            if self.idle_reported {
                 return Ok(TakenMessage::Idle);
             }
         }
     }
 
-    fn look_after(&mut self, wait: Duration) {
-        self.session.look_after(wait);
-        self.next_look = Instant::now() + CHECK_INTERVAL;
+    fn drive(&mut self, wait: Duration) {
+        self.session.drive(wait);
+        self.next_check = Instant::now() + CHECK_INTERVAL;
     }
 
     /// Makes the next check due, as if [`CHECK_INTERVAL`] had passed.
     #[cfg(test)]
     pub(crate) fn let_a_check_be_due(&mut self) {
-        self.next_look = Instant::now();
+        self.next_check = Instant::now();
         if let Some(supervisor) = &mut *self.session.supervisor() {
             supervisor.let_a_check_be_due();
         }
@@ -261,7 +262,7 @@ impl Dialogue {
     }
 
     /// Fails if either end has ended the request or the session, or the user has cancelled it.
-    fn is_still_on(&mut self) -> Result<(), Error> {
+    fn check_running(&mut self) -> Result<(), Error> {
         if let Some(failure) = self.request.take_failure() {
             return Err(failure);
         }
@@ -276,7 +277,7 @@ impl Dialogue {
         }
         // The thread that leads the session finds out why it has ended.
         while self.requests().ended().is_ok() && (is_cancelled || self.session.shared.is_stopped()) {
-            self.look_after(CHECK_INTERVAL);
+            self.drive(CHECK_INTERVAL);
         }
         self.requests().ended()?;
         Err(Error::interrupted())
@@ -303,9 +304,9 @@ impl Dialogue {
         self.request.send(&[SessionMessage::Finish { request: self.request.number(), figures }]);
     }
 
-    /// As [`Dialogue::say_finished`], for the last message of all. At the user's end, nobody waits for an
-    /// answer: the last packets of UDP flows carry the message, too, several times, and a peer that has
-    /// already finished takes silence as the end.
+    /// As [`Dialogue::say_finished`], for the last message of all, to which no answer comes. So the last
+    /// packets of UDP flows carry the message several times, and a peer that has already finished takes
+    /// silence as the end.
     pub fn finish(&self) {
         self.say_finished(Vec::new());
         if !self.session.shared.stays.load(Ordering::Acquire)
@@ -337,7 +338,7 @@ impl Dialogue {
     /// This end's figures since the request began.
     pub fn figures(&self) -> EndFigures {
         let figures = self.session.supervisor().as_ref().map(Supervisor::figures);
-        figures.unwrap_or_default().since(&self.before)
+        figures.unwrap_or_default().since(&self.figures_before)
     }
 
     /// The report of the request, which has moved `bytes`.
@@ -482,14 +483,14 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_sent_when_a_session_ends_keeps_nothing_of_it() {
+    fn blocks_that_wait_when_a_session_ends_do_not_keep_it_in_memory() {
         let [(near, near_first), (far, far_first)] = ends();
-        near.shared.set_held(true);
+        near.shared.set_paused(true);
         send_blocks(&near_first, 2);
         let weak = Arc::downgrade(&near.shared);
         near.close(None);
         drop((near, near_first));
-        assert!(weak.upgrade().is_none(), "a block knows its request, and that the session");
+        assert!(weak.upgrade().is_none(), "a block refers to its request, and the request to the session");
         far.close(None);
         drop(far_first);
     }
@@ -533,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_either_end_pauses_holds_up_no_other_and_goes_on() {
+    fn a_request_that_either_end_pauses_stops_no_other_and_goes_on() {
         let [(near, mut near_first), (far, mut far_first)] = ends();
         let (mut near_second, mut far_second) = request(&near, &far, ContentRole::Sender);
         let events = near_second.request.handle.events(EventLevel::Trace);
@@ -618,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_begin_at_once_are_heard_of_in_their_order() {
+    fn requests_that_begin_at_once_arrive_in_the_order_of_their_numbers() {
         let [(near, _near_first), (far, _far_first)] = ends();
         let opened: Vec<_> = std::thread::scope(|scope| {
             let open = || near.open(Vec::new(), ContentRole::Sender, &Handle::new());
@@ -632,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_failed_says_nothing_more() {
+    fn a_request_that_has_failed_sends_no_more_messages() {
         let [(_near, near_first), (_far, mut far_first)] = ends();
         say(&near_first, b"\x11before");
         assert_eq!(hear(&mut far_first), b"\x11before");
@@ -649,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_urgent_overtakes_what_waits() {
+    fn urgent_blocks_arrive_although_bulk_blocks_wait() {
         let [(near, near_first), (far, mut far_first)] = ends();
         let (near_second, mut far_second) = request(&near, &far, ContentRole::Sender);
         std::thread::scope(|scope| {
@@ -723,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_stays_for_nobody_takes_one_request() {
+    fn a_session_that_does_not_stay_takes_one_request() {
         let (near, far) = local_pair().unwrap();
         let start = |setup, role| {
             Session::start(setup, NetworkOptions::default(), role, DeliveryOrder::Any, &Handle::new())

@@ -43,8 +43,9 @@ use crate::error::{Code, Error};
 pub struct FilledBlock {
     pub block: BlockContent,
     pub len: u32,
-    /// The content bytes in it, for the counters, and how many of them were put before.
+    /// The content bytes in it, for the counters.
     pub content: u32,
+    /// Those of the content bytes that were put into a block before.
     pub again: u32,
     pub class: BlockClass,
     /// The request that it belongs to.
@@ -93,10 +94,10 @@ const NO_ID: u32 = u32::MAX;
 /// The state of a flow that other threads see.
 pub struct FlowShared {
     pub(crate) index: u16,
-    /// The path that it is on; the flows of a path share its rate.
+    /// The path that the flow is on; the flows of a path share its rate.
     pub path: usize,
     pub is_stream: bool,
-    /// True if it is a spare, which waits for a dead path to come back.
+    /// True if the flow is a spare, which waits for a dead path to come back.
     pub(crate) is_spare: bool,
     state: AtomicU8,
     /// The id under which the peer wants to receive, if it is another one than was assumed; otherwise
@@ -107,14 +108,15 @@ pub struct FlowShared {
     pub(crate) released: AtomicU64,
     /// Set when the flow has to hand over its blocks and end.
     pub(crate) retire: AtomicBool,
-    /// When the last packet of the peer came, and when the last proof came that the peer hears us;
-    /// milliseconds of the session's clock.
+    /// When the last packet of the peer came, in milliseconds of the session's clock.
     pub(crate) heard_ms: AtomicU64,
+    /// When the last proof came that the peer hears us, by the same clock.
     pub(crate) answered_ms: AtomicU64,
-    /// As the flow last reported: bytes that wait in it, bytes a second that it delivers, and half of its
-    /// round trip.
+    /// The bytes that wait in the flow, as it last reported.
     pub(crate) backlog: AtomicU64,
+    /// The bytes a second that it delivers.
     pub(crate) rate: AtomicU64,
+    /// Half of its round trip.
     pub(crate) delay_us: AtomicU64,
     /// Since when the peer's port is reported as closed while nothing authentic comes; 0 if it is not.
     pub(crate) refused_ms: AtomicU64,
@@ -124,8 +126,8 @@ pub struct FlowShared {
     pub(crate) ceiling_ppm: AtomicU32,
     /// The congestion control of the TCP connection below a stream.
     pub(crate) congestion: Option<String>,
-    /// True if it slows down because of loss although it has no queue, so that further connections beside it
-    /// would carry more.
+    /// True if the stream slows down because of loss although it has no queue, so that further connections
+    /// beside it would carry more.
     pub(crate) is_slowed_by_loss: AtomicBool,
     /// When the flow was opened, by the session's clock.
     pub(crate) begun_ms: u64,
@@ -209,7 +211,7 @@ impl FlowShared {
         self.delay_us.load(Ordering::Relaxed) as f64 / 1e6 + bytes as f64 / rate
     }
 
-    /// Returns whether it is a spare whose path is still dead, so that nobody relies on it.
+    /// Returns whether the flow is a spare whose path is still dead, so that nothing relies on it.
     pub(crate) fn is_dormant(&self) -> bool {
         self.is_spare && self.state() == FlowState::Connecting
     }
@@ -226,13 +228,13 @@ impl FlowShared {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// The peer wants to receive this flow under another id than was assumed.
+    /// Notes that the peer wants to receive this flow under another id than was assumed.
     pub(crate) fn rename(&self, send_id: u16) {
         self.other_send_id.store(send_id.into(), Ordering::Release);
         self.wake();
     }
 
-    /// That id; returned once.
+    /// Takes the id that [`FlowShared::rename`] has noted.
     pub(crate) fn take_other_send_id(&self) -> Option<u16> {
         u16::try_from(self.other_send_id.swap(NO_ID, Ordering::AcqRel)).ok()
     }
@@ -261,13 +263,14 @@ pub struct ControlChannel {
     outbox: Mutex<Outbox>,
 }
 
-/// Messages in their order, and how much of them the control stream has taken. Its lock is taken before that
-/// of the stream, and nobody waits for anything while holding it.
+/// Messages in their order, and how much of them the control stream has taken. The lock of the outbox is
+/// taken before that of the stream, and no thread waits while it holds it.
 #[derive(Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// The bytes that were taken: of `bytes`, and of all that were ever put in.
+    /// How many bytes at the front of `bytes` were taken.
     taken: usize,
+    /// How many bytes were taken since the session began.
     taken_ever: u64,
 }
 
@@ -347,8 +350,9 @@ pub struct SessionShared {
     pub(crate) returned: SegQueue<FilledBlock>,
     pub(crate) requests: Requests,
     pub(crate) is_initiator: bool,
-    /// True if some request sends blocks, and if some request receives blocks.
+    /// True if some request sends blocks.
     pub(crate) sends: AtomicBool,
+    /// True if some request receives blocks.
     pub(crate) receives: AtomicBool,
     /// True if the session goes on when its first request has ended.
     pub(crate) stays: AtomicBool,
@@ -357,25 +361,27 @@ pub struct SessionShared {
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
     /// The budget in which this session's resources are counted.
     pub budget: Budget,
-    /// Its parts of rates that it shares with other sessions.
+    /// The session's parts of rates that it shares with other sessions.
     pub(crate) rate_shares: RateShares,
     /// The charge for a sender's blocks beyond those that every session may have.
     blocks_kept: Mutex<Charge>,
     pub meters: Meters,
     pub(crate) cpu: CpuTime,
     /// The handle of the request that the session was opened for.
-    first: Handle,
+    first_handle: Handle,
     /// True if all requests are paused.
-    is_held: AtomicBool,
+    is_paused: AtomicBool,
     /// The facts about the session as a whole, for [`SessionFacts::of`].
     facts: Mutex<SessionFacts>,
     /// True if datagrams are sent as ECN-capable. A sender that holds its rate whatever happens must not send
     /// them so.
     pub(crate) is_markable: AtomicBool,
-    /// Counts what may still bring blocks ([`ProducerToken`](super::producer_token::ProducerToken)).
-    pub(crate) unread: AtomicU64,
-    /// Content bytes that were handed to flows, and those that were put or handed over again.
+    /// The number of [`ProducerToken`](super::producer_token::ProducerToken)s, each of which may still bring
+    /// blocks.
+    pub(crate) producers: AtomicU64,
+    /// Content bytes that were handed to flows.
     pub(crate) content_sent: AtomicU64,
+    /// Content bytes that were put into a block or handed to a flow once more.
     pub(crate) content_resent: AtomicU64,
     stop: AtomicBool,
     /// The complaint of a peer that is closing; empty if it has none.
@@ -387,15 +393,16 @@ pub struct SessionShared {
 
 /// If the far end takes no control bytes for this long, it is gone, or might as well be.
 const SEND_PATIENCE: Duration = Duration::from_secs(300);
-/// The blocks that every session may have, whatever other sessions have, and how many more are asked for at a
-/// time.
+/// The blocks that every session may have, whatever other sessions have.
 pub(crate) const BLOCKS_MIN: usize = 12;
+/// How many further blocks are asked for at a time.
 const BLOCKS_STEP: usize = 4;
-/// The least and the most filled blocks that may wait for a flow: enough that a flow never runs out while a
-/// reader works, ...
+/// The least and the most filled blocks that may wait for a flow. They suffice for a flow never to run out
+/// while a reader works.
 const FILLED_MIN: usize = 2;
 pub(crate) const FILLED_MAX: usize = 8;
-/// ... but no more than this part of the last level cache, where the sealing flow should still find them.
+/// Filled blocks take at most one part in this many of the last level cache, so that the flow that seals them
+/// still finds them there.
 const FILLED_CACHE_PART: u64 = 4;
 
 fn filled_blocks(cache_bytes: Option<u64>) -> usize {
@@ -418,7 +425,7 @@ impl SessionShared {
         pool: BlockPool,
         incoming: BlockPool,
         overflow_blocks: u32,
-        first: Handle,
+        first_handle: Handle,
         SessionAllowance { budget, rate_shares }: SessionAllowance,
     ) -> Arc<SessionShared> {
         Arc::new(SessionShared {
@@ -446,11 +453,11 @@ impl SessionShared {
             rate_shares,
             meters: Meters::default(),
             cpu: CpuTime::default(),
-            first,
-            is_held: AtomicBool::new(false),
+            first_handle,
+            is_paused: AtomicBool::new(false),
             facts: Mutex::default(),
             is_markable: AtomicBool::new(true),
-            unread: AtomicU64::new(0),
+            producers: AtomicU64::new(0),
             content_sent: AtomicU64::new(0),
             content_resent: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -469,23 +476,23 @@ impl SessionShared {
     /// Returns whether the user wants the session to end: it exists for the first request alone, and that was
     /// cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.first.is_cancelled() && !self.stays.load(Ordering::Acquire)
+        self.first_handle.is_cancelled() && !self.stays.load(Ordering::Acquire)
     }
 
     /// The handle of the request that the session was opened for.
     #[cfg(feature = "fuzzing")]
     pub fn first_handle(&self) -> &Handle {
-        &self.first
+        &self.first_handle
     }
 
-    /// Returns whether no new content goes out.
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_held.load(Ordering::Acquire)
+    /// Returns whether no new content goes out, because all requests are paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Acquire)
     }
 
-    /// Sets whether new content goes out; returns whether that has changed.
-    pub(crate) fn set_held(&self, is_held: bool) -> bool {
-        self.is_held.swap(is_held, Ordering::AcqRel) != is_held
+    /// Stops new content, or lets it go out again; returns whether that is a change.
+    pub(crate) fn set_paused(&self, is_paused: bool) -> bool {
+        self.is_paused.swap(is_paused, Ordering::AcqRel) != is_paused
     }
 
     /// The last facts about the session as a whole.
@@ -499,8 +506,8 @@ impl SessionShared {
 
     /// Allows the content of a request in this direction.
     pub(crate) fn allow(&self, role: ContentRole) {
-        let way = if role == ContentRole::Sender { &self.sends } else { &self.receives };
-        way.store(true, Ordering::Release);
+        let is_allowed = if role == ContentRole::Sender { &self.sends } else { &self.receives };
+        is_allowed.store(true, Ordering::Release);
         self.rate_shares.allow(role);
         self.wake_flows();
     }
@@ -542,7 +549,7 @@ impl SessionShared {
 
     /// Returns whether no block waits for a flow and none will come.
     pub(crate) fn is_all_queued(&self) -> bool {
-        self.unread.load(Ordering::Acquire) == 0
+        self.producers.load(Ordering::Acquire) == 0
             && self.filled.is_empty()
             && self.urgent.is_empty()
             && self.returned.is_empty()
@@ -610,9 +617,9 @@ impl SessionShared {
         self.requests.ring();
     }
 
-    /// Drops all blocks that wait, once the flows have ended. Each block refers to its request, and that to
-    /// the session.
-    pub(crate) fn let_go(&self) {
+    /// Drops all blocks that wait, once the flows have ended. Each block refers to its request, and the
+    /// request to the session, so that they would keep each other.
+    pub(crate) fn drop_waiting_blocks(&self) {
         while self.take_filled().or_else(|| self.urgent.pop()).or_else(|| self.returned.pop()).is_some() {}
     }
 
@@ -668,12 +675,13 @@ impl SessionShared {
         }
     }
 
-    /// As [`SessionShared::send`], but without waiting: for threads that must watch over the session and send
+    /// As [`SessionShared::send`], but without waiting, for threads that must watch over the session and send
     /// little. Returns the position behind the messages.
     pub(crate) fn say(&self, messages: &[SessionMessage]) -> u64 {
         self.put(|out| messages.iter().for_each(|message| message.encode(out)))
     }
 
+    /// Appends what `encode` writes to the outbox. Returns the position behind it.
     pub(crate) fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let mut outbox = self.outbox();
         encode(&mut outbox.bytes);
@@ -769,14 +777,17 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_in_the_control_stream_holds_up_nobody() {
+    fn a_thread_that_waits_for_room_in_the_control_stream_blocks_no_other() {
         let shared = shared();
-        let much = |number: u32| move |out: &mut Vec<u8>| out.extend(number.to_le_bytes().repeat(4096));
+        let long_message =
+            |number: u32| move |out: &mut Vec<u8>| out.extend(number.to_le_bytes().repeat(4096));
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let shared = shared.clone();
                 let request = shared.requests.add(&shared, 1, Handle::new());
-                std::thread::spawn(move || (0..2000).for_each(|number| request.send_encoded(much(number))))
+                std::thread::spawn(move || {
+                    (0..2000).for_each(|number| request.send_encoded(long_message(number)))
+                })
             })
             .collect();
         let is_full = || shared.control.lock().write(&[0]) == 0;

@@ -256,7 +256,7 @@ impl Drop for Supervisor {
             let _ = thread.join();
         }
         self.leave_caps();
-        self.shared.let_go();
+        self.shared.drop_waiting_blocks();
     }
 }
 

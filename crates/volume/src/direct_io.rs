@@ -1,4 +1,4 @@
-//! Reads and writes whole chunks past the page cache (O_DIRECT) by a second descriptor of a file, where
+//! Reads and writes whole chunks past the page cache (O_DIRECT) by a second descriptor of a file, if
 //! measurements show that this is faster.
 //!
 //! Always true: the second descriptor is of the same file. If the kernel refuses direct I/O once, it is not
@@ -17,13 +17,13 @@ use std::time::Instant;
 use rustix::fs::{self, Advice, Mode, OFlags};
 
 use crate::CHUNK;
-use crate::io_choice::{FIRST, IoChoice, IoMode, READING, WRITING};
+use crate::io_choice::{IoChoice, IoMode, READING, TRIAL_CHUNKS, WRITING};
 use crate::sys::cached_bytes;
 
 /// The alignment of memory that every usual disk and file system accepts.
 const ALIGN: usize = 4096;
-/// How many bytes are read ahead into the cache before they are wanted.
-const AHEAD: NonZeroU64 = NonZeroU64::new(4 * CHUNK).expect("several chunks");
+/// How many bytes are read ahead into the cache.
+const READ_AHEAD: NonZeroU64 = NonZeroU64::new(4 * CHUNK).expect("several chunks");
 
 /// The second descriptor of a file, for direct I/O.
 #[derive(Debug)]
@@ -32,14 +32,14 @@ pub(crate) struct DirectFile {
     choice: Arc<IoChoice>,
     is_refused: AtomicBool,
     /// The offset up to which read-ahead was requested.
-    ahead: AtomicU64,
+    read_ahead_end: AtomicU64,
 }
 
 impl DirectFile {
     /// Opens the file called `name` (empty if it has none) once more, if it is `file` and can be written past
     /// the cache. Returns `None` for a file of a few chunks, for which a second descriptor is not worthwhile.
     pub(crate) fn open(dir: &OwnedFd, name: &[u8], file: &File, chunks: u64) -> Option<DirectFile> {
-        if chunks <= FIRST {
+        if chunks <= TRIAL_CHUNKS {
             return None;
         }
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -51,9 +51,9 @@ impl DirectFile {
             }
             name => fs::openat(dir, name, flags, Mode::empty()).ok()?,
         };
-        let (ours, found) = (fs::fstat(file).ok()?, fs::fstat(&second).ok()?);
-        let is_same = (ours.st_dev, ours.st_ino) == (found.st_dev, found.st_ino);
-        let choice = IoChoice::of_device(&WRITING, ours.st_dev);
+        let (first_stat, second_stat) = (fs::fstat(file).ok()?, fs::fstat(&second).ok()?);
+        let is_same = (first_stat.st_dev, first_stat.st_ino) == (second_stat.st_dev, second_stat.st_ino);
+        let choice = IoChoice::of_device(&WRITING, first_stat.st_dev);
         is_same.then(|| DirectFile::new(second, choice))
     }
 
@@ -74,8 +74,8 @@ impl DirectFile {
     }
 
     fn new(second: OwnedFd, choice: Arc<IoChoice>) -> DirectFile {
-        let (is_refused, ahead) = (AtomicBool::new(false), AtomicU64::new(0));
-        DirectFile { file: second.into(), choice, is_refused, ahead }
+        let (is_refused, read_ahead_end) = (AtomicBool::new(false), AtomicU64::new(0));
+        DirectFile { file: second.into(), choice, is_refused, read_ahead_end }
     }
 
     /// Whether direct I/O is possible with `data`: a whole chunk in aligned memory.
@@ -93,19 +93,19 @@ impl DirectFile {
         if self.is_refused.load(Relaxed) {
             return buffered(data, offset);
         }
-        let way = self.way(false);
+        let mode = self.choose_mode(false);
         let busy = self.enter();
-        match way {
+        match mode {
             IoMode::Buffered => buffered(data, offset)?,
             IoMode::Direct => match self.file.write_at(data, offset) {
                 Ok(len) if len == data.len() => {}
                 // The rest may not be aligned. This is rare, and tells nothing about speed.
                 Ok(len) => return buffered(&data[len..], offset + len as u64),
-                Err(error) if self.is_refusal(&error) => return buffered(data, offset),
+                Err(error) if self.note_refusal(&error) => return buffered(data, offset),
                 Err(error) => return Err(error),
             },
         }
-        busy.took(way);
+        busy.record(mode);
         Ok(())
     }
 
@@ -122,28 +122,28 @@ impl DirectFile {
         if self.is_refused.load(Relaxed) {
             return buffered(data, offset);
         }
-        let ahead = self.ahead.load(Relaxed);
-        let is_asked_for = offset < ahead && ahead - offset <= AHEAD.get();
+        let end = self.read_ahead_end.load(Relaxed);
+        let is_read_ahead = offset < end && end - offset <= READ_AHEAD.get();
         let is_cached = || cached_bytes(source, offset, CHUNK).is_ok_and(|cached| cached >= CHUNK);
-        if !is_asked_for && is_cached() {
+        if !is_read_ahead && is_cached() {
             return buffered(data, offset);
         }
         // Called even if the mode is given by the read-ahead: when the choice turns to direct I/O, no more
         // read-ahead is requested.
-        let wanted = self.way(is_asked_for);
-        let way = if is_asked_for { IoMode::Buffered } else { wanted };
+        let chosen = self.choose_mode(is_read_ahead);
+        let mode = if is_read_ahead { IoMode::Buffered } else { chosen };
         let busy = self.enter();
-        let len = match way {
+        let len = match mode {
             IoMode::Buffered => {
-                if wanted == IoMode::Buffered && (!is_asked_for || self.choice.is_buffered_faster()) {
-                    self.ask_ahead(source, offset + CHUNK);
+                if chosen == IoMode::Buffered && (!is_read_ahead || self.choice.is_buffered_faster()) {
+                    self.request_read_ahead(source, offset + CHUNK);
                 }
                 buffered(data, offset)?
             }
             IoMode::Direct => match self.file.read_at(data, offset) {
                 Ok(len) if len == data.len() => len,
                 Ok(len) => return Ok(len + buffered(&mut data[len..], offset + len as u64)?),
-                Err(error) if self.is_refusal(&error) => {
+                Err(error) if self.note_refusal(&error) => {
                     if self.is_refused.load(Relaxed) {
                         let _ = fs::fadvise(source, 0, None, Advice::Sequential);
                     }
@@ -152,22 +152,22 @@ impl DirectFile {
                 Err(error) => return Err(error),
             },
         };
-        busy.took(way);
+        busy.record(mode);
         Ok(len)
     }
 
-    fn ask_ahead(&self, source: &File, offset: u64) {
+    fn request_read_ahead(&self, source: &File, offset: u64) {
         // Advice may fail.
-        let _ = fs::fadvise(source, offset, Some(AHEAD), Advice::WillNeed);
-        self.ahead.fetch_max(offset + AHEAD.get(), Relaxed);
+        let _ = fs::fadvise(source, offset, Some(READ_AHEAD), Advice::WillNeed);
+        self.read_ahead_end.fetch_max(offset + READ_AHEAD.get(), Relaxed);
     }
 
-    /// Chooses the mode. If nobody waits for the disk, buffered I/O only looks faster, as the disk has read
-    /// ahead meanwhile, or has not begun to write. It takes more of the processor, and delayed writes have to
-    /// be waited for in the end.
-    fn way(&self, is_asked_for: bool) -> IoMode {
+    /// Chooses the mode. If no thread waits for the disk, buffered I/O only looks faster, as the disk has
+    /// read ahead meanwhile, or has not begun to write. Buffered I/O takes more of the processor, and delayed
+    /// writes have to be waited for in the end.
+    fn choose_mode(&self, is_read_ahead: bool) -> IoMode {
         match self.choice.is_buffered_faster() || self.choice.load.is_waited_for() {
-            true => self.choice.next(is_asked_for),
+            true => self.choice.next(is_read_ahead),
             false => IoMode::Direct,
         }
     }
@@ -178,8 +178,9 @@ impl DirectFile {
         BusyGuard { choice: &self.choice, begin }
     }
 
-    /// Whether the error means that direct I/O does not work here, now or ever.
-    fn is_refusal(&self, error: &io::Error) -> bool {
+    /// Whether the error means that direct I/O does not work here, now or ever. If it never does, it is not
+    /// tried again.
+    fn note_refusal(&self, error: &io::Error) -> bool {
         let refused = is_refusal(error);
         self.is_refused.fetch_or(refused, Relaxed);
         refused || error.kind() == io::ErrorKind::Interrupted
@@ -194,10 +195,10 @@ struct BusyGuard<'a> {
 
 impl BusyGuard<'_> {
     /// Notes that the whole chunk was done in this mode.
-    fn took(&self, way: IoMode) {
+    fn record(&self, mode: IoMode) {
         if self.choice.load.is_settled() {
             let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.choice.took(way, nanos);
+            self.choice.record(mode, nanos);
         }
     }
 }
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_disk_takes_goes_past_the_cache() {
+    fn only_whole_aligned_chunks_go_past_the_cache() {
         for (code, refused) in
             [(libc::EINVAL, true), (libc::EOPNOTSUPP, true), (libc::ENOTTY, true), (libc::ENOSPC, false)]
         {
@@ -237,10 +238,10 @@ mod tests {
         let file = File::create(temp.path().join("name")).unwrap();
         let Some(direct) = DirectFile::open(&dir, b"name", &file, 100) else { return };
         let block = farhaul_blocks::BlockPool::new(1, CHUNK as usize + 1).unwrap().take();
-        for index in 0..2 * FIRST {
+        for index in 0..2 * TRIAL_CHUNKS {
             direct.write(&block[1..], index * CHUNK, |data, offset| file.write_all_at(data, offset)).unwrap();
         }
-        assert_eq!(file.metadata().unwrap().len(), 2 * FIRST * CHUNK);
+        assert_eq!(file.metadata().unwrap().len(), 2 * TRIAL_CHUNKS * CHUNK);
     }
 
     /// A measurement from a bad moment must not decide for the rest of what is read, however far ahead the
@@ -250,10 +251,10 @@ mod tests {
         for count in [1, 3, 8] {
             let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
             let choice = IoChoice::new(&READING);
-            for _ in 0..2 * FIRST {
-                choice.took(choice.next(false), u64::MAX / 200);
+            for _ in 0..2 * TRIAL_CHUNKS {
+                choice.record(choice.next(false), u64::MAX / 200);
             }
-            choice.took(IoMode::Buffered, 0);
+            choice.record(IoMode::Buffered, 0);
             let choice = Arc::new(choice);
             let each = 400 / count;
             let files: Vec<_> = (0..count)
@@ -291,7 +292,10 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir: OwnedFd = File::open(temp.path()).unwrap().into();
         let file = File::create(temp.path().join("name")).unwrap();
-        assert!(DirectFile::open(&dir, b"name", &file, FIRST).is_none(), "too few chunks for a choice");
+        assert!(
+            DirectFile::open(&dir, b"name", &file, TRIAL_CHUNKS).is_none(),
+            "too few chunks for a choice"
+        );
         std::fs::rename(temp.path().join("name"), temp.path().join("moved")).unwrap();
         assert!(DirectFile::open(&dir, b"name", &file, 100).is_none());
         File::create(temp.path().join("name")).unwrap();

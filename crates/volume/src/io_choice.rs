@@ -13,7 +13,7 @@ use farhaul_handover::Held as _;
 use crate::io_load::IoLoad;
 
 /// How many chunks are done in each mode before there is a choice.
-pub(crate) const FIRST: u64 = 4;
+pub(crate) const TRIAL_CHUNKS: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum IoMode {
@@ -48,84 +48,90 @@ struct TrialSchedule {
     run: u64,
 }
 
-const ONE: TrialSchedule = TrialSchedule { every: 256, run: 1 };
+const SINGLE_TRIALS: TrialSchedule = TrialSchedule { every: 256, run: 1 };
 
 /// A write costs the same whatever comes before it, so single trials are enough.
-pub(crate) const WRITING: TrialRule =
-    TrialRule { first: IoMode::Direct, from_direct: ONE, from_buffered: ONE, buffered_percent: 80 };
+pub(crate) const WRITING: TrialRule = TrialRule {
+    first: IoMode::Direct,
+    from_direct: SINGLE_TRIALS,
+    from_buffered: SINGLE_TRIALS,
+    buffered_percent: 80,
+};
 
 /// Read-ahead only shows its effect in several successive chunks. A buffered reader takes a core from the
 /// rest of the transfer, while a direct one only waits: so a draw goes to direct I/O, and that is tried more
 /// often.
 pub(crate) const READING: TrialRule = TrialRule {
     first: IoMode::Direct,
-    from_direct: TrialSchedule { every: 4096, run: FIRST },
-    from_buffered: TrialSchedule { every: 256, run: 3 * FIRST },
+    from_direct: TrialSchedule { every: 4096, run: TRIAL_CHUNKS },
+    from_buffered: TrialSchedule { every: 256, run: 3 * TRIAL_CHUNKS },
     buffered_percent: 80,
 };
 
 /// The measurements of a disk, which all files on it share.
 #[derive(Debug)]
 pub(crate) struct IoChoice {
-    manner: &'static TrialRule,
+    rule: &'static TrialRule,
     costs: Mutex<Costs>,
     pub(crate) load: IoLoad,
 }
 
 #[derive(Debug, Default)]
 struct Costs {
-    asked: u64,
+    /// The number of chunks for which a mode was chosen.
+    chosen: u64,
     buffered: Cost,
     direct: Cost,
 }
 
 impl IoChoice {
-    pub(crate) fn new(manner: &'static TrialRule) -> IoChoice {
-        IoChoice { manner, costs: Mutex::default(), load: IoLoad::default() }
+    pub(crate) fn new(rule: &'static TrialRule) -> IoChoice {
+        IoChoice { rule, costs: Mutex::default(), load: IoLoad::default() }
     }
 
     /// The choice for the disk with this device number.
-    pub(crate) fn of_device(manner: &'static TrialRule, device: u64) -> Arc<IoChoice> {
+    pub(crate) fn of_device(rule: &'static TrialRule, device: u64) -> Arc<IoChoice> {
         type Known = HashMap<(&'static TrialRule, u64), Arc<IoChoice>>;
         static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
         let mut known = KNOWN.lock().in_any_case();
-        let choice = known.get_or_insert_default().entry((manner, device));
-        choice.or_insert_with(|| Arc::new(IoChoice::new(manner))).clone()
+        let choice = known.get_or_insert_default().entry((rule, device));
+        choice.or_insert_with(|| Arc::new(IoChoice::new(rule))).clone()
     }
 
     /// The mode of the next chunk. Several chunks may be under way before the first is known to have ended.
     ///
     /// A chunk that was read ahead is read through the cache whatever this returns; a trial of direct I/O
     /// begins when no read-ahead is left.
-    pub(crate) fn next(&self, is_asked_for: bool) -> IoMode {
-        let TrialRule { first, from_direct, from_buffered, buffered_percent } = *self.manner;
+    pub(crate) fn next(&self, is_read_ahead: bool) -> IoMode {
+        let TrialRule { first, from_direct, from_buffered, buffered_percent } = *self.rule;
         let mut costs = self.costs();
-        let way = match costs.asked {
-            number if number < FIRST => first,
-            number if number < 2 * FIRST => first.other(),
+        let mode = match costs.chosen {
+            number if number < TRIAL_CHUNKS => first,
+            number if number < 2 * TRIAL_CHUNKS => first.other(),
             number => {
                 let faster = costs.faster(buffered_percent).unwrap_or(first);
-                let look = match faster {
+                let schedule = match faster {
                     IoMode::Direct => from_direct,
                     IoMode::Buffered => from_buffered,
                 };
-                if number % look.every >= look.every - look.run { faster.other() } else { faster }
+                if number % schedule.every >= schedule.every - schedule.run { faster.other() } else { faster }
             }
         };
-        if way == IoMode::Buffered || !is_asked_for {
-            costs.asked += 1;
+        if mode == IoMode::Buffered || !is_read_ahead {
+            costs.chosen += 1;
         }
-        way
+        mode
     }
 
     /// Whether buffered I/O is known to be faster.
     pub(crate) fn is_buffered_faster(&self) -> bool {
-        self.costs().faster(self.manner.buffered_percent) == Some(IoMode::Buffered)
+        self.costs().faster(self.rule.buffered_percent) == Some(IoMode::Buffered)
     }
 
-    pub(crate) fn took(&self, way: IoMode, nanos: u64) {
+    /// Notes how long a chunk took in this mode.
+    pub(crate) fn record(&self, mode: IoMode, nanos: u64) {
         let mut costs = self.costs();
-        match way {
+        match mode {
             IoMode::Buffered => costs.buffered.add(nanos),
             IoMode::Direct => costs.direct.add(nanos),
         }
@@ -169,9 +175,9 @@ mod tests {
     fn directs(choice: &IoChoice, chunks: u64, buffered: u64, direct: u64) -> u64 {
         let mut count = 0;
         for _ in 0..chunks {
-            let way = choice.next(false);
-            choice.took(way, if way == IoMode::Direct { direct } else { buffered });
-            count += u64::from(way == IoMode::Direct);
+            let mode = choice.next(false);
+            choice.record(mode, if mode == IoMode::Direct { direct } else { buffered });
+            count += u64::from(mode == IoMode::Direct);
         }
         count
     }
@@ -237,7 +243,7 @@ mod tests {
         let device = u64::MAX;
         directs(&IoChoice::of_device(&WRITING, device), 8, 50_000, 10_000);
         assert_eq!(IoChoice::of_device(&WRITING, device).next(false), IoMode::Direct);
-        assert_eq!(IoChoice::of_device(&WRITING, device - 1).costs().asked, 0);
+        assert_eq!(IoChoice::of_device(&WRITING, device - 1).costs().chosen, 0);
         assert_eq!(directs(&IoChoice::of_device(&READING, device), 4, 1, 1), 4);
     }
 }

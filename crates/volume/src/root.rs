@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use self::dirlinks::DirLinks;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
-use crate::entry::{FileTime, Metadata, SpecialNode};
+use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
 use crate::fixed;
 use crate::metadata;
 use crate::own_files;
@@ -68,10 +68,10 @@ pub struct Root {
 struct Inner {
     fd: Arc<Dir>,
     parents: Mutex<Parents>,
-    /// The kernel (or a filter in front of it) lacks openat2.
-    walks: AtomicBool,
-    /// The time at which it was opened.
-    opened: dirlinks::FileClockTime,
+    /// True if the kernel lacks openat2, or a filter in front of it refuses the call.
+    lacks_openat2: AtomicBool,
+    /// The time at which the root was opened.
+    opened_at: dirlinks::FileClockTime,
     /// Links that are used as directories.
     links: DirLinks,
     /// The precision of each file system, by its device.
@@ -98,10 +98,10 @@ impl Root {
         Ok(Root::of(Arc::new(Dir::new(fd)), false))
     }
 
-    fn of(fd: Arc<Dir>, walks: bool) -> Root {
-        let (walks, opened) = (AtomicBool::new(walks), dirlinks::now());
+    fn of(fd: Arc<Dir>, lacks_openat2: bool) -> Root {
+        let (lacks_openat2, opened_at) = (AtomicBool::new(lacks_openat2), dirlinks::now());
         let (parents, links, precision) = Default::default();
-        Root { inner: Arc::new(Inner { fd, parents, walks, opened, links, precision }) }
+        Root { inner: Arc::new(Inner { fd, parents, lacks_openat2, opened_at, links, precision }) }
     }
 
     /// A number that all clones of one root share, as long as there are any.
@@ -111,7 +111,7 @@ impl Root {
 
     /// The directory at `path` as a root of its own.
     pub fn subdir(&self, path: &RelPath) -> io::Result<Root> {
-        Ok(Root::of(self.dir(path.as_bytes())?, self.inner.walks.load(Relaxed)))
+        Ok(Root::of(self.dir(path.as_bytes())?, self.inner.lacks_openat2.load(Relaxed)))
     }
 
     /// As [`Root::subdir`], through symbolic links that do not lead out of this root.
@@ -123,7 +123,7 @@ impl Root {
             }
             opened => opened?,
         };
-        Ok(Root::of(Arc::new(Dir::new(fd)), self.inner.walks.load(Relaxed)))
+        Ok(Root::of(Arc::new(Dir::new(fd)), self.inner.lacks_openat2.load(Relaxed)))
     }
 
     /// The metadata of what `path` leads to, if anything, through symbolic links that do not lead out of this
@@ -184,7 +184,7 @@ impl Root {
         let (dir, name) = path.split();
         // Non-blocking, so that a pipe that somebody has put there does not block us.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        fs::openat(self.dir(dir)?, name, flags, Mode::empty()).map(File::from).map_err(refused)
+        fs::openat(self.dir(dir)?, name, flags, Mode::empty()).map(File::from).map_err(open_error)
     }
 
     /// As [`Root::open_read`], through symbolic links that do not lead out of this root.
@@ -412,11 +412,7 @@ impl Root {
             return Ok(Attributes::new());
         }
         let (dir, name) = self.spot(path)?;
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let there = fs::openat(dir, name, flags, Mode::empty())?;
-        if Metadata::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
-            return Ok(Attributes::new());
-        }
+        let Some(there) = open_unless_link(dir.as_fd(), name)? else { return Ok(Attributes::new()) };
         attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)
     }
 
@@ -429,12 +425,10 @@ impl Root {
         kinds: AttributeKinds,
     ) -> io::Result<()> {
         let (dir, name) = self.spot(path)?;
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let there = fs::openat(dir, name, flags, Mode::empty())?;
-        if Metadata::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
-            return Ok(());
+        match open_unless_link(dir.as_fd(), name)? {
+            Some(there) => attributes::apply(&there, attributes, kinds),
+            None => Ok(()),
         }
-        attributes::apply(&there, attributes, kinds)
     }
 
     /// Creates a pipe, a socket or a device, replacing an existing file or link.
@@ -457,7 +451,7 @@ impl Root {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let name = if path.is_empty() { b"." } else { path.as_bytes() };
         for _ in 0..RACES_MAX {
-            if self.inner.walks.load(Relaxed) {
+            if self.inner.lacks_openat2.load(Relaxed) {
                 break;
             }
             match fs::openat2(&*self.inner.fd, name, flags, Mode::empty(), resolve) {
@@ -474,15 +468,15 @@ impl Root {
         self.open_unfollowed(path, flags)
     }
 
-    /// As [`Root::open_followed`], where the kernel cannot confine links: no link is followed.
+    /// As [`Root::open_followed`], for a kernel that cannot confine links: no link is followed.
     fn open_unfollowed(&self, path: &RelPath, flags: OFlags) -> io::Result<OwnedFd> {
         let (dir, name) = path.split();
         let name = if name.is_empty() { b"." } else { name };
         let dir = self.dir(dir)?;
         if is_link(dir.as_fd(), name) {
-            return Err(refused(Errno::LOOP));
+            return Err(open_error(Errno::LOOP));
         }
-        fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(refused)
+        fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(open_error)
     }
 
     /// Bytes that this user can still write in the directory at `path`, which may be on another file system
@@ -546,7 +540,7 @@ impl Root {
             }
             made => made,
         };
-        made.map_err(refused)
+        made.map_err(open_error)
     }
 
     fn replace(
@@ -559,7 +553,7 @@ impl Root {
             made => return made,
         }
         let (dir, name) = self.place(path)?;
-        // The temporary entry could not be removed there.
+        // This is checked first, as the temporary entry could not be removed from an append-only directory.
         fixed::check(&dir, name)?;
         let temporary = make_beside(&dir, name, make)?;
         dir.look(&temporary);
@@ -586,8 +580,8 @@ impl Root {
         Ok(self.parents().put(path, fd))
     }
 
-    /// The directory and the name by which the entry at `path` can be changed. For the root, and for a
-    /// directory that a link stands for, that is `.` in the directory itself.
+    /// The directory and the name by which the entry at `path` can be changed. For the root, and for a link
+    /// that is used as a directory, the name is `.` in the directory itself.
     fn spot<'a>(&self, path: &'a RelPath) -> io::Result<(Arc<Dir>, &'a [u8])> {
         if let Some(dir) = self.inner.links.at(path.as_bytes()) {
             return Ok((dir, b"."));
@@ -597,7 +591,7 @@ impl Root {
     }
 
     fn walk_to(&self, start: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
-        if !self.inner.walks.load(Relaxed) {
+        if !self.inner.lacks_openat2.load(Relaxed) {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             for flags in [DIRECTORY, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC] {
                 match fs::openat2(start, path, flags, Mode::empty(), resolve) {
@@ -607,10 +601,10 @@ impl Root {
                     Err(Errno::NOSYS | Errno::PERM) => break,
                     // A rename raced with the walk; the slow walk does not mind.
                     Err(Errno::AGAIN) => return walk_by_component(start, path),
-                    opened => return opened.map_err(off_the_way),
+                    opened => return opened.map_err(walk_error),
                 }
             }
-            self.inner.walks.store(true, Relaxed);
+            self.inner.lacks_openat2.store(true, Relaxed);
         }
         walk_by_component(start, path)
     }
@@ -635,7 +629,7 @@ fn walk_by_component(start: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
             Err(Errno::NOTDIR) if is_link(above, component) => Err(Errno::LOOP),
             opened => opened,
         };
-        at = Some(next.map_err(refused)?);
+        at = Some(next.map_err(open_error)?);
     }
     let at = at.ok_or(Errno::INVAL)?;
     // A path descriptor cannot be listed or synced: open the directory again, if we may read it.
@@ -687,7 +681,7 @@ fn make_beside(
             Err(Errno::EXIST) if number <= own_names::PART_NAMES => {}
             made => return made.map(|()| temporary),
         }
-        // A run was killed before it could rename it, unless it is somebody else's.
+        // The entry is left from a run that was killed before the rename, or belongs to somebody else.
         if fs::unlinkat(dir, &temporary[..], AtFlags::empty()).is_err() {
             number = if number + 1 < own_names::PART_NAMES { number + 1 } else { temp_file::random() };
         }
@@ -696,7 +690,7 @@ fn make_beside(
 
 fn is_link(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
     fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Symlink)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
 fn is_refused(error: &io::Error) -> bool {
@@ -711,29 +705,33 @@ const NOT_FOLLOWED: &str = "a symbolic link in its path, or a way out of the roo
 
 /// The error of a walk, in words: the kernel's errors for loops and other devices mean a link or a way out of
 /// the root.
-fn off_the_way(error: Errno) -> io::Error {
+fn walk_error(error: Errno) -> io::Error {
     match error {
         Errno::XDEV => io::Error::new(io::ErrorKind::PermissionDenied, NOT_FOLLOWED),
-        error => refused(error),
+        error => open_error(error),
     }
 }
 
 /// The error of a name that is opened or created. Another device is not a way out here, but the error of a
 /// hard link across devices.
-fn refused(error: Errno) -> io::Error {
+fn open_error(error: Errno) -> io::Error {
     match error {
         Errno::LOOP => io::Error::new(io::ErrorKind::PermissionDenied, NOT_FOLLOWED),
         error => of_name(error),
     }
 }
 
-/// Changes the mode of the entry `name` in `dir`, but never through a symbolic link.
-pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+/// A path descriptor of the entry `name` in `dir`; `None` if it is a symbolic link.
+fn open_unless_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = fs::openat(dir, name, flags, Mode::empty())?;
-    if Metadata::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
-        return Ok(());
-    }
+    let is_link = Metadata::from(&fs::fstat(&there)?).kind == FileKind::Symlink;
+    Ok((!is_link).then_some(there))
+}
+
+/// Changes the mode of the entry `name` in `dir`, but never through a symbolic link.
+pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+    let Some(there) = open_unless_link(dir, name)? else { return Ok(()) };
     // A path descriptor does not allow fchmod, but its name under /proc leads to the file itself, whatever
     // happens to the path.
     let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());

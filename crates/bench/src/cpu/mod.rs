@@ -21,7 +21,7 @@ use crate::{Monitor, bps};
 pub const SEGMENTS: [usize; 3] = [1158, 1430, 8934];
 const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
 /// The lengths to digest: a small file and a chunk.
-const DIGESTED: [usize; 2] = [64 << 10, CHUNK as usize];
+const DIGEST_LENGTHS: [usize; 2] = [64 << 10, CHUNK as usize];
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
@@ -37,43 +37,43 @@ impl Default for CpuConfig {
 }
 
 /// Measures everything that one core does.
-pub fn measure(config: &CpuConfig, watch: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
+pub fn measure(config: &CpuConfig, monitor: &Monitor<'_>, findings: &mut Findings) -> Result<(), Error> {
     let seconds = config.time.as_secs_f64();
     let pool =
         BlockPool::new(2, CHUNK as usize).map_err(|source| Error::of_host("no memory for blocks", source))?;
     let mut block = pool.take();
-    // Zeros would do for a cipher, but a reader of the figures should not have to wonder.
+    // A cipher is as fast with zeros, but then readers of the figures would have to know that.
     fill(&mut block);
     for cipher in CIPHERS {
         for segment_bytes in SEGMENTS {
-            watch.begin(&format!("{}, {segment_bytes} bytes", cipher.name()))?;
+            monitor.begin(&format!("{}, {segment_bytes} bytes", cipher.name()))?;
             findings.rows.push(FindingRow::Cipher(cipher::measure(cipher, segment_bytes, &block, seconds)));
         }
     }
-    for segment_bytes in DIGESTED {
-        watch.begin(&format!("blake3, {segment_bytes} bytes"))?;
+    for segment_bytes in DIGEST_LENGTHS {
+        monitor.begin(&format!("blake3, {segment_bytes} bytes"))?;
         let bps = rate(seconds, segment_bytes, || {
             std::hint::black_box(chunk_cv(std::hint::black_box(&block[..segment_bytes])));
         });
         findings.rows.push(FindingRow::Digest(DigestRow { segment_bytes, bps }));
     }
-    watch.begin("memory copy")?;
+    monitor.begin("memory copy")?;
     copy::measure(seconds, findings)?;
     findings.expected = expected(findings);
     Ok(())
 }
 
 /// Bits per second of processor time of something that handles `bytes` bytes.
-fn rate(seconds: f64, bytes: usize, mut once: impl FnMut()) -> f64 {
+fn rate(seconds: f64, bytes: usize, mut work: impl FnMut()) -> f64 {
     // The first call touches code and memory for the first time.
-    once();
-    let watch = Stopwatch::start();
+    work();
+    let stopwatch = Stopwatch::start();
     let mut count = 0;
-    while watch.wall() < seconds || count == 0 {
-        once();
+    while stopwatch.wall() < seconds || count == 0 {
+        work();
         count += 1;
     }
-    bps(count * bytes as u64, watch.cpu())
+    bps(count * bytes as u64, stopwatch.cpu())
 }
 
 /// Fills the slice with bytes that have no pattern.
@@ -131,10 +131,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_there_and_a_figure() {
+    fn every_row_is_there_with_a_rate() {
         let mut findings = Findings::new("cpu");
-        let watch = Monitor { stop: &AtomicBool::new(false), tell: &|_| {} };
-        measure(&CpuConfig { time: Duration::ZERO }, &watch, &mut findings).unwrap();
+        let monitor = Monitor { stop: &AtomicBool::new(false), tell: &|_| {} };
+        measure(&CpuConfig { time: Duration::ZERO }, &monitor, &mut findings).unwrap();
         let ciphers = findings.rows.iter().filter(|row| matches!(row, FindingRow::Cipher(_))).count();
         assert_eq!(ciphers, 9);
         assert!(findings.expected.unwrap().bps > 0.0);
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn a_stop_is_obeyed() {
         let mut findings = Findings::new("cpu");
-        let watch = Monitor { stop: &AtomicBool::new(true), tell: &|_| {} };
+        let monitor = Monitor { stop: &AtomicBool::new(true), tell: &|_| {} };
         assert!(
-            matches!(measure(&CpuConfig::default(), &watch, &mut findings), Err(error) if error.exit_code() == ExitCode::Interrupted)
+            matches!(measure(&CpuConfig::default(), &monitor, &mut findings), Err(error) if error.exit_code() == ExitCode::Interrupted)
         );
         assert!(findings.rows.is_empty());
     }

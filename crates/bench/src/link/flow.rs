@@ -216,16 +216,16 @@ pub(super) fn receive(
                 }
             }
             if is_called {
-                badge.say(link, &mut out, None, MeetingMessage::Meet { heard: true })?;
+                badge.send(link, &mut out, None, MeetingMessage::Meet { heard: true })?;
             }
             if counted.bytes - told >= news_bytes {
                 (told, told_at) = (counted.bytes, Instant::now());
-                badge.say(link, &mut out, None, MeetingMessage::News { next, count: counted.datagrams })?;
+                badge.send(link, &mut out, None, MeetingMessage::News { next, count: counted.datagrams })?;
             }
         }
         if counted.bytes > told || counted.bytes > 0 && told_at.elapsed() > NEWS_AGAIN {
             (told, told_at) = (counted.bytes, Instant::now());
-            badge.say(link, &mut out, None, MeetingMessage::News { next, count: counted.datagrams })?;
+            badge.send(link, &mut out, None, MeetingMessage::News { next, count: counted.datagrams })?;
         }
         sleep(link, Duration::from_millis(20), FlowRole::In)?;
     }
@@ -313,7 +313,7 @@ mod tests {
                 let words: Vec<MeetingMessage> =
                     arrived.datagrams().filter_map(|datagram| answer(datagram.bytes)).collect();
                 for word in words {
-                    badge.say(&mut link, &mut out, None, word).unwrap();
+                    badge.send(&mut link, &mut out, None, word).unwrap();
                 }
             }
         }

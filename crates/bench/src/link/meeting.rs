@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use farhaul_connect::hello::HelloSecret;
 use farhaul_net::{Link, RecvBatch, SendBatch, UdpLink, wait};
 
-/// How long the ends look for each other, and (`CALL_EVERY`) how often they call.
+/// How long the ends look for each other.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often an end calls the other one.
 const CALL_EVERY: Duration = Duration::from_millis(20);
 
 const MEET: u8 = 0xb1;
@@ -34,15 +35,15 @@ pub(super) struct FlowBadge {
     pub(super) flow: u16,
 }
 
-const WORD_LEN: usize = 1 + 32 + 2 + 16;
+const MESSAGE_LEN: usize = 1 + 32 + 2 + 16;
 
 impl FlowBadge {
-    fn encode(&self, word: MeetingMessage) -> [u8; WORD_LEN] {
-        let (kind, value, count) = match word {
+    fn encode(&self, message: MeetingMessage) -> [u8; MESSAGE_LEN] {
+        let (kind, value, count) = match message {
             MeetingMessage::Meet { heard } => (MEET, u64::from(heard), 0),
             MeetingMessage::News { next, count } => (NEWS, next, count),
         };
-        let mut bytes = [0; WORD_LEN];
+        let mut bytes = [0; MESSAGE_LEN];
         bytes[0] = kind;
         bytes[1..33].copy_from_slice(&self.token.0);
         bytes[33..35].copy_from_slice(&self.flow.to_be_bytes());
@@ -53,7 +54,7 @@ impl FlowBadge {
 
     /// Decodes a message; `None` if it is not one, or not for this flow.
     pub(super) fn decode(&self, bytes: &[u8]) -> Option<MeetingMessage> {
-        let bytes: &[u8; WORD_LEN] = bytes.try_into().ok()?;
+        let bytes: &[u8; MESSAGE_LEN] = bytes.try_into().ok()?;
         if bytes[1..33] != self.token.0 || bytes[33..35] != self.flow.to_be_bytes() {
             return None;
         }
@@ -67,17 +68,17 @@ impl FlowBadge {
     }
 
     /// Sends a message. It may get lost, so callers repeat it.
-    pub(super) fn say(
+    pub(super) fn send(
         &self,
         link: &mut UdpLink,
         batch: &mut SendBatch,
         to: Option<SocketAddr>,
-        word: MeetingMessage,
+        message: MeetingMessage,
     ) -> io::Result<()> {
         batch.clear();
         batch.to(to);
-        if let Some(bytes) = batch.datagram(WORD_LEN) {
-            bytes.copy_from_slice(&self.encode(word));
+        if let Some(bytes) = batch.datagram(MESSAGE_LEN) {
+            bytes.copy_from_slice(&self.encode(message));
         }
         let _ = link.send(batch)?;
         Ok(())
@@ -97,10 +98,10 @@ pub(super) fn meet(
     let mut heard = false;
     while Instant::now() < until && !stop.load(Relaxed) {
         if heard {
-            badge.say(link, &mut out, None, MeetingMessage::Meet { heard })?;
+            badge.send(link, &mut out, None, MeetingMessage::Meet { heard })?;
         } else {
             for &candidate in candidates {
-                badge.say(link, &mut out, Some(candidate), MeetingMessage::Meet { heard })?;
+                badge.send(link, &mut out, Some(candidate), MeetingMessage::Meet { heard })?;
             }
         }
         let mut fds = Vec::new();
@@ -126,9 +127,9 @@ pub(super) fn meet(
                 }
             }
             if is_mutual {
-                // Any of these that arrives ends the other end's calls.
+                // The other end stops calling as soon as one of these has arrived.
                 for _ in 0..3 {
-                    badge.say(link, &mut out, None, MeetingMessage::Meet { heard: true })?;
+                    badge.send(link, &mut out, None, MeetingMessage::Meet { heard: true })?;
                 }
                 return Ok(true);
             }
@@ -146,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_back_by_who_has_the_token_only() {
-        for word in [
+    fn only_an_end_with_the_token_decodes_a_message() {
+        for message in [
             MeetingMessage::Meet { heard: false },
             MeetingMessage::Meet { heard: true },
             MeetingMessage::News { next: 1 << 39, count: 7 },
         ] {
-            let bytes = badge(1, 2).encode(word);
-            assert_eq!(badge(1, 2).decode(&bytes), Some(word));
+            let bytes = badge(1, 2).encode(message);
+            assert_eq!(badge(1, 2).decode(&bytes), Some(message));
             assert_eq!(badge(1, 3).decode(&bytes), None);
             assert_eq!(badge(2, 2).decode(&bytes), None);
             assert_eq!(badge(1, 2).decode(&bytes[1..]), None);
@@ -162,11 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn two_ends_find_each_other_and_a_stranger_nobody() {
+    fn two_ends_find_each_other_and_a_stranger_finds_no_one() {
         let bind = || UdpLink::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (mut one, mut two, mut other) = (bind(), bind(), bind());
-        let at = |link: &UdpLink| link.local_addr().unwrap();
-        let (first, second, third) = (at(&one), at(&two), at(&other));
+        let address_of = |link: &UdpLink| link.local_addr().unwrap();
+        let (first, second, third) = (address_of(&one), address_of(&two), address_of(&other));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let near = scope.spawn(|| meet(&mut one, &badge(1, 0), &[third, second], &stop));

@@ -65,7 +65,7 @@ pub struct DiskArgs {
 
 /// Measure datagrams to and from a host, without the transport: plain and sealed, with one flow and several
 #[derive(Group, Debug)]
-#[command(after_help = LINK)]
+#[command(after_help = LINK_HELP)]
 pub struct LinkArgs {
     /// The other host, [user@]host, reached over SSH
     #[arg(value_name = "HOST")]
@@ -100,12 +100,12 @@ pub struct LinkArgs {
     pub output: BenchOutputArgs,
 }
 
-const LINK: &str = "Without --rate, at most 2 MiB are on the way at any time, and less when datagrams are lost. With --rate, the rate \
+const LINK_HELP: &str = "Without --rate, at most 2 MiB are on the way at any time, and less when datagrams are lost. With --rate, the rate \
 stays the same whatever is lost.";
 
 /// Measure whole transfers to or from a host, with memory or a disk at either end
 #[derive(Group, Debug)]
-#[command(after_help = TRANSFER)]
+#[command(after_help = TRANSFER_HELP)]
 pub struct TransferBenchArgs {
     /// The other host: [user@]host over SSH, or fh://host[:port]
     #[arg(value_name = "HOST")]
@@ -139,7 +139,7 @@ pub struct TransferBenchArgs {
     pub output: BenchOutputArgs,
 }
 
-const TRANSFER: &str =
+const TRANSFER_HELP: &str =
     "Without --write, only memory to memory is measured, and with --from also disk to memory.";
 
 /// Measure random reads of a file at the far end, many at a time
@@ -165,7 +165,7 @@ pub struct ReadBenchArgs {
     #[arg(long, help_heading = MEASUREMENT)]
     pub beside: bool,
     #[command(flatten)]
-    pub look: super::read_verbs::ReadArgs,
+    pub read: super::read_verbs::ReadArgs,
 }
 
 #[derive(Group, Debug, Default, Clone)]

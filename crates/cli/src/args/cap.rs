@@ -48,19 +48,19 @@ pub enum CapVerb {
         #[arg(long, value_name = "ZONE")]
         time_zone: Option<String>,
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
     /// List all caps, with the rates that hold now
     List {
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
     /// Remove a cap; its transfers move to the cap that covers them then
     Remove {
         /// Name of the cap
         name: String,
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
 }
 

@@ -6,7 +6,7 @@ use clap::{Args as Group, Subcommand};
 
 /// Show or check the configuration of the service
 #[derive(Group, Debug)]
-#[command(after_help = LAYERS)]
+#[command(after_help = LAYERS_HELP)]
 pub struct ConfigArgs {
     #[command(subcommand)]
     pub verb: ConfigVerb,
@@ -20,7 +20,7 @@ pub enum ConfigVerb {
 
 /// Print the configuration that is in effect, as TOML
 #[derive(Group, Debug)]
-#[command(after_help = LAYERS)]
+#[command(after_help = LAYERS_HELP)]
 pub struct ConfigShowArgs {
     /// Say after each value where it comes from: a line of a file, the environment, or the default
     #[arg(long)]
@@ -35,7 +35,7 @@ pub struct ConfigShowArgs {
 
 /// Print everything that is wrong, one line each; print nothing if all is well
 #[derive(Group, Debug)]
-#[command(after_help = LAYERS)]
+#[command(after_help = LAYERS_HELP)]
 pub struct ConfigCheckArgs {
     /// Read this file in place of those in /etc/farhaul and in the user's configuration directory
     #[arg(long, value_name = "FILE")]
@@ -69,7 +69,7 @@ pub struct AuditCheckArgs {
     pub json: bool,
 }
 
-const LAYERS: &str = "The configuration has layers; each overrides those before it: the defaults; /etc/farhaul/farhaul.toml and \
+const LAYERS_HELP: &str = "The configuration has layers; each overrides those before it: the defaults; /etc/farhaul/farhaul.toml and \
 /etc/farhaul/conf.d/*.toml; $XDG_CONFIG_HOME/farhaul/farhaul.toml; the environment (FARHAUL_SERVE_MAX_RATE sets max_rate of \
 [serve]); the options of farhaul serve.
 

@@ -8,15 +8,15 @@ use farhaul::{Algorithm, Cipher, NetworkOptions, Policy};
 use super::{ConnectionArgs, EXIT_CODES, OUTPUT, TRANSFER, TestingArgs};
 use crate::values;
 
-const PLACES: &str = "A location is a local path, [user@]host:path over SSH, or fh://[user@]host[:port]/path at a daemon. The \
+const LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, or fh://[user@]host[:port]/path at a daemon. The \
 far end expands * ? and [a-z] in a path. Nothing is written there.";
 
 /// List directories, here or on another host
 #[derive(Group, Debug)]
-#[command(after_help = format!("{PLACES}\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"))]
 pub struct LsArgs {
     #[command(flatten)]
-    pub look: ReadArgs,
+    pub read: ReadArgs,
     /// Also print kind, permissions, size in bytes, modification time (UTC), and the target of a link
     #[arg(short = 'l', help_heading = OUTPUT)]
     pub long: bool,
@@ -37,10 +37,10 @@ pub struct LsArgs {
 
 /// Show kind, size, permissions, times, inode and device of files and directories
 #[derive(Group, Debug)]
-#[command(after_help = format!("{PLACES}\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"))]
 pub struct StatArgs {
     #[command(flatten)]
-    pub look: ReadArgs,
+    pub read: ReadArgs,
     /// Show what a symbolic link leads to, not the link
     #[arg(short = 'L', long, help_heading = OUTPUT)]
     pub dereference: bool,
@@ -48,10 +48,10 @@ pub struct StatArgs {
 
 /// Write files, or a part of each, to standard output
 #[derive(Group, Debug)]
-#[command(after_help = format!("{PLACES}\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"))]
 pub struct CatArgs {
     #[command(flatten)]
-    pub look: ReadArgs,
+    pub read: ReadArgs,
     /// Write only these bytes of each file: A-B (A and B included), A- (from A to the end), -N (the last N)
     #[arg(long, value_name = "A-B", value_parser = values::byte_range, allow_hyphen_values = true, help_heading = OUTPUT)]
     pub range: Option<values::ByteRange>,
@@ -59,10 +59,10 @@ pub struct CatArgs {
 
 /// Show how much is in directories: number of files, and bytes of content
 #[derive(Group, Debug)]
-#[command(after_help = format!("{PLACES} The content of a file with several names counts once.\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{LOCATIONS} The content of a file with several names counts once.\n\n{EXIT_CODES}"))]
 pub struct DuArgs {
     #[command(flatten)]
-    pub look: ReadArgs,
+    pub read: ReadArgs,
     /// Also print a line for directories down to this many levels below
     #[arg(short = 'd', long, value_name = "N", default_value_t = 0, help_heading = OUTPUT)]
     pub max_depth: u64,
@@ -73,10 +73,10 @@ pub struct DuArgs {
 
 /// Print digests of files, computed at the far end, in the format of sha256sum, b3sum, md5sum and xxhsum
 #[derive(Group, Debug)]
-#[command(after_help = format!("{PLACES} These tools and farhaul verify can check the lists.\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{LOCATIONS} These tools and farhaul verify can check the lists.\n\n{EXIT_CODES}"))]
 pub struct SumArgs {
     #[command(flatten)]
-    pub look: ReadArgs,
+    pub read: ReadArgs,
     /// Kind of digest: sha256, blake3, md5 or xxh3
     #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = values::algorithm, help_heading = OUTPUT)]
     pub algorithm: Algorithm,
@@ -132,7 +132,8 @@ pub struct ReadArgs {
 }
 
 impl ReadArgs {
-    /// The engine's options. What was not given keeps the engine's default; the engine judges the values.
+    /// The engine's options. Options that were not given keep the engine's default; the engine judges the
+    /// values.
     pub fn network(&self) -> NetworkOptions {
         let default = NetworkOptions::default();
         NetworkOptions {

@@ -57,7 +57,8 @@ pub enum RuleOption {
 #[derive(Debug, Clone, Default)]
 pub struct OrderedRules(pub Vec<(RuleOption, OsString)>);
 
-const ORIGINS: [(RuleOption, &str, &str, &str); 5] = [
+/// Each option for rules, with its name, the name of its value, and its help.
+const RULE_OPTIONS: [(RuleOption, &str, &str, &str); 5] = [
     (
         RuleOption::Include,
         "include",
@@ -82,11 +83,11 @@ const ORIGINS: [(RuleOption, &str, &str, &str); 5] = [
 
 impl Group for OrderedRules {
     fn augment_args(command: Command) -> Command {
-        ORIGINS.iter().fold(command, |command, &(_, name, value, help)| {
-            let option = Arg::new(name).long(name).value_name(value).help(help).help_heading(SELECT);
+        RULE_OPTIONS.iter().fold(command, |command, &(_, name, value, help)| {
+            let arg = Arg::new(name).long(name).value_name(value).help(help).help_heading(SELECT);
             // Most rules begin with a minus sign.
-            let option = option.allow_hyphen_values(true).action(ArgAction::Append);
-            command.arg(option.value_parser(ValueParser::os_string()))
+            let arg = arg.allow_hyphen_values(true).action(ArgAction::Append);
+            command.arg(arg.value_parser(ValueParser::os_string()))
         })
     }
 
@@ -98,13 +99,13 @@ impl Group for OrderedRules {
 impl FromArgMatches for OrderedRules {
     fn from_arg_matches(matches: &ArgMatches) -> Result<OrderedRules, clap::Error> {
         let mut found = Vec::new();
-        for (origin, name, _, _) in ORIGINS {
+        for (option, name, _, _) in RULE_OPTIONS {
             let values = matches.get_many::<OsString>(name).into_iter().flatten();
-            let places = matches.indices_of(name).into_iter().flatten();
-            found.extend(places.zip(values).map(|(place, value)| (place, origin, value.clone())));
+            let indices = matches.indices_of(name).into_iter().flatten();
+            found.extend(indices.zip(values).map(|(index, value)| (index, option, value.clone())));
         }
-        found.sort_by_key(|&(place, ..)| place);
-        Ok(OrderedRules(found.into_iter().map(|(_, origin, value)| (origin, value)).collect()))
+        found.sort_by_key(|&(index, ..)| index);
+        Ok(OrderedRules(found.into_iter().map(|(_, option, value)| (option, value)).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -198,7 +198,7 @@ pub struct JobsArgs {
     #[arg(long, conflicts_with = "json")]
     pub watch: bool,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// Watch and control the jobs of a service, on the whole terminal
@@ -226,7 +226,7 @@ pub struct OpenArgs {
     #[arg(long)]
     pub print: bool,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// List the other hosts that jobs copy from or to, or show one of them
@@ -237,7 +237,7 @@ pub struct PeersArgs {
     #[arg(value_name = "PEER")]
     pub name: Option<String>,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// Show one job
@@ -253,7 +253,7 @@ pub struct JobArgs {
     #[arg(long, value_name = "RESULTS", requires = "files")]
     pub result: Option<String>,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// The options of verbs that act on the jobs that are named.
@@ -264,7 +264,7 @@ pub struct JobIdsArgs {
     #[arg(required = true, value_name = "ID")]
     pub ids: Vec<String>,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// Change the rate, policy or priority of a job, also while it runs
@@ -283,7 +283,7 @@ pub struct JobSetArgs {
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub priority: Option<u8>,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 fn rate_or_none(text: &str) -> Result<u64, String> {
@@ -300,7 +300,7 @@ pub struct LogsArgs {
     #[arg(short = 'f', long)]
     pub follow: bool,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// Show the transfers that have ended
@@ -329,7 +329,7 @@ pub struct HistoryArgs {
     #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
     pub csv: bool,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// Sum up what was moved, by host, user, day or label
@@ -343,7 +343,7 @@ pub struct UsageArgs {
     #[arg(long, value_name = "TIME")]
     pub since: Option<JobSpan>,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// Make, list and revoke tokens for the service
@@ -375,19 +375,19 @@ pub enum TokenVerb {
         #[arg(long, value_name = "TEXT", default_value = "")]
         name: String,
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
     /// List all tokens
     List {
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
     /// Revoke a token; from now on it allows nothing
     Revoke {
         /// Id of the token, as list shows it
         id: String,
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
 }
 
@@ -409,7 +409,7 @@ pub enum WatchVerb {
     /// List all watched folders
     List {
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
     /// Show what has become of each file of a watched folder
     Files {
@@ -422,21 +422,21 @@ pub enum WatchVerb {
         #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
         limit: usize,
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
     /// Try files again that have failed
     Retry {
         /// Id of the watch
         id: String,
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
     /// Stop watching a folder; jobs that have its files go on
     Remove {
         /// Id of the watch
         id: String,
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
 }
 
@@ -481,7 +481,7 @@ pub struct WatchAddArgs {
     #[arg(long, value_name = "SHA256:...")]
     pub fingerprint: Option<String>,
     #[command(flatten)]
-    pub shown: AnswerArgs,
+    pub answer: AnswerArgs,
 }
 
 /// Back up or check the database in which the service keeps jobs and history
@@ -499,11 +499,11 @@ pub enum StoreVerb {
         /// File to write; it must not exist yet
         file: PathBuf,
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
     /// Check the whole database for damage
     Check {
         #[command(flatten)]
-        shown: AnswerArgs,
+        answer: AnswerArgs,
     },
 }

@@ -7,23 +7,20 @@ use serde_json::json;
 use crate::args::config::{AuditCheckArgs, AuditVerb};
 use crate::ui::{printer, units};
 
-pub fn run(verb: &AuditVerb) -> ExitCode {
+pub fn run(verb: &AuditVerb) -> Result<ExitCode, Error> {
     let AuditVerb::Check(args) = verb;
-    match check(args) {
-        Ok(code) => code,
-        Err(error) => {
-            printer::error(&error, None);
-            error.exit_code()
-        }
-    }
+    check(args)
 }
 
 fn check(args: &AuditCheckArgs) -> Result<ExitCode, Error> {
     let checked = audit::check(&args.file)?;
     let is_whole = checked.faults.is_empty();
     if args.json {
-        let faults: Vec<_> =
-            checked.faults.iter().map(|(line, what)| json!({ "line": line, "message": what })).collect();
+        let faults: Vec<_> = checked
+            .faults
+            .iter()
+            .map(|(line, message)| json!({ "line": line, "message": message }))
+            .collect();
         printer::json(&json!({
             "schema": 1,
             "ok": is_whole,
@@ -34,7 +31,7 @@ fn check(args: &AuditCheckArgs) -> Result<ExitCode, Error> {
     } else {
         let file = args.file.display();
         let lines: String =
-            checked.faults.iter().map(|(line, what)| format!("{file}:{line}: {what}\n")).collect();
+            checked.faults.iter().map(|(line, message)| format!("{file}:{line}: {message}\n")).collect();
         printer::data(lines.as_bytes())?;
         let count = units::count(checked.lines, "line");
         printer::line(&format!("{count}, {} with the digest of the line before", checked.chained));

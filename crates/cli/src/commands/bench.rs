@@ -34,7 +34,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             transfer::measure(&transfer_config(args)?, watch, findings)
         }),
         BenchVerb::Read(args) => {
-            let output = BenchOutputArgs { json: args.look.json, quiet: args.look.quiet };
+            let output = BenchOutputArgs { json: args.read.json, quiet: args.read.quiet };
             show("read", &output, |watch, findings| read::measure(&read_config(args)?, watch, findings))
         }
         BenchVerb::Endpoint => farhaul_bench::serve(),
@@ -125,7 +125,7 @@ fn link_config(args: &LinkArgs) -> Result<link::LinkConfig, Error> {
 }
 
 fn read_config(args: &ReadBenchArgs) -> Result<read::ReadConfig, Error> {
-    let [location] = &args.look.locations[..] else {
+    let [location] = &args.read.locations[..] else {
         return Err(Error::new(
             Code::BadLocation,
             "farhaul bench read measures one file; name only one location",
@@ -134,10 +134,10 @@ fn read_config(args: &ReadBenchArgs) -> Result<read::ReadConfig, Error> {
     Ok(read::ReadConfig {
         location: super::cp::location(
             &LocationSpec::parse(location)?,
-            &args.look.connection,
-            args.look.quiet,
+            &args.read.connection,
+            args.read.quiet,
         )?,
-        network: args.look.network(),
+        network: args.read.network(),
         len: args.size,
         at_once: args.at_once,
         vector: args.vector,

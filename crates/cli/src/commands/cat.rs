@@ -7,14 +7,14 @@ use crate::args::read_verbs::CatArgs;
 use crate::values::ByteRange;
 
 pub fn run(args: &CatArgs) -> ExitCode {
-    if args.look.json {
-        let what =
+    if args.read.json {
+        let reason =
             "contents go to stdout, so there is no place for --json; farhaul stat --json describes a file";
-        let error = Error::new(Code::BadOption, what);
+        let error = Error::new(Code::BadOption, reason);
         crate::ui::printer::error(&error, None);
         return error.exit_code();
     }
-    together(&args.look, |remote, paths, _, outcome| {
+    together(&args.read, |remote, paths, _, outcome| {
         for (path, file) in remote.files(paths) {
             let done = file.and_then(|file| write(args, &file, outcome));
             outcome.note(remote, &path, done)?;

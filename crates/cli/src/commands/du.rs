@@ -27,11 +27,11 @@ struct AmountJson {
 }
 
 pub fn run(args: &DuArgs) -> ExitCode {
-    each(&args.look, |named, outcome| {
-        let there = named.remote.stat(named.path)?;
-        if there.kind != PathKind::Directory {
-            let amount = Amount { files: 1, directories: 0, bytes: there.identity.size };
-            line(args, named.path, amount, outcome);
+    each(&args.read, |named, outcome| {
+        let entry = named.remote.stat(named.path)?;
+        if entry.kind != PathKind::Directory {
+            let amount = Amount { files: 1, directories: 0, bytes: entry.identity.size };
+            print_line(args, named.path, amount, outcome);
             return Ok(());
         }
         // An amount for each directory that gets a line.
@@ -43,13 +43,15 @@ pub fn run(args: &DuArgs) -> ExitCode {
                     let is_first = entry.links < 2
                         || entry.kind == PathKind::Directory
                         || seen.insert((entry.identity.device, entry.identity.inode));
-                    let one = Amount {
+                    let amount = Amount {
                         files: u64::from(entry.kind != PathKind::Directory),
                         directories: u64::from(entry.kind == PathKind::Directory && !entry.path.is_empty()),
                         bytes: if is_first && entry.kind == PathKind::File { entry.identity.size } else { 0 },
                     };
-                    for directory in above(&entry.path, entry.kind == PathKind::Directory, args.max_depth) {
-                        amounts.entry(directory.to_vec()).or_default().add(one);
+                    for directory in
+                        counted_in(&entry.path, entry.kind == PathKind::Directory, args.max_depth)
+                    {
+                        amounts.entry(directory.to_vec()).or_default().add(amount);
                     }
                 }
                 ListItem::Failed { path, code, reason } => {
@@ -64,34 +66,34 @@ pub fn run(args: &DuArgs) -> ExitCode {
             }
         }
         for (directory, amount) in amounts.iter().rev() {
-            line(args, &joined(named.path, directory), *amount, outcome);
+            print_line(args, &joined(named.path, directory), *amount, outcome);
         }
         Ok(())
     })
 }
 
-/// Returns the directories that an entry counts in and that get a line: the one that was named, and those
-/// down to `depth` levels below it.
-fn above(path: &[u8], is_directory: bool, depth: u64) -> impl Iterator<Item = &[u8]> {
-    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-    let own = (is_directory && !path.is_empty()).then_some(path.len());
+/// Returns the directories that get a line and in which an entry counts: the one that the user named, and
+/// those down to `depth` levels below it.
+fn counted_in(path: &[u8], is_directory: bool, depth: u64) -> impl Iterator<Item = &[u8]> {
+    let parent_ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let own_end = (is_directory && !path.is_empty()).then_some(path.len());
     let depth = usize::try_from(depth).unwrap_or(usize::MAX);
-    let below = ends.chain(own).take(depth).map(|end| &path[..end]);
+    let below = parent_ends.chain(own_end).take(depth).map(|end| &path[..end]);
     std::iter::once(&path[..0]).chain(below)
 }
 
 impl Amount {
-    fn add(&mut self, one: Amount) {
-        self.files += one.files;
-        self.directories += one.directories;
-        self.bytes = self.bytes.saturating_add(one.bytes);
+    fn add(&mut self, other: Amount) {
+        self.files += other.files;
+        self.directories += other.directories;
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 
-fn line(args: &DuArgs, path: &[u8], amount: Amount, outcome: &mut LookOutcome) {
+fn print_line(args: &DuArgs, path: &[u8], amount: Amount, outcome: &mut LookOutcome) {
     let Amount { files, directories, bytes } = amount;
     let path = joined(path, b"");
-    if args.look.json {
+    if args.read.json {
         return outcome.json(&AmountJson { path: escape(&path), files, directories, bytes });
     }
     let size = if args.bytes { bytes.to_string() } else { units::size(bytes) };
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn an_entry_counts_in_each_directory_above_it_that_has_a_line() {
         let directories = |path: &'static str, is_directory, depth| {
-            above(path.as_bytes(), is_directory, depth)
+            counted_in(path.as_bytes(), is_directory, depth)
                 .map(|directory| String::from_utf8(directory.to_vec()).unwrap())
                 .collect::<Vec<_>>()
         };

@@ -44,7 +44,7 @@ impl EntryJson {
 
 pub fn run(args: &LsArgs) -> ExitCode {
     let mut is_first = true;
-    together(&args.look, |remote, paths, is_one_of_many, outcome| {
+    together(&args.read, |remote, paths, is_one_of_many, outcome| {
         let mut directories = Vec::new();
         if let ([path], false) = (&paths[..], args.directory) {
             // Most paths are directories: to ask at once for the entries in it saves a round trip.
@@ -87,7 +87,7 @@ fn show(
         line(args, named.path, &named.remote.stat_link(named.path)?, outcome);
         return Ok(());
     };
-    if !std::mem::take(is_first) && !args.look.json {
+    if !std::mem::take(is_first) && !args.read.json {
         outcome.write(b"\n");
     }
     directory(args, named, list, outcome)
@@ -108,7 +108,7 @@ fn directory(
     list: impl Iterator<Item = Result<ListItem, Error>>,
     outcome: &mut LookOutcome,
 ) -> Result<(), Error> {
-    let has_header = (args.recursive || named.is_one_of_many) && !args.look.json;
+    let has_header = (args.recursive || named.is_one_of_many) && !args.read.json;
     let is_shown =
         |path: &[u8]| args.all || !path.split(|byte| *byte == b'/').any(|name| name.first() == Some(&b'.'));
     let mut held: Vec<ListEntry> = Vec::new();
@@ -139,7 +139,7 @@ fn directory(
     if args.unsorted {
         return Ok(());
     }
-    if args.look.json {
+    if args.read.json {
         held.iter().for_each(|entry| line(args, &joined(named.path, &entry.path), entry, outcome));
         return Ok(());
     }
@@ -183,7 +183,7 @@ pub(super) fn joined(directory: &[u8], below: &[u8]) -> Vec<u8> {
 }
 
 fn line(args: &LsArgs, name: &[u8], entry: &ListEntry, outcome: &mut LookOutcome) {
-    if args.look.json {
+    if args.read.json {
         return outcome.json(&EntryJson::new(name, entry));
     }
     let mut text = Vec::new();

@@ -37,24 +37,25 @@ use crate::ui::printer;
 
 /// Runs one verb. Reports the errors that the verb has not reported itself, and panics.
 pub fn run(verb: Verb) -> process::ExitCode {
-    contained(|| run_verb(verb)).unwrap_or_else(|error| {
-        printer::error(&error, None);
-        process_code(error.exit_code())
-    })
+    contained(|| run_verb(verb)).unwrap_or_else(|error| report(&error))
+}
+
+/// Reports an error, and returns the exit code for it.
+fn report(error: &Error) -> process::ExitCode {
+    printer::error(error, None);
+    process_code(error.exit_code())
 }
 
 fn run_verb(verb: Verb) -> process::ExitCode {
     // This comes before any thread is started: a thread keeps the cores that it was started with.
     if let Some(Err(error)) = verb.cpus().map(CpuList::apply) {
-        printer::error(&error, None);
-        return process_code(error.exit_code());
+        return report(&error);
     }
-    // Nothing begins whose outcome could not be printed.
+    // A verb whose outcome could not be printed does not begin.
     if reports_to_stdout(&verb)
         && let Err(error) = descriptors::output()
     {
-        printer::error(&error, None);
-        return process_code(error.exit_code());
+        return report(&error);
     }
     let outcome = match verb {
         Verb::Cp(args) => return process_code(cp::run(&args)),
@@ -90,7 +91,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
         Verb::Bench(args) => return process_code(bench::run(&args)),
         Verb::Config(args) => return process_code(config::run(&args.verb)),
-        Verb::Audit(args) => return process_code(audit::run(&args.verb)),
+        Verb::Audit(args) => return coded(audit::run(&args.verb)),
         Verb::Lab(args) => return lab::run(*args),
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Completions { shell } => completions::run(shell),
@@ -98,19 +99,12 @@ fn run_verb(verb: Verb) -> process::ExitCode {
     };
     match outcome {
         Ok(()) => process_code(ExitCode::Ok),
-        Err(error) => {
-            printer::error(&error, None);
-            process_code(error.exit_code())
-        }
+        Err(error) => report(&error),
     }
 }
 
 fn coded(outcome: Result<ExitCode, Error>) -> process::ExitCode {
-    let code = outcome.unwrap_or_else(|error| {
-        printer::error(&error, None);
-        error.exit_code()
-    });
-    process_code(code)
+    outcome.map_or_else(|error| report(&error), process_code)
 }
 
 /// Returns whether the verb always prints to stdout, so that it cannot work without it.
@@ -132,7 +126,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
             LabVerb::Stats(_) => true,
             LabVerb::Run(_) | LabVerb::Exec(_) | LabVerb::World(_) => false,
         },
-        Verb::Bench(args) => reporting(&args.part).is_some_and(|(json, quiet)| json || !quiet),
+        Verb::Bench(args) => output_of(&args.part).is_some_and(|(json, quiet)| json || !quiet),
         Verb::Completions { .. } | Verb::Man { .. } | Verb::Config(_) | Verb::Audit(_) => true,
         Verb::Ls(_) | Verb::Stat(_) | Verb::Cat(_) | Verb::Du(_) | Verb::Sum(_) => true,
         Verb::Submit(_)
@@ -146,8 +140,8 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Pause(args)
         | Verb::Resume(args)
         | Verb::Cancel(args)
-        | Verb::Retry(args) => args.shown.json,
-        Verb::Set(args) => args.shown.json,
+        | Verb::Retry(args) => args.answer.json,
+        Verb::Set(args) => args.answer.json,
         Verb::Store(_) => false,
         Verb::Top(args) => args.once,
         // Its stdout is the channel to the client.
@@ -156,13 +150,13 @@ fn reports_to_stdout(verb: &Verb) -> bool {
 }
 
 /// Returns whether the measurement prints JSON, and whether it is quiet; `None` for the far end of one.
-fn reporting(part: &BenchVerb) -> Option<(bool, bool)> {
+fn output_of(part: &BenchVerb) -> Option<(bool, bool)> {
     let output = match part {
         BenchVerb::Cpu(args) => &args.output,
         BenchVerb::Disk(args) => &args.output,
         BenchVerb::Link(args) => &args.output,
         BenchVerb::Transfer(args) => &args.output,
-        BenchVerb::Read(args) => return Some((args.look.json, args.look.quiet)),
+        BenchVerb::Read(args) => return Some((args.read.json, args.read.quiet)),
         BenchVerb::Endpoint => return None,
     };
     Some((output.json, output.quiet))

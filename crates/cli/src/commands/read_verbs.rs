@@ -49,10 +49,10 @@ struct FailedPathJson<'a> {
 
 /// Calls `act` for each path.
 pub fn each(
-    look: &ReadArgs,
+    args: &ReadArgs,
     mut act: impl FnMut(&NamedPath<'_>, &mut LookOutcome) -> Result<(), Error>,
 ) -> ExitCode {
-    together(look, |remote, paths, is_one_of_many, outcome| {
+    together(args, |remote, paths, is_one_of_many, outcome| {
         for path in paths {
             let done = act(&NamedPath { remote, path: &path, is_one_of_many }, outcome);
             outcome.note(remote, &path, done)?;
@@ -67,12 +67,12 @@ pub fn each(
 /// Calls `act` for each location, with all paths that it stands for and whether there are several paths in
 /// all.
 pub fn together(
-    look: &ReadArgs,
+    args: &ReadArgs,
     mut act: impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut LookOutcome) -> Result<(), Error>,
 ) -> ExitCode {
     log::to_stderr("off");
     let mut outcome = LookOutcome {
-        json: look.json,
+        json: args.json,
         good: 0,
         failed: 0,
         first: None,
@@ -80,17 +80,17 @@ pub fn together(
         out: Vec::new(),
         is_terminal: std::io::stdout().is_terminal(),
     };
-    let looked = descriptors::output().and_then(|()| all(look, &mut outcome, &mut act));
+    let looked = descriptors::output().and_then(|()| all(args, &mut outcome, &mut act));
     outcome.end(looked)
 }
 
 fn all(
-    look: &ReadArgs,
+    args: &ReadArgs,
     outcome: &mut LookOutcome,
     act: &mut impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut LookOutcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let places =
-        look.locations.iter().map(|text| LocationSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        args.locations.iter().map(|text| LocationSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
     if places.iter().any(|place| *place == LocationSpec::Pipe || place.is_made() || place.is_sink()) {
         return Err(Error::new(
             Code::BadLocation,
@@ -102,7 +102,7 @@ fn all(
         let at = match hosts.iter().position(|(host, _)| host.is_beside(place)) {
             Some(at) => at,
             None => {
-                hosts.push((place.clone(), connect(place, look)?));
+                hosts.push((place.clone(), connect(place, args)?));
                 hosts.len() - 1
             }
         };
@@ -127,7 +127,7 @@ fn all(
     outcome.flush();
     for (_, remote) in hosts {
         let report = remote.finish()?;
-        if !look.quiet {
+        if !args.quiet {
             report.warnings.iter().for_each(|text| printer::warning(text));
         }
     }
@@ -136,16 +136,16 @@ fn all(
 
 /// Connects to the host of a location. Its paths are named relative to where the host's paths begin, not to
 /// the location.
-fn connect(place: &LocationSpec, look: &ReadArgs) -> Result<Remote, Error> {
-    let location: Location = cp::location(&place.with_path(b""), &look.connection, look.quiet)?;
+fn connect(place: &LocationSpec, args: &ReadArgs) -> Result<Remote, Error> {
+    let location: Location = cp::location(&place.with_path(b""), &args.connection, args.quiet)?;
     let caller = Handle::new();
-    let is_quiet = look.quiet;
+    let is_quiet = args.quiet;
     caller.hear(move |event| {
         if !is_quiet && event.level() == EventLevel::Notice {
             printer::line(&event.to_string());
         }
     });
-    Remote::called_by(&caller, &location, look.network())
+    Remote::called_by(&caller, &location, args.network())
 }
 
 impl LookOutcome {

@@ -8,7 +8,7 @@ use crate::args::read_verbs::StatArgs;
 use crate::ui::units;
 
 pub fn run(args: &StatArgs) -> ExitCode {
-    together(&args.look, |remote, paths, _, outcome| {
+    together(&args.read, |remote, paths, _, outcome| {
         for (path, entry) in remote.stats(paths, args.dereference) {
             let done = entry.map(|entry| show(args, &joined(&path, b""), &entry, outcome));
             outcome.note(remote, &path, done)?;
@@ -21,7 +21,7 @@ pub fn run(args: &StatArgs) -> ExitCode {
 }
 
 fn show(args: &StatArgs, path: &[u8], entry: &ListEntry, outcome: &mut LookOutcome) {
-    if args.look.json {
+    if args.read.json {
         return outcome.json(&EntryJson::new(path, entry));
     }
     let mut name = outcome.name(path);

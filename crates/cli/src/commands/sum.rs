@@ -16,7 +16,7 @@ struct DigestJson<'a> {
 }
 
 pub fn run(args: &SumArgs) -> ExitCode {
-    each(&args.look, |named, outcome| {
+    each(&args.read, |named, outcome| {
         let there = named.remote.stat(named.path)?;
         if there.kind != PathKind::Directory {
             let (digest, bytes) = named.remote.file(named.path)?.digest(args.algorithm, None)?;
@@ -67,7 +67,7 @@ fn files(named: &NamedPath<'_>, outcome: &mut LookOutcome) -> Result<Vec<Vec<u8>
 /// line begins with a backslash.
 fn line(args: &SumArgs, path: &[u8], digest: &[u8], bytes: u64, outcome: &mut LookOutcome) {
     let digest = &digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    if args.look.json {
+    if args.read.json {
         let (path, algorithm) = (escape(path), args.algorithm.name());
         return outcome.json(&DigestJson { path, algorithm, digest, bytes });
     }

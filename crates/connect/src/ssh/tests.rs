@@ -21,7 +21,7 @@ fn texts(args: Vec<OsString>) -> Vec<String> {
 }
 
 #[test]
-fn arguments_are_those_of_scp_then_the_users() {
+fn fixed_arguments_come_before_those_of_the_user() {
     let plain = SshTarget { host: "dtn".into(), ..SshTarget::default() };
     let fixed = [
         "-x",
@@ -46,7 +46,7 @@ fn arguments_are_those_of_scp_then_the_users() {
         remote_program: "~/bin/farhaul".into(),
         ..SshTarget::default()
     };
-    let users = [
+    let user_args = [
         "-F",
         "conf",
         "-p",
@@ -63,9 +63,9 @@ fn arguments_are_those_of_scp_then_the_users() {
     let end = ["-l", "me", "--", "fd00::2"];
     assert_eq!(
         texts(full.start_args("endpoint")),
-        [&fixed[..], &users, &end, &["~/bin/farhaul endpoint"]].concat()
+        [&fixed[..], &user_args, &end, &["~/bin/farhaul endpoint"]].concat()
     );
-    assert_eq!(texts(full.query_args()), [&["-G"], &fixed[..], &users, &end].concat());
+    assert_eq!(texts(full.query_args()), [&["-G"], &fixed[..], &user_args, &end].concat());
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn addresses_come_from_ssh_itself() {
     assert_eq!(addresses, ["192.0.2.1", "fd00::2", "fe80::2%1"].map(address));
 }
 
-/// An interface in sshd's words is one of sshd's host.
+/// The names of interfaces that sshd reports are those of sshd's own host.
 #[test]
-fn an_interface_of_the_far_host_is_none_of_this_one() {
+fn an_interface_name_of_the_far_host_is_not_used_on_this_one() {
     let connection = "fe80::7%lo 50000 fe80::1%eth7 22";
     assert_eq!(client_address(connection), farhaul_net::scoped("fe80::7%1"));
     assert_eq!(server_address(connection), farhaul_net::scoped("fe80::1"));
@@ -117,16 +117,15 @@ fn an_interface_of_the_far_host_is_none_of_this_one() {
 }
 
 #[test]
-fn the_secret_needs_both_halves_in_their_places() {
+fn swapped_halves_make_another_secret() {
     let (a, b) = (HelloSecret([1; 32]), HelloSecret([2; 32]));
     let secret = session_secret(Some(&a), Some(&b)).unwrap();
     assert_ne!(secret, session_secret(Some(&b), Some(&a)).unwrap());
-    assert!(session_secret(Some(&a), None).is_err());
 }
 
 #[test]
 fn failures_say_what_to_do() {
-    for (body, what) in [
+    for (body, expected) in [
         ("exit 255", "ssh ended with code 255 before farhaul answered on alias"),
         ("exit 127", "farhaul cannot be started on alias"),
         ("exit 2", "ended with code 2 before it answered"),
@@ -147,7 +146,7 @@ fn failures_say_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let target = fake_ssh(folder.path(), body);
         let error = ssh_connect(&target, params(NetworkOptions::default()), &Handle::new()).unwrap_err();
-        assert!(error.to_string().contains(what), "{body}: {error}");
+        assert!(error.to_string().contains(expected), "{body}: {error}");
         assert!(error.exit_code() == ExitCode::Connect && error.hint().is_some(), "{body}: {error:?}");
     }
     let target = SshTarget { host: "h".into(), program: "/nonexistent/ssh".into(), ..SshTarget::default() };
@@ -155,10 +154,10 @@ fn failures_say_what_to_do() {
     assert!(error.to_string().contains("cannot run /nonexistent/ssh"), "{error}");
 }
 
-/// A user who cancels once he is told that the answer takes long.
-struct Hasty(AtomicBool);
+/// A requester that cancels as soon as it is told that the answer takes long.
+struct ImpatientRequester(AtomicBool);
 
-impl DialRequester for Hasty {
+impl DialRequester for ImpatientRequester {
     fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -170,21 +169,22 @@ impl DialRequester for Hasty {
 }
 
 #[test]
-fn a_far_end_that_never_answers_is_told_of_and_can_be_left() {
+fn a_far_end_that_never_answers_is_reported_and_the_wait_can_be_cancelled() {
     let folder = tempfile::tempdir().unwrap();
-    // It reads nothing, however much is sent.
+    // This far end reads nothing, however much is sent.
     let target = fake_ssh(folder.path(), "exec sleep 1000");
-    let asking = |bytes: usize| {
+    let params_of = |bytes: usize| {
         let mut params = params(NetworkOptions::default());
         params.opening.request = vec![7; bytes];
         params
     };
     for bytes in [10, 200_000] {
-        let error = ssh_connect(&target, asking(bytes), &Hasty(AtomicBool::new(false))).unwrap_err();
+        let error =
+            ssh_connect(&target, params_of(bytes), &ImpatientRequester(AtomicBool::new(false))).unwrap_err();
         assert_eq!(error.code(), Code::Interrupted, "{error}");
     }
     let target = SshTarget { answer_wait: Duration::from_millis(100), ..target };
-    let error = ssh_connect(&target, asking(10), &Handle::new()).unwrap_err();
+    let error = ssh_connect(&target, params_of(10), &Handle::new()).unwrap_err();
     assert!(
         error.code() == Code::PeerCannotStart && error.to_string().contains("has not answered"),
         "{error}"
@@ -193,7 +193,7 @@ fn a_far_end_that_never_answers_is_told_of_and_can_be_left() {
 }
 
 #[test]
-fn what_does_not_fit_a_hello_is_refused_before_anything_starts() {
+fn a_request_that_does_not_fit_a_hello_is_refused_before_ssh_starts() {
     let folder = tempfile::tempdir().unwrap();
     let started = folder.path().join("started");
     let target = fake_ssh(folder.path(), &format!("touch {}", started.display()));
@@ -205,11 +205,11 @@ fn what_does_not_fit_a_hello_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_host_without_room_is_not_one_without_ssh() {
-    let of = |errno: Errno| cannot_start(Path::new("ssh"), errno.into()).code();
-    assert_eq!((of(Errno::NOENT), of(Errno::ACCESS)), (Code::NoSsh, Code::NoSsh));
-    assert_eq!((of(Errno::MFILE), of(Errno::NFILE)), (Code::NoDescriptors, Code::NoDescriptors));
-    assert_eq!((of(Errno::NOMEM), of(Errno::AGAIN)), (Code::NoMemory, Code::HostFailed));
+fn a_lack_of_resources_is_not_reported_as_a_missing_ssh() {
+    let code_of = |errno: Errno| cannot_start(Path::new("ssh"), errno.into()).code();
+    assert_eq!((code_of(Errno::NOENT), code_of(Errno::ACCESS)), (Code::NoSsh, Code::NoSsh));
+    assert_eq!((code_of(Errno::MFILE), code_of(Errno::NFILE)), (Code::NoDescriptors, Code::NoDescriptors));
+    assert_eq!((code_of(Errno::NOMEM), code_of(Errno::AGAIN)), (Code::NoMemory, Code::HostFailed));
 }
 
 fn both_ends(options: NetworkOptions) -> BothEnds {
@@ -234,12 +234,12 @@ fn both_ends_agree_on_secret_ids_and_addresses() {
     for (near, far) in near.session.flows.iter().zip(&far.session.flows) {
         assert_eq!((near.index, near.send_id, near.recv_id), (far.index, far.recv_id, far.send_id));
         let ((near_socket, near_candidates), (far_socket, far_candidates)) = (udp(near), udp(far));
-        let at = |socket: &UdpLink| {
+        let address_of = |socket: &UdpLink| {
             SocketAddr::from(([127, 0, 0, 1], socket.local_addr().expect("it is bound").port()))
         };
-        assert!(near_candidates.contains(&at(far_socket)), "{near_candidates:?}");
-        assert!(far_candidates.contains(&at(near_socket)), "{far_candidates:?}");
-        assert!((42000..=42400).contains(&at(far_socket).port()));
+        assert!(near_candidates.contains(&address_of(far_socket)), "{near_candidates:?}");
+        assert!(far_candidates.contains(&address_of(near_socket)), "{far_candidates:?}");
+        assert!((42000..=42400).contains(&address_of(far_socket).port()));
     }
     let (CarrierFallback::Ready(near_channel), CarrierFallback::Ready(far_channel)) =
         (&near.session.fallback, &far.session.fallback)

@@ -146,7 +146,7 @@ impl CopyReceiver {
             }
         };
         for found in found {
-            if self.ambiguous.has(&found.directory) {
+            if self.ambiguous_directories.has(&found.directory) {
                 let directory = &found.directory;
                 dialogue.warn(format!(
                     "nothing was deleted in {directory}: its file system takes some names there for others"
@@ -163,7 +163,7 @@ impl CopyReceiver {
             let goes_on = found.names().try_for_each(|(name, is_dir)| {
                 let (is_gone, goes_on) = self.delete(target, delete, directory, name, is_dir);
                 if self.rules.dry_run && is_dir && !is_gone {
-                    conversation.staying.extend(directory.join(name).ok());
+                    conversation.staying_directories.extend(directory.join(name).ok());
                 }
                 goes_on.then_some(())
             });
@@ -236,7 +236,7 @@ impl CopyReceiver {
             // It was reported under its new name.
             RemovalOutcome::Moved => {}
             RemovalOutcome::Left(border) => {
-                self.noted.left(&self.shared, path.as_bytes(), border, self.rules.dry_run);
+                self.replacements.left(&self.shared, path.as_bytes(), border, self.rules.dry_run);
                 self.shared.send(&[CopyMessage::Left { path: path.as_bytes().to_vec(), border }]);
             }
             RemovalOutcome::Gone => {
@@ -283,7 +283,9 @@ impl CopyReceiver {
                 conversation.blocked.push(item);
             }
             // A real run would have removed the directory beforehand.
-            Some(DeleteWhen::Before) if self.rules.dry_run && !conversation.staying.contains(&item.path) => {
+            Some(DeleteWhen::Before)
+                if self.rules.dry_run && !conversation.staying_directories.contains(&item.path) =>
+            {
                 self.put(target, item, conversation)?;
             }
             Some(_) | None => self.refuse(&item, directory_there()),

@@ -20,7 +20,7 @@ impl CopyReceiver {
             Some(name @ NameError::Refused(_)) => of_name(name, error),
             Some(name @ (NameError::Taken { .. } | NameError::Changed(_))) => {
                 if let Some(directory) = path.parent() {
-                    self.ambiguous.add(directory);
+                    self.ambiguous_directories.add(directory);
                 }
                 of_name(name, error)
             }

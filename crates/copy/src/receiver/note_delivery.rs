@@ -24,11 +24,11 @@ impl CopyReceiver {
     /// Notes that the single source has another name here. Called before anything else is noted.
     pub(super) fn note_name(&self, target: &TargetDirectory, path: &[u8]) {
         let Some(renamed) = &target.rename else { return };
-        if self.original.get().is_some() {
+        if self.original_name.get().is_some() {
             return;
         }
         let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-        let _ = self.original.set(top.to_vec());
+        let _ = self.original_name.set(top.to_vec());
         self.notes.set_renamed(renamed);
         if !self.is_client {
             self.shared.send(&[CopyMessage::Placed { name: renamed.clone() }]);
@@ -38,7 +38,7 @@ impl CopyReceiver {
     /// The name that the sender has for `path`.
     pub(super) fn source_path(&self, path: &RelPath) -> Vec<u8> {
         let path = path.as_bytes();
-        let Some(original) = self.original.get() else { return path.to_vec() };
+        let Some(original) = self.original_name.get() else { return path.to_vec() };
         let top = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
         [original, &path[top..]].concat()
     }

@@ -186,7 +186,7 @@ impl CopySender {
                         *sparse = false;
                     }
                     if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
-                        self.not_taken.add(path.as_bytes(), why, &self.shared.handle);
+                        self.skipped.add(path.as_bytes(), why, &self.shared.handle);
                         if let Some(log) = &self.log {
                             log.add(
                                 ManifestRecord::of_path(path.as_bytes(), EntryFate::Skipped).because(why),

@@ -1,4 +1,4 @@
-//! Blocks on their way out: which slices were cut, which are to be sent again, which the peer has.
+//! Blocks on their way out: which slices of them were cut, are to be sent again, or have reached the peer.
 //!
 //! Always true: a block is over once, when it is acknowledged whole or given up; after that nothing of it is
 //! cut or repaired.
@@ -117,14 +117,14 @@ pub(super) struct OutgoingBlocks {
     repairs: VecDeque<Repair>,
     /// The blocks that go ahead of bulk.
     ahead: PriorityBlocks,
-    /// Whether there is something to send besides new bulk. Updated when `repairs` or `ahead` change, so that
-    /// a segment costs one look.
+    /// Whether there is something to send besides new bulk. It is updated when `repairs` or `ahead` change,
+    /// so that sending a segment takes only one test.
     has_others: bool,
     /// Blocks with a deadline that are not over.
     deadlines: BTreeSet<(Timestamp, u64)>,
     credit: u64,
     /// The most blocks that could be queued at once so far. The receiver grants at least this many at a time.
-    widest: u64,
+    credit_span_max: u64,
     urgent_reserve: u64,
     /// Urgent blocks that are not over.
     urgent_open: u64,
@@ -145,7 +145,7 @@ impl OutgoingBlocks {
             has_others: false,
             deadlines: BTreeSet::new(),
             credit: 0,
-            widest: 0,
+            credit_span_max: 0,
             urgent_reserve: u64::from(urgent_reserve),
             urgent_open: 0,
             ahead_max: ahead_max.max(1),
@@ -174,15 +174,15 @@ impl OutgoingBlocks {
     /// block that it is done with, however slow it is with the others. It is at most a quarter of the credit,
     /// so that a small credit stops no class.
     fn kept_for_urgent(&self) -> u64 {
-        self.urgent_reserve.min(self.widest / 4)
+        self.urgent_reserve.min(self.credit_span_max / 4)
     }
 
     /// Urgent blocks that use more than half of the credit leave a quarter of it to the other classes. So a
     /// flood of them does not stop the others, as long as the receiver is done with an urgent block once it
     /// has acknowledged it.
     fn credit_for_urgent(&self, left: u64) -> u64 {
-        let half = (self.widest / 2).max(1).saturating_sub(self.urgent_open);
-        let kept = self.kept_for_urgent() + (self.widest / 4).max(1);
+        let half = (self.credit_span_max / 2).max(1).saturating_sub(self.urgent_open);
+        let kept = self.kept_for_urgent() + (self.credit_span_max / 4).max(1);
         left.min(half).max(left.saturating_sub(kept))
     }
 
@@ -209,8 +209,8 @@ impl OutgoingBlocks {
                 self.deadlines.insert((deadline, number));
             }
         }
-        self.pass_over();
-        self.look_for_others();
+        self.skip_to_bulk();
+        self.update_has_others();
         Ok(number)
     }
 
@@ -219,7 +219,7 @@ impl OutgoingBlocks {
         let number = self.end().checked_sub(1)?;
         let block = self.blocks.list.back().filter(|block| block.cut == 0 && !block.done)?;
         let class = block.class;
-        self.let_go_uncut(class, number);
+        self.dequeue_uncut(class, number);
         self.urgent_open -= u64::from(class == BlockClass::Urgent);
         self.spare.extend(self.blocks.list.pop_back().map(|block| block.acked));
         self.cutting = self.cutting.min(number);
@@ -238,7 +238,7 @@ impl OutgoingBlocks {
     pub(super) fn set_credit(&mut self, credit: u64) -> bool {
         let grown = credit > self.credit;
         self.credit = self.credit.max(credit.min(BLOCK_MAX));
-        self.widest = self.widest.max(self.credit.saturating_sub(self.end()));
+        self.credit_span_max = self.credit_span_max.max(self.credit.saturating_sub(self.end()));
         grown
     }
 
@@ -259,7 +259,7 @@ impl OutgoingBlocks {
         self.has_others
     }
 
-    fn look_for_others(&mut self) {
+    fn update_has_others(&mut self) {
         self.has_others = self.has_repairs() || self.ahead.has_uncut();
     }
 
@@ -270,7 +270,7 @@ impl OutgoingBlocks {
         let next = bulk
             .or_else(|| self.ahead.next(&mut self.blocks, max, pace))
             .or_else(|| self.next_bulk(max).filter(|_| !is_bulks_turn));
-        self.look_for_others();
+        self.update_has_others();
         next
     }
 
@@ -288,21 +288,21 @@ impl OutgoingBlocks {
     pub(super) fn next_new(&mut self, max: u32) -> Option<Segment> {
         let segment = self.blocks.cut(self.cutting, max)?;
         if segment.last {
-            self.go_on();
+            self.begin_next_bulk();
         }
         Some(segment)
     }
 
-    /// The block being cut is all cut.
+    /// Goes on to the next block of bulk, as the present one is all cut.
     #[cold]
-    fn go_on(&mut self) {
+    fn begin_next_bulk(&mut self) {
         self.waiting -= 1;
         self.cutting += 1;
-        self.pass_over();
+        self.skip_to_bulk();
     }
 
-    /// Moves on to the next block of bulk that is not over.
-    fn pass_over(&mut self) {
+    /// Skips blocks that are over or not bulk.
+    fn skip_to_bulk(&mut self) {
         while self.blocks.get(self.cutting).is_some_and(|block| block.done || block.class != BlockClass::Bulk)
         {
             self.cutting += 1;
@@ -314,7 +314,7 @@ impl OutgoingBlocks {
         self.blocks.unacked(block, offset, len)
     }
 
-    /// The peer has this slice; returns whether that completes its block. The caller then calls
+    /// Notes that the peer has this slice; returns whether that completes its block. The caller then calls
     /// [`OutgoingBlocks::trim`].
     #[inline]
     pub(super) fn on_acked(&mut self, number: u64, offset: u32, len: u32) -> bool {
@@ -348,15 +348,15 @@ impl OutgoingBlocks {
     pub(super) fn give_up(&mut self, number: u64) -> bool {
         let Some(block) = self.blocks.get(number).filter(|block| !block.done) else { return false };
         if block.uncut() > 0 {
-            self.let_go_uncut(block.class, number);
+            self.dequeue_uncut(block.class, number);
         }
         self.finish(number);
-        self.pass_over();
+        self.skip_to_bulk();
         true
     }
 
-    /// Takes a block that is not all cut out of the lists of those that wait.
-    fn let_go_uncut(&mut self, class: BlockClass, number: u64) {
+    /// Takes a block that is not all cut out of the list of its class.
+    fn dequeue_uncut(&mut self, class: BlockClass, number: u64) {
         match class {
             BlockClass::Bulk => self.waiting -= 1,
             BlockClass::Urgent => self.ahead.let_go_urgent(number),
@@ -365,7 +365,7 @@ impl OutgoingBlocks {
                 self.deadlines.remove(&(deadline, number));
             }
         }
-        self.look_for_others();
+        self.update_has_others();
     }
 
     /// When the next deadline passes.
@@ -405,7 +405,7 @@ impl OutgoingBlocks {
         self.deadlines.clear();
         self.ahead = PriorityBlocks::default();
         self.urgent_open = 0;
-        self.look_for_others();
+        self.update_has_others();
         (self.blocks.first, self.cutting, self.waiting) = (end, end, 0);
         unacked
     }
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_what_is_granted_and_what_may_wait() {
+    fn room_is_bounded_by_credit_and_by_waiting_blocks() {
         let mut out = outgoing(3);
         assert_eq!(out.room(BlockClass::Bulk), 3);
         assert_eq!(queue(&mut out, 0), Err(BlockQueueFull));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_block_is_taken_back_and_its_number_used_again() {
+    fn only_a_block_of_which_nothing_was_cut_is_taken_back_and_its_number_is_used_again() {
         let mut out = outgoing(9);
         assert_eq!(out.take_back(), None);
         (0..3).for_each(|number| assert_eq!(queue(&mut out, 100), Ok(number)));
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_cut_repaired_in_other_pieces_and_done_once() {
+    fn a_block_is_cut_repaired_in_other_slices_and_done_once() {
         let mut out = outgoing(2);
         queue(&mut out, 2500).expect("room");
         let cuts: Vec<_> = std::iter::from_fn(|| out.next_new(1000)).collect();
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_blocks_are_those_without_all_acknowledgements() {
+    fn abandoning_returns_the_blocks_that_are_not_wholly_acknowledged() {
         let mut out = outgoing(9);
         (0..3).for_each(|number| assert_eq!(queue(&mut out, 100), Ok(number)));
         while out.next_new(100).is_some() {}
@@ -498,7 +498,7 @@ mod tests {
         DeliveryEstimate { now, rate, rtt: Duration::ZERO, loss: 0.0 }
     }
 
-    /// What is sent next, of any class.
+    /// The segment to send next, of any class.
     fn next(out: &mut OutgoingBlocks, max: u32, pace: DeliveryEstimate) -> Option<NextSegment> {
         let ahead = if out.has_others() { out.next_of_others(max, pace) } else { None };
         ahead.or_else(|| out.next_new(max).map(NextSegment::New))
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn urgent_goes_first_then_what_has_a_deadline_then_bulk() {
+    fn urgent_blocks_go_first_then_those_with_a_deadline_then_bulk() {
         let mut out = OutgoingBlocks::new(9, 1 << 20, 0);
         out.set_credit(99);
         let classes = [
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn bulk_has_every_sixteenth_segment() {
+    fn every_sixteenth_segment_is_bulk() {
         let mut out = OutgoingBlocks::new(9, 1 << 20, 0);
         out.set_credit(99);
         out.queue(3000, BlockClass::Bulk).expect("room");
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_met_gives_way_and_something_is_sent_all_the_same() {
+    fn blocks_that_would_miss_their_deadline_give_way_but_are_sent_in_the_end() {
         let mut out = OutgoingBlocks::new(9, 1 << 20, 0);
         out.set_credit(99);
         // 1000 bytes take 10 ms.
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credit_of_one_is_who_comes_first_s() {
+    fn a_credit_of_one_goes_to_the_class_that_queues_first() {
         let mut out = OutgoingBlocks::new(100, 1 << 20, 5);
         for credit in 1..20 {
             out.set_credit(credit);
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_over_in_any_state() {
+    fn a_block_can_be_given_up_in_any_state() {
         for class in [BlockClass::Bulk, BlockClass::Urgent, until(9)] {
             let mut out = outgoing(9);
             (0..4).for_each(|_| assert!(out.queue(200, class).is_ok()));
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_what_was_given_up_is_not_used_again() {
+    fn the_number_of_a_block_that_was_given_up_is_not_used_again() {
         for class in [BlockClass::Bulk, BlockClass::Urgent, until(9)] {
             let mut out = outgoing(9);
             (0..3).for_each(|_| assert!(out.queue(10, class).is_ok()));

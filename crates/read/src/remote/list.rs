@@ -10,8 +10,8 @@ use super::super::messages::{ListEntry, ReadMessage, RecordCodec, StreamRecord};
 use super::client_session::ClientSession;
 use super::pending_calls::{PendingCall, PendingStream, StreamChunk};
 
-/// The most bytes of a list that may be under way or wait here: what a long fast path holds, and so little
-/// that a program does not notice.
+/// The most bytes of a list that may be under way or wait here: enough to fill a long fast path, and little
+/// memory for a program.
 const ROOM: u64 = 32 << 20;
 
 /// How far below a directory a list goes.
@@ -40,9 +40,9 @@ impl Depth {
 pub enum ListItem {
     /// Something in the directory, or below it. The directory itself is the first one, with an empty path.
     Entry(ListEntry),
-    /// This could not be looked at; the list goes on.
+    /// An entry that could not be looked at; the list goes on.
     Failed {
-        /// The path below what is listed.
+        /// The path below the listed directory.
         path: Vec<u8>,
         /// The kind of error.
         code: Code,
@@ -55,10 +55,11 @@ pub enum ListItem {
 
 /// A list that is under way, in the order in which the far end finds things. Dropping it cancels it.
 pub struct RemoteList {
-    link: Arc<ClientSession>,
+    session: Arc<ClientSession>,
     op: u64,
     chunks: Channel<StreamChunk>,
-    held: VecDeque<u8>,
+    /// Bytes that have come and are not decoded yet.
+    buffered: VecDeque<u8>,
     records: RecordCodec,
     /// Bytes that were taken since the far end was last given room.
     taken: u64,
@@ -67,13 +68,21 @@ pub struct RemoteList {
 
 impl RemoteList {
     pub(super) fn begin(
-        link: &Arc<ClientSession>,
+        session: &Arc<ClientSession>,
         message: impl FnOnce(u64, u64) -> ReadMessage,
     ) -> Result<RemoteList, Error> {
-        let (to, chunks) = unbounded();
-        let op = link.ask(PendingCall::Stream(PendingStream::new(to, ROOM)), |op| message(op, ROOM))?;
-        let (held, records) = Default::default();
-        Ok(RemoteList { link: link.clone(), op, chunks, held, records, taken: 0, is_over: false })
+        let (sender, chunks) = unbounded();
+        let op =
+            session.ask(PendingCall::Stream(PendingStream::new(sender, ROOM)), |op| message(op, ROOM))?;
+        Ok(RemoteList {
+            session: session.clone(),
+            op,
+            chunks,
+            buffered: VecDeque::new(),
+            records: RecordCodec::default(),
+            taken: 0,
+            is_over: false,
+        })
     }
 
     /// The paths that match a pattern.
@@ -90,20 +99,20 @@ impl RemoteList {
 
     fn record(&mut self) -> Result<Option<StreamRecord>, Error> {
         loop {
-            let bytes = self.held.make_contiguous();
+            let bytes = self.buffered.make_contiguous();
             if let Some((record, taken)) = self.records.take(bytes).map_err(|_| senseless())? {
-                self.held.drain(..taken);
+                self.buffered.drain(..taken);
                 return Ok(Some(record));
             }
             if self.is_over {
-                return if self.held.is_empty() { Ok(None) } else { Err(senseless()) };
+                return if self.buffered.is_empty() { Ok(None) } else { Err(senseless()) };
             }
-            match self.link.wait(&self.chunks)?? {
+            match self.session.wait(&self.chunks)?? {
                 Some(chunk) => {
                     self.taken += chunk.len() as u64;
-                    self.held.extend(chunk);
+                    self.buffered.extend(chunk);
                     if self.taken >= ROOM / 2 {
-                        self.link.more(self.op, std::mem::take(&mut self.taken));
+                        self.session.more(self.op, std::mem::take(&mut self.taken));
                     }
                 }
                 None => self.is_over = true,
@@ -127,7 +136,7 @@ impl Iterator for RemoteList {
         };
         if listed.is_err() {
             self.is_over = true;
-            self.held.clear();
+            self.buffered.clear();
         }
         Some(listed)
     }
@@ -135,7 +144,7 @@ impl Iterator for RemoteList {
 
 impl Drop for RemoteList {
     fn drop(&mut self) {
-        self.link.cancel(self.op);
+        self.session.cancel(self.op);
     }
 }
 

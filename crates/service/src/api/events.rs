@@ -63,12 +63,12 @@ async fn follow(
     let job = which.job.map(|text| text.parse::<JobId>().map_err(|error| bad_query(&error.to_string())));
     let job = job.transpose()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
-    let May { node, caller, who, .. } = may;
+    let May { node, caller, identity, .. } = may;
     let newest = node.hub.reader();
     let from = last.or(which.after).unwrap_or_else(|| *newest.borrow());
     // A reader that asks for the state of things after `begin`, and follows on from its id, misses nothing.
     let begin = Event::default().id(from.to_string()).event("begin").data("{}");
-    let leave = ReadPermission { proof: who.proof, withdrawn: node.withdrawn(), looked: Instant::now() };
+    let leave = ReadPermission { proof: identity.proof, withdrawn: node.withdrawn(), looked: Instant::now() };
     let reader = Reader { node, caller, leave, job, newest, after: from, waiting: vec![begin] };
     let events = unfold(reader, |mut reader| async move {
         let event = reader.next().await?;

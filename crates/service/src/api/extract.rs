@@ -1,8 +1,8 @@
-//! How a handler gets what it works with: [`May`] gives it the node and the caller, other extractors give it
-//! path, query and body. Their errors are problems.
+//! The extractors of the handlers: [`May`] gives a handler the node and the caller, others give it path,
+//! query and body. They answer errors with problem documents.
 //!
-//! Always true: [`App`] gives the node only to [`May`] and, for logging in, to [`Stranger`]: a handler with
-//! neither of them can do nothing.
+//! Always true: [`App`] gives the node only to [`May`] and, for logging in, to [`Stranger`], so that a
+//! handler without either of them can do nothing.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -38,8 +38,8 @@ impl App {
         App { node, gate, deeds }
     }
 
-    /// Finds out who asks, by the token or cookie of the request.
-    async fn who(&self, parts: &Parts) -> Result<CallerIdentity, HandlerFailure> {
+    /// Identifies the caller by the token or the cookie of the request.
+    async fn identify(&self, parts: &Parts) -> Result<CallerIdentity, HandlerFailure> {
         let origin = RequestOrigin::of(parts);
         if origin == RequestOrigin::OwnUser {
             return Ok(CallerIdentity::own_user());
@@ -50,44 +50,44 @@ impl App {
             .may_show_token(address)
             .map_err(|wait| HandlerFailure::too_many("too many wrong tokens", wait))?;
         let cookie = Cookie::of(parts);
-        let shown = match parts.headers.get(header::AUTHORIZATION) {
-            Some(shown) => {
-                let token = shown.to_str().ok().and_then(bearer).and_then(NewTokenText::read);
+        let proof = match parts.headers.get(header::AUTHORIZATION) {
+            Some(authorization) => {
+                let token = authorization.to_str().ok().and_then(bearer).and_then(NewTokenText::read);
                 token.map(|token| CallerProof::Token(token.hash()))
             }
             None => match &cookie.value {
                 Some(value) => {
-                    is_from_own_page(parts)?;
+                    check_own_page(parts)?;
                     LoginSecret::read(value).map(|secret| CallerProof::Login(secret.hash(SecretUse::Login)))
                 }
                 None => return Err(refused("the request has no token")),
             },
         };
-        let Some(proof) = shown else {
+        let Some(proof) = proof else {
             self.gate.limits.wrong_token(address);
-            return Err(cookie.taken_away(refused("what the request shows is not a token")));
+            return Err(cookie.removed_with(refused("what the request shows is not a token")));
         };
         let node = self.node.clone();
-        let mut who = match blocking(move || node.who(proof)).await? {
-            Ok(who) => who,
-            Err(LoginRefusal::Over(why)) => return Err(cookie.taken_away(refused(&why))),
+        let mut identity = match blocking(move || node.who(proof)).await? {
+            Ok(identity) => identity,
+            Err(LoginRefusal::Over(why)) => return Err(cookie.removed_with(refused(&why))),
             Err(LoginRefusal::Unknown) => {
                 self.gate.limits.wrong_token(address);
-                return Err(cookie.taken_away(refused("the token is not known")));
+                return Err(cookie.removed_with(refused("the token is not known")));
             }
         };
-        who.caller.address = address;
-        Ok(who)
+        identity.caller.address = address;
+        Ok(identity)
     }
 }
 
-fn refused(what: &str) -> HandlerFailure {
-    HandlerFailure::from(Error::new(Code::NoToken, what))
+fn refused(reason: &str) -> HandlerFailure {
+    HandlerFailure::from(Error::new(Code::NoToken, reason))
 }
 
 /// A browser sends the cookie by itself, so a request that changes something must also show that it comes
 /// from a page of this node. Requests from pages of other sites were refused before.
-fn is_from_own_page(parts: &Parts) -> Result<(), HandlerFailure> {
+fn check_own_page(parts: &Parts) -> Result<(), HandlerFailure> {
     if parts.method.is_safe() {
         return Ok(());
     }
@@ -112,25 +112,27 @@ impl Cookie {
         let is_tls = matches!(RequestOrigin::of(parts), RequestOrigin::Tcp { is_tls: true, .. });
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let name = cookie_name(host, is_tls);
-        let all = parts.headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
-        let value = all.into_iter().find_map(|header| cookie_value(header, &name)).map(ToString::to_string);
+        let headers = parts.headers.get_all(header::COOKIE).iter().filter_map(|header| header.to_str().ok());
+        let value =
+            headers.into_iter().find_map(|header| cookie_value(header, &name)).map(ToString::to_string);
         Cookie { name, value, is_tls }
     }
 
-    /// The `Set-Cookie` header that keeps it for this many seconds; 0 removes it.
+    /// The `Set-Cookie` header that keeps the cookie for this many seconds; 0 removes it.
     pub(crate) fn set(&self, value: &str, seconds: i64) -> HeaderValue {
         let text = set_cookie(&self.name, value, seconds, self.is_tls);
         // Name and value are letters, digits and a few signs, which a header may hold.
         HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// Adds a header that removes the cookie, if the browser sent one, so that it is not sent again.
-    fn taken_away(&self, failure: HandlerFailure) -> HandlerFailure {
+    /// Adds a header that removes the cookie, if the browser sent one, so that the browser does not send it
+    /// again.
+    fn removed_with(&self, failure: HandlerFailure) -> HandlerFailure {
         if self.value.is_some() { failure.with_cookie(self.set("", 0)) } else { failure }
     }
 }
 
-/// Somebody who is not known yet and wants to log in.
+/// A caller that is not known yet and wants to log in.
 pub(crate) struct Stranger {
     pub(crate) node: Arc<Node>,
     pub(crate) cookie: Cookie,
@@ -155,8 +157,8 @@ impl FromRequestParts<App> for Stranger {
 
 impl Stranger {
     /// Refuses a log-in, and notes it in the audit log.
-    pub(crate) fn refuse(&self, how: &str, nobody: &LoginRefusal) -> HandlerFailure {
-        let what = match nobody {
+    pub(crate) fn refuse(&self, how: &str, refusal: &LoginRefusal) -> HandlerFailure {
+        let what = match refusal {
             LoginRefusal::Over(why) => why.as_str(),
             LoginRefusal::Unknown => {
                 self.gate.limits.wrong_token(self.address);
@@ -168,7 +170,7 @@ impl Stranger {
         failure
     }
 
-    /// Notes in the audit log that somebody has logged in.
+    /// Notes in the audit log that this caller has logged in.
     pub(crate) fn note(&self, caller: &Caller, how: &str) {
         self.deeds.done(caller, "log in", how, None);
     }
@@ -208,14 +210,14 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, HandlerFailure> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(HandlerFailure::from),
+        Ok(result) => result.map_err(HandlerFailure::from),
         Err(panic) => Err(Error::bug(format!("a request: {panic}")).into()),
     }
 }
 
-/// The requirement of a kind of request.
+/// The scope that a kind of request needs.
 pub(crate) trait Requirement {
-    /// The scope without which the caller gets 403; `None` if every known caller may.
+    /// A caller without this scope gets 403; `None` if every known caller may make the request.
     const SCOPE: Option<Scope>;
 }
 
@@ -243,8 +245,8 @@ needs! {
 pub(crate) struct May<N> {
     pub(crate) node: Arc<Node>,
     pub(crate) caller: Caller,
-    /// The caller, with how it is known.
-    pub(crate) who: CallerIdentity,
+    /// The caller, with how it has proved its identity.
+    pub(crate) identity: CallerIdentity,
     pub(crate) cookie: Cookie,
     deeds: Arc<Deeds>,
     needs: PhantomData<N>,
@@ -254,8 +256,8 @@ impl<N: Requirement> FromRequestParts<App> for May<N> {
     type Rejection = HandlerFailure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<May<N>, HandlerFailure> {
-        let who = app.who(parts).await?;
-        let caller = who.caller.clone();
+        let identity = app.identify(parts).await?;
+        let caller = identity.caller.clone();
         app.gate
             .limits
             .may_ask(&caller.subject)
@@ -267,7 +269,7 @@ impl<N: Requirement> FromRequestParts<App> for May<N> {
             return Err(error.into());
         }
         let (node, deeds) = (app.node.clone(), app.deeds.clone());
-        Ok(May { node, caller, who, cookie: Cookie::of(parts), deeds, needs: PhantomData })
+        Ok(May { node, caller, identity, cookie: Cookie::of(parts), deeds, needs: PhantomData })
     }
 }
 
@@ -282,12 +284,12 @@ impl<N: Requirement + Send + 'static> May<N> {
     ) -> Result<T, HandlerFailure> {
         let target = target.into();
         blocking(move || {
-            let done = work(&self.node, &self.caller);
+            let result = work(&self.node, &self.caller);
             let is_refused = |error: &Error| matches!(error.code(), Code::OutOfScope | Code::Forbidden);
-            if N::SCOPE != Some(Scope::Read) || done.as_ref().is_err_and(is_refused) {
-                self.deeds.done(&self.caller, deed, &target, done.as_ref().err());
+            if N::SCOPE != Some(Scope::Read) || result.as_ref().is_err_and(is_refused) {
+                self.deeds.done(&self.caller, deed, &target, result.as_ref().err());
             }
-            done
+            result
         })
         .await
     }
@@ -301,7 +303,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathParameters<T>, HandlerFailure> {
         match Path::<T>::from_request_parts(parts, state).await {
-            Ok(Path(named)) => Ok(PathParameters(named)),
+            Ok(Path(parameters)) => Ok(PathParameters(parameters)),
             Err(rejection) => Err(no_such_path(&rejection)),
         }
     }
@@ -322,7 +324,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for QueryPa
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<QueryParameters<T>, HandlerFailure> {
         match Query::<T>::from_request_parts(parts, state).await {
-            Ok(Query(asked)) => Ok(QueryParameters(asked)),
+            Ok(Query(parameters)) => Ok(QueryParameters(parameters)),
             Err(rejection) => Err(bad_query(&rejection)),
         }
     }

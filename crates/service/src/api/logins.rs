@@ -68,19 +68,19 @@ struct CallerView {
 }
 
 impl From<CallerIdentity> for CallerView {
-    fn from(who: CallerIdentity) -> CallerView {
-        let known_by = match who.proof {
+    fn from(identity: CallerIdentity) -> CallerView {
+        let known_by = match identity.proof {
             CallerProof::Socket => KnownBy::Socket,
             CallerProof::Token(_) => KnownBy::Token,
             CallerProof::Login(_) => KnownBy::Login,
         };
         CallerView {
-            subject: who.caller.subject,
-            name: who.name,
-            scopes: who.caller.scopes,
-            reach: who.caller.reach,
+            subject: identity.caller.subject,
+            name: identity.name,
+            scopes: identity.caller.scopes,
+            reach: identity.caller.reach,
             known_by,
-            expires: who.expires_ms.map(timestamp),
+            expires: identity.expires_ms.map(timestamp),
         }
     }
 }
@@ -103,12 +103,12 @@ async fn log_in(stranger: Stranger, body: JsonBody) -> Result<Response, HandlerF
         },
         _ => return Err(Error::new(Code::BadOption, "log in with either a token or a code").into()),
     };
-    let (mut who, secret) = found.map_err(|nobody| stranger.refuse(how, &nobody))?;
-    who.caller.address = stranger.address;
-    stranger.note(&who.caller, how);
-    let left_ms = who.expires_ms.map_or(0, |end| end - stranger.node.clock.now_ms());
+    let (mut identity, secret) = found.map_err(|refusal| stranger.refuse(how, &refusal))?;
+    identity.caller.address = stranger.address;
+    stranger.note(&identity.caller, how);
+    let left_ms = identity.expires_ms.map_or(0, |end| end - stranger.node.clock.now_ms());
     let cookie = stranger.cookie.set(secret.as_str(), left_ms / 1000);
-    Ok(([(header::SET_COOKIE, cookie)], Json(CallerView::from(who))).into_response())
+    Ok(([(header::SET_COOKIE, cookie)], Json(CallerView::from(identity))).into_response())
 }
 
 /// Ends the log-in that the request was made with.
@@ -116,7 +116,7 @@ async fn log_in(stranger: Stranger, body: JsonBody) -> Result<Response, HandlerF
     responses((status = 204, description = "The log-in is ended", headers(("Set-Cookie" = String)))))]
 async fn log_out(may: May<ToBeKnown>) -> Result<Response, HandlerFailure> {
     let forget = may.cookie.set("", 0);
-    let proof = may.who.proof;
+    let proof = may.identity.proof;
     may.act("log out", "", move |node, _| match proof {
         CallerProof::Login(hash) => node.log_out(hash),
         CallerProof::Socket | CallerProof::Token(_) => {
@@ -131,7 +131,7 @@ async fn log_out(may: May<ToBeKnown>) -> Result<Response, HandlerFailure> {
 #[utoipa::path(get, path = "/me", tag = "log-ins",
     responses((status = 200, description = "The caller", body = CallerView)))]
 async fn me(may: May<ToBeKnown>) -> Json<CallerView> {
-    Json(CallerView::from(may.who))
+    Json(CallerView::from(may.identity))
 }
 
 /// The one-time code to make.

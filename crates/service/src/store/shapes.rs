@@ -1,9 +1,9 @@
-//! Tests that the present program goes on with stores of every version of the schema. They are kept as text
-//! in `vectors/`.
+//! Tests that this program can use stores of every version of the schema. They are kept as text in
+//! `vectors/`.
 //!
-//! Whoever adds a migration makes the file of the new version and commits it: `FARHAUL_VECTORS=write cargo
-//! test -p farhaul-service --lib store::shapes`. This writes the file of the newest version if it does not
-//! exist, and changes no other.
+//! A commit that adds a migration also adds the file of the new version, which is made by
+//! `FARHAUL_VECTORS=write cargo test -p farhaul-service --lib store::shapes`. The command changes no file of
+//! an older version.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,8 +28,8 @@ const THEN_MS: i64 = 1_767_225_600_000;
 const LOGIN_HASH: [u8; 32] = [9; 32];
 const TOKEN_HASH: [u8; 32] = [7; 32];
 
-fn file_of(shape: usize) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/store/vectors/{shape}.sql"))
+fn file_of(version: usize) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/store/vectors/{version}.sql"))
 }
 
 fn id(number: usize) -> JobId {
@@ -73,7 +73,7 @@ fn job(number: usize, state: JobState) -> JobRow {
     }
 }
 
-/// Fills a store with something of everything that the present version keeps.
+/// Fills a store with rows for every table of the newest version.
 fn fill(store: &Store) {
     let jobs: Vec<JobRow> =
         JobState::ALL.into_iter().enumerate().map(|(number, state)| job(number, state)).collect();
@@ -219,8 +219,8 @@ fn schema_of(connection: &Connection) -> Vec<String> {
     statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-/// Writes the file of the newest version, if that is asked for and it does not exist. Both tests call this,
-/// but it runs once.
+/// Writes the file of the newest version if `FARHAUL_VECTORS` says so and the file does not exist. Both tests
+/// call this, but it is done once.
 fn make_newest() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(write_newest);
@@ -228,7 +228,7 @@ fn make_newest() {
 
 fn write_newest() {
     let newest = file_of(MIGRATIONS.len());
-    if std::env::var_os("FARHAUL_VECTORS").is_none_or(|what| what != "write") || newest.exists() {
+    if std::env::var_os("FARHAUL_VECTORS").is_none_or(|value| value != "write") || newest.exists() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -241,56 +241,58 @@ fn write_newest() {
 }
 
 #[test]
-fn every_shape_has_a_file_and_stays_as_it_is() {
+fn every_schema_version_has_a_file_and_does_not_change() {
     make_newest();
-    for shape in 1..=MIGRATIONS.len() {
-        let file = file_of(shape);
+    for version in 1..=MIGRATIONS.len() {
+        let file = file_of(version);
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| {
             panic!("{}: {error}; FARHAUL_VECTORS=write makes the newest one", file.display())
         });
-        let (then, now) = (Connection::open_in_memory().unwrap(), Connection::open_in_memory().unwrap());
-        then.execute_batch(&text).unwrap();
-        MIGRATIONS[..shape].iter().for_each(|sql| now.execute_batch(sql).unwrap());
-        let (then_has, now_has) = (schema_of(&then), schema_of(&now));
+        let (from_file, from_migrations) =
+            (Connection::open_in_memory().unwrap(), Connection::open_in_memory().unwrap());
+        from_file.execute_batch(&text).unwrap();
+        MIGRATIONS[..version].iter().for_each(|sql| from_migrations.execute_batch(sql).unwrap());
+        let (of_file, of_migrations) = (schema_of(&from_file), schema_of(&from_migrations));
         let only_in = |one: &[String], other: &[String]| -> Vec<String> {
             one.iter().filter(|sql| !other.contains(sql)).cloned().collect()
         };
-        let differences = [only_in(&then_has, &now_has), only_in(&now_has, &then_has)];
+        let differences = [only_in(&of_file, &of_migrations), only_in(&of_migrations, &of_file)];
         assert!(
             differences.iter().all(Vec::is_empty),
-            "schema version {shape} differs from {}; a change needs a migration of its own: {differences:?}",
+            "schema version {version} differs from {}; a change needs a migration of its own: {differences:?}",
             file.display()
         );
         // Every table must have rows in its file, so that later migrations meet some.
         let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
-        let mut tables = then.prepare(tables).unwrap();
+        let mut tables = from_file.prepare(tables).unwrap();
         for table in tables.query_map([], |row| row.get::<_, String>(0)).unwrap().map(Result::unwrap) {
             let rows: i64 =
-                then.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
+                from_file.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
             assert!(rows > 0, "{}: the table {table} is empty", file.display());
         }
     }
 }
 
 #[test]
-fn a_store_of_every_earlier_shape_goes_on() {
+fn a_store_of_every_schema_version_can_be_used() {
     make_newest();
-    for shape in 1..=MIGRATIONS.len() {
-        goes_on(&std::fs::read_to_string(file_of(shape)).unwrap(), shape);
+    for version in 1..=MIGRATIONS.len() {
+        check_store(&std::fs::read_to_string(file_of(version)).unwrap(), version);
     }
 }
 
-fn goes_on(text: &str, shape: usize) {
+/// Checks that a node can use the store of this version, and that it has kept all content.
+fn check_store(text: &str, version: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.sqlite");
     Connection::open(&path).unwrap().execute_batch(text).unwrap();
-    // Checked before other threads change it.
+    // These tables are checked before other threads change them.
     let store = Store::open(&path).unwrap();
-    store.read(kept).unwrap();
+    store.read(check_other_tables).unwrap();
     drop(store);
-    assert_eq!(path.with_extension(format!("sqlite.shape{shape}")).exists(), shape < MIGRATIONS.len());
+    assert_eq!(path.with_extension(format!("sqlite.shape{version}")).exists(), version < MIGRATIONS.len());
     let clock = Clock::shifted_by(folder.path().join("clock"));
-    // Keeps everything, however old.
+    // The node keeps all records, however old they are.
     let settings = NodeSettings {
         kept: RetentionRules { seconds: 100 * 366 * 86_400, bytes: u64::MAX },
         ..NodeSettings::default()
@@ -299,14 +301,14 @@ fn goes_on(text: &str, shape: usize) {
     let conductor = Conductor::start(&node, signals).unwrap();
     let local = Caller::local();
     let of_state = |state: JobState| {
-        let number = JobState::ALL.iter().position(|one| *one == state).unwrap();
+        let number = JobState::ALL.iter().position(|other| *other == state).unwrap();
         id(number)
     };
-    let wait = |job: JobId, is_so: &dyn Fn(&crate::node::JobView) -> bool| {
+    let wait_for = |job: JobId, is_reached: &dyn Fn(&crate::node::JobView) -> bool| {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             let view = node.job(&local, job).unwrap();
-            if is_so(&view) {
+            if is_reached(&view) {
                 return;
             }
             assert!(Instant::now() < until, "the job stays {view:?}");
@@ -314,13 +316,13 @@ fn goes_on(text: &str, shape: usize) {
         }
     };
     for state in [JobState::Queued, JobState::Waiting, JobState::Running, JobState::Retrying] {
-        wait(of_state(state), &|view| view.state == JobState::Done);
+        wait_for(of_state(state), &|view| view.state == JobState::Done);
     }
     let paused = of_state(JobState::Paused);
     assert_eq!(node.job(&local, paused).unwrap().state, JobState::Paused);
     node.resume(&local, paused).unwrap();
     // The job repeats: its second run is late and begins at once, the third one waits for its time.
-    wait(paused, &|view| view.run == 3 && view.state == JobState::Waiting);
+    wait_for(paused, &|view| view.run == 3 && view.state == JobState::Waiting);
     for state in [JobState::Done, JobState::PartlyFailed, JobState::Failed, JobState::Cancelled] {
         let view = node.job(&local, of_state(state)).unwrap();
         assert_eq!((view.state, view.labels.0.len()), (state, 1));
@@ -328,7 +330,7 @@ fn goes_on(text: &str, shape: usize) {
     let failed = node.job(&local, of_state(JobState::Failed)).unwrap().error.unwrap();
     assert_eq!((&failed.code[..], failed.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));
     node.store.write(|_| Ok(())).unwrap();
-    let asks = |connection: &Connection| {
+    let check_history = |connection: &Connection| {
         let records = history::list(connection, &history::RecordFilter::default(), 100, |_| true)?;
         // Four records of ended jobs, one of a client, and six of the runs that this test has made.
         assert_eq!(records.len(), 11);
@@ -347,14 +349,14 @@ fn goes_on(text: &str, shape: usize) {
         assert!(log::list(connection, of_state(JobState::Running), 0, 9)?.len() > 1);
         Ok(())
     };
-    node.store.read(asks).unwrap();
+    node.store.read(check_history).unwrap();
     assert!(node.store.check().unwrap().is_empty());
     node.stop();
     conductor.wait();
 }
 
 /// Checks what is in the store besides jobs and their history.
-fn kept(connection: &Connection) -> rusqlite::Result<()> {
+fn check_other_tables(connection: &Connection) -> rusqlite::Result<()> {
     assert_eq!(logins::find(connection, &LOGIN_HASH)?.unwrap().0.scopes, [Scope::Read]);
     let token = tokens::find(connection, &TOKEN_HASH)?.unwrap();
     assert_eq!((token.scopes, token.reach.local.unwrap().len()), (vec![Scope::Submit, Scope::Read], 1));
@@ -363,7 +365,7 @@ fn kept(connection: &Connection) -> rusqlite::Result<()> {
     assert_eq!((watches.len(), watches[0].confined.as_ref().map(Vec::len)), (1, Some(1)));
     assert_eq!(super::watches::entries(connection, "watch")?.len(), 2);
     let open = deliveries::due_webhooks(connection, THEN_MS + 1, i64::MAX, 9)?;
-    assert_eq!(open.iter().map(|one| &one.id[..]).collect::<Vec<_>>(), ["delivery1"]);
+    assert_eq!(open.iter().map(|delivery| &delivery.id[..]).collect::<Vec<_>>(), ["delivery1"]);
     assert_eq!(deliveries::outcome(connection, "delivery2")?.as_deref(), Some("200"));
     assert_eq!(deliveries::open_programs(connection, 9)?.len(), 1);
     assert_eq!(feeds::list(connection, 9)?.iter().filter(|feed| feed.id == "feed").count(), 1);

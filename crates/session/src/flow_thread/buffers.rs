@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use farhaul_net::Link;
 
-/// How long a thread may wait for its core, in seconds; what comes meanwhile has to fit into the buffer.
-const MOMENT: f64 = 0.020;
+/// How long a thread may wait for its core, in seconds. The datagrams of this time have to fit into the
+/// buffer.
+const CORE_WAIT_SECONDS: f64 = 0.020;
 
 /// Compares a socket's buffer with the bytes that go through it.
 #[derive(Default)]
@@ -15,25 +16,30 @@ pub(super) struct BufferWatch {
 }
 
 impl BufferWatch {
-    /// The size of the kernel's buffer, if it is less than was asked for, and less than what went through in
-    /// a [`MOMENT`] of the last `elapsed`.
-    pub(super) fn look(&mut self, link: &dyn Link, is_sender: bool, elapsed: Duration) -> Option<u64> {
-        let (stats, can) = (link.stats(), link.capabilities());
+    /// Returns the size of the kernel's buffer if it is too small: less than was asked for, and less than the
+    /// bytes of [`CORE_WAIT_SECONDS`] at the rate since the last call, which was `elapsed` ago.
+    pub(super) fn short_buffer_bytes(
+        &mut self,
+        link: &dyn Link,
+        is_sender: bool,
+        elapsed: Duration,
+    ) -> Option<u64> {
+        let (stats, capabilities) = (link.stats(), link.capabilities());
         let (bytes, granted) = match is_sender {
-            true => (stats.bytes_sent, can.send_buffer_bytes),
-            false => (stats.bytes_received, can.recv_buffer_bytes),
+            true => (stats.bytes_sent, capabilities.send_buffer_bytes),
+            false => (stats.bytes_received, capabilities.recv_buffer_bytes),
         };
         // The flow may have another link by now, which counts from 0.
         let moved = bytes.saturating_sub(std::mem::replace(&mut self.bytes, bytes));
         let blocked = stats.blocked.saturating_sub(std::mem::replace(&mut self.blocked, stats.blocked));
-        let is_in_the_way = !is_sender || blocked > 0;
+        let is_limiting = !is_sender || blocked > 0;
         let rate = moved as f64 / elapsed.as_secs_f64().max(1e-3);
-        (is_in_the_way && is_short(granted, can.buffer_bytes_wanted, rate)).then_some(granted as u64)
+        (is_limiting && is_short(granted, capabilities.buffer_bytes_wanted, rate)).then_some(granted as u64)
     }
 }
 
 fn is_short(granted: usize, wanted: usize, bytes_per_second: f64) -> bool {
-    granted > 0 && granted < wanted && (granted as f64) < bytes_per_second * MOMENT
+    granted > 0 && granted < wanted && (granted as f64) < bytes_per_second * CORE_WAIT_SECONDS
 }
 
 #[cfg(test)]
@@ -41,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_buffer_is_worth_a_word_only_at_a_rate_that_fills_it() {
+    fn a_small_buffer_is_reported_only_at_a_rate_that_fills_it() {
         let (default, wanted) = (212_992, 8 << 20);
         assert!(is_short(default, wanted, 125e6));
         assert!(!is_short(default, wanted, 10e6));

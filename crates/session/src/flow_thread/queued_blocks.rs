@@ -46,7 +46,7 @@ impl FlowLoop {
         let shared = &self.thread.shared;
         let is_wanted = self.thread.flow.block_room() > 0
             && shared.filled.is_empty()
-            && shared.unread.load(Ordering::Acquire) > 0
+            && shared.producers.load(Ordering::Acquire) > 0
             && shared.pool.available() < FREE_MIN;
         if is_wanted { self.outgoing.park_oldest(|| shared.overflow_room()) } else { Ok(()) }
     }
@@ -70,7 +70,7 @@ impl FlowLoop {
     /// false if further content follows.
     fn is_sooner_elsewhere(&self, bytes: u64) -> bool {
         let (shared, own) = (&self.thread.shared, &self.thread.own);
-        if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.is_empty() {
+        if shared.producers.load(Ordering::Acquire) > 0 || !shared.filled.is_empty() {
             return false;
         }
         let flows = shared.flow_list();
@@ -111,7 +111,7 @@ impl FlowLoop {
         {
             self.queue(filled);
         }
-        while self.thread.flow.block_room() > 0 && !self.thread.shared.is_held() {
+        while self.thread.flow.block_room() > 0 && !self.thread.shared.is_paused() {
             let shared = &self.thread.shared;
             let Some(filled) = shared.returned.pop().or_else(|| shared.take_filled()) else {
                 return;

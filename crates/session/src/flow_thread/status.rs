@@ -25,7 +25,7 @@ impl FlowLoop {
             return;
         }
         self.last_published = now;
-        if let Some(granted) = self.buffer.look(&*self.thread.link, self.is_sender, elapsed) {
+        if let Some(granted) = self.buffer.short_buffer_bytes(&*self.thread.link, self.is_sender, elapsed) {
             self.thread.own.short_buffer.store(granted, Ordering::Relaxed);
         }
         self.set_marking();

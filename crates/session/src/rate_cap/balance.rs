@@ -35,8 +35,9 @@ pub(super) struct Balance {
     pub(super) caps: BTreeMap<u64, CapState>,
     pub(super) sessions: BTreeMap<u64, Member>,
     next_id: u64,
-    /// True if sessions need more or less than when the parts were made; and when the parts were made.
+    /// True if sessions need more or less than when the parts were made.
     is_stale: bool,
+    /// When the parts were made.
     made: Option<Instant>,
     /// The latest time that a caller has named: time does not go back.
     latest: Option<Instant>,
@@ -44,14 +45,15 @@ pub(super) struct Balance {
     to_ring: Vec<PartObserver>,
     /// True if somebody may still use more than it was given.
     is_any_falling: bool,
-    /// The number of batches of changes under way, and whether anything has changed meanwhile.
+    /// The number of batches of changes under way.
     changes: u32,
+    /// True if anything has changed during them.
     has_changed: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct CapState {
-    /// The owner, as messages name him.
+    /// The owner, as messages to the user name it.
     pub(super) whose: Arc<str>,
     pub(super) most_bps: Option<u64>,
     pub(super) above: Option<u64>,
@@ -116,21 +118,22 @@ pub(super) struct Member {
     caps: Vec<u64>,
     /// The most that its users want, if they have said so.
     wish_bps: Option<u64>,
-    /// The need that it seems to have, and the part that it would get if all wanted everything.
+    /// The need that it seems to have.
     demand: RateDemand,
+    /// The part that it would get if all sessions wanted everything.
     even: u64,
     sends: bool,
     receives: bool,
     /// The IP bytes that it has moved.
     moved: u64,
-    stand: MemberRate,
+    rate: MemberRate,
     /// The bits that its parts would have let it move since its demand was last measured, and up to which
     /// time they are counted.
     allowed: (f64, Instant),
     /// Since when it may use more than it was given.
     fell: Option<Instant>,
-    /// When its rate was last measured, and what it had moved then.
-    looked: (Instant, u64),
+    /// When its rate was last measured, and how much it had moved by then.
+    measured: (Instant, u64),
     bucket: TokenBucket,
     /// The bytes that it has taken from the bucket of each of these caps since it came into it, without those
     /// given back: no more than that can go back.
@@ -147,7 +150,7 @@ impl Member {
 
     /// Its part, both ways together; `None` if there is no limit.
     pub(super) fn part_bps(&self) -> Option<u64> {
-        Some(self.stand.given).filter(|given| *given != FREE).map(|given| given.max(RATE_MIN_BPS))
+        Some(self.rate.given).filter(|given| *given != FREE).map(|given| given.max(RATE_MIN_BPS))
     }
 
     /// The part of its rate at which it grants to those who send to it.
@@ -156,7 +159,7 @@ impl Member {
     }
 }
 
-/// Runs `work` under the lock, then tells those whose parts have changed.
+/// Runs `work` under the lock, then calls the observers of the sessions whose parts have changed.
 pub(super) fn with<R>(balance: &Mutex<Balance>, work: impl FnOnce(&mut Balance) -> R) -> R {
     let (result, to_ring) = {
         let mut balance = balance.lock().in_any_case();
@@ -255,10 +258,10 @@ impl Balance {
             sends: false,
             receives: false,
             moved: 0,
-            stand: MemberRate::default(),
+            rate: MemberRate::default(),
             allowed: (0.0, now),
             fell: None,
-            looked: (now, 0),
+            measured: (now, 0),
             bucket: TokenBucket::new(0.0, now),
             taken,
             follower: None,
@@ -349,31 +352,31 @@ impl Balance {
         }
     }
 
-    /// The session keeps to this part now.
+    /// Notes that the session keeps to this part now.
     pub(super) fn confirm(&mut self, id: u64, part_bps: u64, now: Instant) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let held = session.stand.given.max(part_bps);
-        if held < session.stand.held {
-            session.stand.held = held;
+        let in_use = session.rate.given.max(part_bps);
+        if in_use < session.rate.in_use {
+            session.rate.in_use = in_use;
             self.raise(now);
         }
     }
 
-    /// The session has moved `ip_bytes` in all; `beside_content` of them came since the last call and were
-    /// not granted content.
+    /// Counts what a session has moved: `ip_bytes` in all. Of those since the last call, `beside_content`
+    /// bytes were not content, which is counted when it is granted.
     pub(super) fn has_moved(&mut self, id: u64, ip_bytes: u64, beside_content: u64, now: Instant) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let more = ip_bytes.saturating_sub(session.moved);
         session.moved += more;
         self.is_stale |= session.look_at_demand(now);
-        let (at, moved) = session.looked;
+        let (at, moved) = session.measured;
         let time = now.saturating_duration_since(at);
         let mut has_fallen = false;
         if time >= FALL_LOOK {
-            session.looked = (now, session.moved);
+            session.measured = (now, session.moved);
             let used = 8.0 * (session.moved - moved) as f64 / time.as_secs_f64();
             let is_news = session.fell.is_some_and(|fell| fell <= at);
-            has_fallen = is_news && used <= FALL_NEAR * session.stand.given as f64;
+            has_fallen = is_news && used <= FALL_NEAR * session.rate.given as f64;
         }
         session.bucket.bytes -= beside_content as f64;
         for cap in &session.caps {
@@ -386,7 +389,7 @@ impl Balance {
             }
         }
         if has_fallen {
-            self.let_go(id);
+            self.count_as_confirmed(id);
         }
         let falling = self.is_any_falling.then_some(&self.sessions).into_iter().flatten();
         let overdue: Vec<u64> = falling
@@ -395,7 +398,7 @@ impl Balance {
             })
             .map(|(id, _)| *id)
             .collect();
-        overdue.iter().for_each(|id| self.let_go(*id));
+        overdue.iter().for_each(|id| self.count_as_confirmed(*id));
         let is_due = self.made.is_none_or(|made| now.saturating_duration_since(made) >= DEMANDS_EVERY);
         if self.is_stale && is_due {
             self.divide(now);
@@ -404,9 +407,10 @@ impl Balance {
         }
     }
 
-    fn let_go(&mut self, id: u64) {
+    /// Counts the session as using no more than it was given.
+    fn count_as_confirmed(&mut self, id: u64) {
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.stand.held = session.stand.given;
+            session.rate.in_use = session.rate.given;
         }
     }
 
@@ -508,44 +512,44 @@ impl Balance {
         let FillResult { bps, even } = fill(&nodes, &leaves);
         let caps = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
         for (session, (target, even)) in self.sessions.values_mut().zip(bps.into_iter().zip(even)) {
-            session.stand.target = target;
+            session.rate.target = target;
             session.even = even;
         }
         self.give(&nodes, caps, now);
     }
 
-    /// Gives more to those for whom something has become free.
+    /// Gives more to sessions whose caps have free rate again.
     fn raise(&mut self, now: Instant) {
         let (nodes, leaves) = self.tree();
         let caps = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
         self.give(&nodes, caps, now);
     }
 
-    /// First gives less to those that are to have less, then more to those for whom something is free. `caps`
-    /// has the caps of each session.
+    /// First gives less to sessions that are to have less, then more to those whose caps have free rate.
+    /// `caps` has the caps of each session.
     fn give(&mut self, nodes: &[FillNode], caps: Vec<Vec<usize>>, now: Instant) {
         let now = self.latest.map_or(now, |latest| latest.max(now));
         self.latest = Some(now);
-        let most: Vec<_> = nodes.iter().map(|node| node.most).collect();
-        let before: Vec<MemberRate> = self.sessions.values().map(|session| session.stand).collect();
-        let mut stands = before.clone();
+        let cap_rates: Vec<_> = nodes.iter().map(|node| node.most).collect();
+        let before: Vec<MemberRate> = self.sessions.values().map(|session| session.rate).collect();
+        let mut rates = before.clone();
         // Falling parts first, as a session that nobody follows gives up the difference at once.
-        for (stand, session) in stands.iter_mut().zip(self.sessions.values()) {
+        for (rate, session) in rates.iter_mut().zip(self.sessions.values()) {
             if session.follower.is_none() {
-                stand.given = stand.given.min(stand.target);
-                stand.held = stand.given;
+                rate.given = rate.given.min(rate.target);
+                rate.in_use = rate.given;
             }
         }
-        change(&most, &caps, &mut stands);
-        self.is_any_falling = stands.iter().any(MemberRate::is_falling);
-        for ((session, stand), before) in self.sessions.values_mut().zip(stands).zip(before) {
+        change(&cap_rates, &caps, &mut rates);
+        self.is_any_falling = rates.iter().any(MemberRate::is_falling);
+        for ((session, rate), before) in self.sessions.values_mut().zip(rates).zip(before) {
             session.settle_allowed(now);
-            session.stand = stand;
-            session.fell = stand.is_falling().then(|| match before.given > stand.given {
+            session.rate = rate;
+            session.fell = rate.is_falling().then(|| match before.given > rate.given {
                 true => now,
                 false => session.fell.unwrap_or(now),
             });
-            if stand.given != before.given
+            if rate.given != before.given
                 && let Some((news, ring)) = &session.follower
                 && !news.swap(true, Ordering::AcqRel)
             {
@@ -560,9 +564,9 @@ impl Balance {
     fn trace(&self) {
         if tracing::enabled!(tracing::Level::TRACE) {
             for (id, session) in &self.sessions {
-                let MemberRate { target, given, held } = session.stand;
+                let MemberRate { target, given, in_use } = session.rate;
                 let (need, is_new, even) = (session.demand.bps(), session.demand.is_new(), session.even);
-                tracing::trace!(id, target, given, held, even, need, is_new, moved = session.moved, "part");
+                tracing::trace!(id, target, given, in_use, even, need, is_new, moved = session.moved, "part");
             }
         }
     }
@@ -618,7 +622,7 @@ impl Member {
     /// Counts the time until now with the part that held until now.
     fn settle_allowed(&mut self, now: Instant) {
         let (bits, at) = &mut self.allowed;
-        *bits += now.saturating_duration_since(*at).as_secs_f64() * self.stand.given as f64;
+        *bits += now.saturating_duration_since(*at).as_secs_f64() * self.rate.given as f64;
         *at = now.max(*at);
     }
 

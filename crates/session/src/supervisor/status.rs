@@ -92,8 +92,8 @@ impl Supervisor {
             }
             request.handle.look();
         }
-        let is_held = !requests.is_empty() && requests.iter().all(|request| request.is_paused());
-        if self.shared.set_held(is_held) {
+        let is_paused = !requests.is_empty() && requests.iter().all(|request| request.is_paused());
+        if self.shared.set_paused(is_paused) {
             self.shared.wake_flows();
         }
     }
@@ -164,7 +164,7 @@ impl Supervisor {
                 StageFigures { busy: busy.max(0.0) / seconds, ..stage.clone() }
             })
             .collect();
-        let is_idle = self.shared.is_held() || moved == self.judged.moved;
+        let is_idle = self.shared.is_paused() || moved == self.judged.moved;
         self.judged.ours = if is_idle { Vec::new() } else { recent.clone() };
         if !is_idle {
             self.shared.say(&[SessionMessage::Stages(recent)]);

@@ -94,7 +94,7 @@ impl Root {
             Err(Errno::NOENT) => return Ok(false),
             link => link?,
         };
-        let target = match judge(&link, Some(self.inner.opened))? {
+        let target = match judge(&link, Some(self.inner.opened_at))? {
             LinkJudgement::NoLink => return Ok(false),
             LinkJudgement::Link(target) => target,
             LinkJudgement::Refused(why) => {

@@ -14,7 +14,7 @@ fn both_walks(test: impl Fn(&Root, &Path)) {
         std::fs::create_dir(temp.path().join("outside")).unwrap();
         std::fs::write(temp.path().join("outside/secret"), "secret").unwrap();
         let root = Root::open(temp.path().join("root")).unwrap();
-        root.inner.walks.store(walks, Relaxed);
+        root.inner.lacks_openat2.store(walks, Relaxed);
         test(&root, temp.path());
     }
 }
@@ -39,7 +39,7 @@ fn links_out_of_the_root_are_refused() {
         assert!(root.open_read(&path("absolute")).is_err(), "the last component is not followed");
         assert_eq!(std::fs::read_dir(temp.join("outside")).unwrap().count(), 1);
         assert!(
-            root.dir(b"..").is_err() || root.inner.walks.load(Relaxed),
+            root.dir(b"..").is_err() || root.inner.lacks_openat2.load(Relaxed),
             "checked paths have no such component"
         );
     });
@@ -76,7 +76,7 @@ fn what_a_user_names_may_lead_through_links_that_stay_inside() {
     }
     assert!(root.metadata_followed(&path("dangling")).unwrap().is_none());
     assert!(root.follow(&RelPath::empty()).unwrap().metadata(&path("current")).unwrap().is_some());
-    root.inner.walks.store(true, Relaxed);
+    root.inner.lacks_openat2.store(true, Relaxed);
     for link in links.map(|(link, _)| link) {
         assert!(root.metadata_followed(&path(link)).is_err(), "an old kernel follows none");
         assert!(root.follow(&path(link)).is_err());

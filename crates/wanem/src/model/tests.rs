@@ -24,10 +24,10 @@ fn train(count: u32) -> PacketTrain {
     PacketTrain { count, packet_len: 1500, last_len: 1500, ecn: Ecn::Forbidden }
 }
 
-/// Offers trains at even distances for a time and returns all pieces.
-fn run(model: &mut LinkModel, train: PacketTrain, every_ns: u64, until: u64) -> Vec<TrainPiece> {
+/// Offers a train every `every_ns` until `until_ns`, and returns all pieces.
+fn run(model: &mut LinkModel, train: PacketTrain, every_ns: u64, until_ns: u64) -> Vec<TrainPiece> {
     let (mut all, mut pieces) = (Vec::new(), Vec::new());
-    for now in (0..until).step_by(every_ns as usize) {
+    for now in (0..until_ns).step_by(every_ns as usize) {
         model.offer(now, train, &mut pieces);
         all.extend_from_slice(&pieces);
     }
@@ -59,7 +59,7 @@ fn rate_is_exact_at_any_speed() {
 }
 
 #[test]
-fn a_queue_in_bytes_holds_so_many() {
+fn a_queue_in_bytes_holds_that_many_bytes() {
     let mut model = model("rate=10m,queue=15000");
     let mut pieces = Vec::new();
     model.offer(0, train(100), &mut pieces);
@@ -73,7 +73,7 @@ fn a_queue_in_bytes_holds_so_many() {
 }
 
 #[test]
-fn loss_hits_single_packets_of_a_train_with_its_share() {
+fn single_packets_of_a_train_are_lost_at_the_set_share() {
     for place in ["front", "behind"] {
         let mut model = model(&format!("loss=1%,loss-place={place}"));
         run(&mut model, train(40), MS, 25 * SECOND);
@@ -87,7 +87,7 @@ fn loss_hits_single_packets_of_a_train_with_its_share() {
 }
 
 #[test]
-fn behind_the_bottleneck_lost_packets_have_used_the_rate() {
+fn packets_lost_behind_the_bottleneck_have_used_its_rate() {
     for (place, share) in [("behind", 0.7), ("front", 1.0)] {
         let mut model = model(&format!("rate=1g,queue=5ms,loss=30%,loss-place={place}"));
         run(&mut model, train(40), 200_000, SECOND);
@@ -137,7 +137,7 @@ fn codel_keeps_a_standing_queue_short_where_drop_tail_fills_it() {
 }
 
 #[test]
-fn ecn_marks_those_that_can_be_marked_and_codel_drops_the_others() {
+fn ecn_capable_packets_are_marked_and_codel_drops_the_others() {
     for (ecn, is_marked) in [(Ecn::Capable, true), (Ecn::Forbidden, false)] {
         let mut threshold = model("rate=10m,queue=100ms,ecn=5ms");
         let mut controlled = model("rate=10m,queue=1s,codel=on,ecn=5ms");
@@ -150,7 +150,7 @@ fn ecn_marks_those_that_can_be_marked_and_codel_drops_the_others() {
 }
 
 #[test]
-fn jitter_keeps_the_order_unless_told_otherwise() {
+fn jitter_keeps_the_order_unless_the_settings_allow_reordering() {
     for (text, ordered) in [("jitter=2ms", true), ("jitter=2ms:reorder", false)] {
         let pieces = run(&mut model(&format!("rtt=20ms,{text}")), train(1), 100_000, SECOND);
         assert_eq!(pieces.is_sorted_by_key(|piece| piece.due), ordered, "{text}");
@@ -163,12 +163,12 @@ fn jitter_keeps_the_order_unless_told_otherwise() {
 
 /// The simulator's link makes the same delays, so what is seen in one can be looked for in the other.
 #[test]
-fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
+fn delay_moves_by_the_seed_alone_whatever_is_sent() {
     for word in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {
-        for way in [LinkDirection::Forward, LinkDirection::Back] {
+        for direction in [LinkDirection::Forward, LinkDirection::Back] {
             let profile = profile(&format!("rtt=40ms,rate=100m,jitter={word}"));
-            let mut model = LinkModel::new(&profile, 0, 7, way);
-            let mut moving = DelayProcess::new(word.parse().unwrap(), 7, way);
+            let mut model = LinkModel::new(&profile, 0, 7, direction);
+            let mut delay = DelayProcess::new(word.parse().unwrap(), 7, direction);
             // The lab's clock is far from zero, and time passes without packets, too.
             let begin = 3600 * SECOND;
             let mut pieces = Vec::new();
@@ -179,7 +179,7 @@ fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
                 model.offer(begin + now, packet, &mut pieces);
                 model.pass_time(begin + now + MS / 2);
                 let arrival = pieces.first().map(|piece| piece.due - begin);
-                assert_eq!(arrival, moving.arrival(now + 20_100_000), "{word} {way:?} {index}");
+                assert_eq!(arrival, delay.arrival(now + 20_100_000), "{word} {direction:?} {index}");
             }
             let (counters, gaps) = (model.counters(), word.starts_with("steps"));
             assert_eq!(counters.dropped.gap > 0, gaps);
@@ -189,7 +189,7 @@ fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
 }
 
 #[test]
-fn a_delay_that_moves_reorders_only_where_it_is_told_to() {
+fn a_moving_delay_reorders_packets_only_if_the_settings_say_so() {
     for (text, ordered) in
         [("walk:5:3", true), ("white:5", true), ("bursts:5", true), ("white:5:reorder", false)]
     {
@@ -200,7 +200,7 @@ fn a_delay_that_moves_reorders_only_where_it_is_told_to() {
 }
 
 #[test]
-fn a_motion_begins_anew_when_it_is_changed_and_only_then() {
+fn a_motion_begins_anew_only_when_its_settings_change() {
     let mut model = model("jitter=walk:5:10");
     let mut delays = |changes: &str, from: u64| {
         model.change(&profile(changes), 0);
@@ -221,7 +221,7 @@ fn a_motion_begins_anew_when_it_is_changed_and_only_then() {
 }
 
 #[test]
-fn a_rate_that_moves_carries_what_it_can_and_no_more() {
+fn a_moving_rate_carries_as_much_as_its_service_curve() {
     for word in ["walk:0.1:100", "cellular"] {
         let mut model = model(&format!("rate=100m,rate-motion={word},queue=1s"));
         let mut service =
@@ -244,7 +244,7 @@ fn a_rate_that_moves_carries_what_it_can_and_no_more() {
 }
 
 #[test]
-fn late_doubled_and_wrong_packets_have_their_shares() {
+fn reordered_duplicated_and_corrupted_packets_have_their_shares() {
     let mut model = model("rtt=2ms,reorder=2%:3ms,duplicate=1%,corrupt=3%");
     let pieces = run(&mut model, train(10), MS, 20 * SECOND);
     let counters = *model.counters();
@@ -259,7 +259,7 @@ fn late_doubled_and_wrong_packets_have_their_shares() {
 }
 
 #[test]
-fn a_cut_link_and_a_short_mtu_swallow() {
+fn a_cut_link_and_a_small_path_mtu_drop_packets() {
     let mut model = model("path-mtu=1400");
     model.cut(SECOND);
     run(&mut model, train(3), MS, SECOND + 10 * MS);
@@ -267,7 +267,7 @@ fn a_cut_link_and_a_short_mtu_swallow() {
 }
 
 #[test]
-fn changes_act_from_then_on_and_keep_the_order() {
+fn changed_settings_apply_to_later_packets_and_keep_the_order() {
     let mut model = model("rtt=100ms,rate=1g");
     let mut pieces = run(&mut model, train(10), MS, 100 * MS);
     model.change(&profile("rtt=10ms,rate=200m,loss=100%"), 10 * MS);
@@ -281,39 +281,39 @@ fn changes_act_from_then_on_and_keep_the_order() {
 }
 
 proptest! {
-    /// Whatever the link does, each packet is in at most one piece (two if doubled), pieces that keep the
+    /// Whatever the link does, each packet is in at most one piece (two if duplicated), pieces that keep the
     /// order come in order and never before the propagation delay, counters add up, and the same seed gives
     /// the same results.
     #[test]
-    fn pieces_are_a_true_account(
+    fn pieces_and_counters_agree_with_the_offered_packets(
         seed: u64,
         rate in prop_oneof![Just("unlimited".to_string()), (1_u64..20_000).prop_map(|m| format!("{m}m"))],
         loss in 0.0..0.5_f64,
         burst in prop_oneof![Just("off"), Just("5%:4")],
-        twice in 0.0..0.1_f64,
-        wrong in 0.0..0.1_f64,
-        late in prop_oneof![Just("off"), Just("3%:1ms")],
+        duplicate in 0.0..0.1_f64,
+        corrupt in 0.0..0.1_f64,
+        reorder in prop_oneof![Just("off"), Just("3%:1ms")],
         jitter in prop_oneof![Just("0ms"), Just("1ms"), Just("walk:5:3"), Just("white:2:reorder"), Just("steps:5:20:3"), Just("bursts:2")],
         motion in prop_oneof![Just("still"), Just("walk:0.1:10"), Just("cellular")],
         offers in prop::collection::vec((0_u64..3_000_000, 1_u32..50, 100_u32..1500), 1..60),
     ) {
         let text = format!(
-            "rate={rate},queue=20ms,rtt=4ms,loss={loss:.4},burst-loss={burst},duplicate={twice:.4},\
-             corrupt={wrong:.4},reorder={late},jitter={jitter},rate-motion={motion}"
+            "rate={rate},queue=20ms,rtt=4ms,loss={loss:.4},burst-loss={burst},duplicate={duplicate:.4},\
+             corrupt={corrupt:.4},reorder={reorder},jitter={jitter},rate-motion={motion}"
         );
         // Only jitter around the delay can shorten it.
-        let least = if jitter == "1ms" { MS } else { 2 * MS };
+        let delay_min = if jitter == "1ms" { MS } else { 2 * MS };
         let mut pair = [0, 1].map(|_| LinkModel::new(&profile(&text), 0, seed, LinkDirection::Back));
-        let (mut now, mut last_due, mut pieces, mut again) = (0, 0, Vec::new(), Vec::new());
+        let (mut now, mut last_due, mut pieces, mut same_pieces) = (0, 0, Vec::new(), Vec::new());
         for (step, count, last_len) in offers {
             now += step;
             let offered = PacketTrain { count, packet_len: 1500, last_len, ecn: Ecn::Capable };
             pair[0].offer(now, offered, &mut pieces);
-            pair[1].offer(now, offered, &mut again);
-            prop_assert_eq!(&pieces, &again);
+            pair[1].offer(now, offered, &mut same_pieces);
+            prop_assert_eq!(&pieces, &same_pieces);
             let mut seen = vec![0; count as usize];
             for piece in &pieces {
-                prop_assert!(piece.count > 0 && piece.first + piece.count <= count && piece.due >= now + least);
+                prop_assert!(piece.count > 0 && piece.first + piece.count <= count && piece.due >= now + delay_min);
                 (piece.first..piece.first + piece.count).for_each(|index| seen[index as usize] += 1);
                 if piece.order == JitterOrder::Kept {
                     prop_assert!(piece.due >= last_due);

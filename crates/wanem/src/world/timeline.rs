@@ -1,5 +1,5 @@
-//! A script of changes: `[{"at": "10s", "loss": "5%"}, {"at": "20s", "cut": "3s"}, {"at": "30s", "link": 2,
-//! "rate": "1g"}]`.
+//! A script of changes to the links of a lab: `[{"at": "10s", "loss": "5%"}, {"at": "20s", "cut": "3s"},
+//! {"at": "30s", "link": 2, "rate": "1g"}]`.
 
 use std::time::{Duration, Instant};
 
@@ -21,22 +21,22 @@ impl Timeline {
         let wrong = |reason: String| Error::Usage(format!("the timeline cannot be used: {reason}"));
         let steps: Vec<serde_json::Map<String, Value>> =
             serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        let mut read = Vec::new();
+        let mut parsed = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
-            read.push(read_step(step).map_err(|error| wrong(format!("step {}: {error}", number + 1)))?);
+            parsed.push(read_step(step).map_err(|error| wrong(format!("step {}: {error}", number + 1)))?);
         }
-        read.sort_by_key(|(at, _)| *at);
-        Ok(Timeline { steps: read })
+        parsed.sort_by_key(|(at, _)| *at);
+        Ok(Timeline { steps: parsed })
     }
 
-    /// Makes the changes at their times, counted from now, and returns after the last one. Calls `complain`
+    /// Makes the changes at their times, counted from now, and returns after the last one. Calls `report`
     /// for a change that cannot be made.
-    pub fn run(self, lab: &Lab, complain: impl Fn(Error)) {
+    pub fn run(self, lab: &Lab, report: impl Fn(Error)) {
         let begin = Instant::now();
         for (at, change) in self.steps {
             std::thread::sleep((begin + at).saturating_duration_since(Instant::now()));
             if let Err(error) = change.apply(lab) {
-                complain(error);
+                report(error);
             }
         }
     }
@@ -65,8 +65,8 @@ fn read_step(step: serde_json::Map<String, Value>) -> Result<(Duration, LabChang
 impl LabChange {
     /// Checks the change without a lab.
     pub fn check(&self) -> Result<(), Error> {
-        let mut tried = LinkSettings::default();
-        self.changes.iter().try_for_each(|(name, value)| tried.set(name, value))?;
+        let mut settings = LinkSettings::default();
+        self.changes.iter().try_for_each(|(name, value)| settings.set(name, value))?;
         self.cut_ns().map(|_| ())
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_read_and_put_in_order() {
+    fn steps_are_parsed_and_sorted_by_time() {
         let text = r#"[{"at": "20s", "cut": "3s"}, {"at": "1.5s", "link": 2, "loss": "5%", "rate": "1g"}]"#;
         let timeline = Timeline::parse(text).unwrap();
         let first = LabChange {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_step_is_named() {
+    fn a_wrong_step_is_refused() {
         for text in [
             "{}",
             r#"[{"loss": "5%"}]"#,

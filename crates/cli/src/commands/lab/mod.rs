@@ -23,7 +23,7 @@ use crate::args::lab::{LabArgs, LabBuildArgs, LabExecArgs, LabSetArgs, LabStatsA
 use crate::exit;
 use crate::ui::printer;
 
-/// What the second process has to do. It gets the user's command in further arguments.
+/// The task of the second process, which gets the user's command in further arguments.
 #[derive(Debug, Serialize, Deserialize)]
 struct WorldTask {
     plan: LabPlan,
@@ -48,7 +48,7 @@ enum Purpose {
 
 /// Runs a verb of the lab and reports its error.
 pub fn run(lab: LabArgs) -> ExitCode {
-    let ended = match lab.verb {
+    let outcome = match lab.verb {
         LabVerb::Up(up) => launch(&up.build, if up.json { Purpose::UpJson } else { Purpose::Up }, Vec::new()),
         LabVerb::Run(run) => launch(&run.build, Purpose::Run, run.command),
         LabVerb::Set(set) => change(&set),
@@ -56,10 +56,11 @@ pub fn run(lab: LabArgs) -> ExitCode {
         LabVerb::Exec(exec) => enter(exec),
         LabVerb::World(world) => world::run(&world),
     };
-    ended.unwrap_or_else(|error| complain(&error))
+    outcome.unwrap_or_else(|error| report(&error))
 }
 
-fn complain(error: &Error) -> ExitCode {
+/// Reports an error, and returns the exit code for it.
+fn report(error: &Error) -> ExitCode {
     printer::line(&format!("error: {error}"));
     if let Some(hint) = error.hint() {
         printer::line(&format!("hint: {hint}"));
@@ -71,7 +72,7 @@ fn complain(error: &Error) -> ExitCode {
     })
 }
 
-/// Returns a function that adds `what` failed to the error of a system call.
+/// Returns a function that adds to the error of a system call what it was for.
 fn failed(what: &str) -> impl FnOnce(io::Error) -> Error {
     let what = what.to_string();
     move |source| Error::Io { what, source }
@@ -94,8 +95,8 @@ fn launch(build: &LabBuildArgs, purpose: Purpose, command: Vec<OsString>) -> Res
         return Err(Error::Usage(format!("{} is not a directory", home.display())));
     }
     let signals = Signals::catch()?;
-    let (held, reader, leash) = Leash::make()?;
-    let job = WorldTask {
+    let (leash_end, reader, leash) = Leash::make()?;
+    let task = WorldTask {
         plan,
         timeline,
         stats: build.stats.as_ref().map(absolute).transpose()?,
@@ -106,14 +107,14 @@ fn launch(build: &LabBuildArgs, purpose: Purpose, command: Vec<OsString>) -> Res
         folder: std::env::current_dir().map_err(failed("cannot find the current folder"))?,
         program: std::env::current_exe().map_err(failed("cannot find this program"))?,
     };
-    let text = serde_json::to_string(&job).map_err(|error| Error::Usage(error.to_string()))?;
+    let text = serde_json::to_string(&task).map_err(|error| Error::Usage(error.to_string()))?;
     isolate()?;
     let mut world = Command::new("/proc/self/exe");
     world.arg0("farhaul").args(["lab", "world", &text, "--"]).args(command);
     let mut child = world.spawn().map_err(failed("cannot start the lab"))?;
     drop(reader);
     let code = wait_for_child(&mut child, &signals)?;
-    drop(held);
+    drop(leash_end);
     Ok(ExitCode::from(code))
 }
 
@@ -125,17 +126,17 @@ fn change(args: &LabSetArgs) -> Result<ExitCode, Error> {
     change.check()?;
     let links = LabControl::change(args.which.lab.as_deref(), change)?;
     if args.json {
-        return Ok(ended(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))));
+        return Ok(exit_code(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn show(args: &LabStatsArgs) -> Result<ExitCode, Error> {
     let links = LabControl::stats(args.which.lab.as_deref())?;
-    Ok(ended(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))))
+    Ok(exit_code(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))))
 }
 
-/// Writes a report. If that fails, reports the error and returns the exit code for it.
+/// Prints a JSON object. If that fails, reports the error and returns the exit code for it.
 fn print(value: &serde_json::Value) -> Result<(), ExitCode> {
     printer::json(value).map_err(|error| {
         printer::error(&error, None);
@@ -143,7 +144,7 @@ fn print(value: &serde_json::Value) -> Result<(), ExitCode> {
     })
 }
 
-fn ended(printed: Result<(), ExitCode>) -> ExitCode {
+fn exit_code(printed: Result<(), ExitCode>) -> ExitCode {
     printed.err().unwrap_or(ExitCode::SUCCESS)
 }
 

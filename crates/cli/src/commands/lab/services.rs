@@ -1,5 +1,5 @@
-//! What a lab prepares on its hosts: sshd and `farhaul serve` on B, keys and host names for both, environment
-//! variables that say where all of it is.
+//! Prepares the hosts of a lab: sshd and `farhaul serve` on B, keys and host names for both sides, and
+//! environment variables that say where all of it is.
 //!
 //! Always true: all files are in the lab's own memory. No file of the user's is written; a file that replaces
 //! one on a host (ssh_config, hosts, passwd) is visible on that host only.
@@ -41,7 +41,7 @@ impl Environments {
     }
 }
 
-/// The servers that run.
+/// The servers that run on the lab's hosts.
 pub struct Services {
     pub environments: Arc<Environments>,
     children: BTreeMap<u32, String>,
@@ -55,21 +55,21 @@ struct Folders {
 }
 
 impl Services {
-    pub fn start(lab: &Lab, job: &WorldTask) -> Result<Services, Error> {
+    pub fn start(lab: &Lab, task: &WorldTask) -> Result<Services, Error> {
         let root = PathBuf::from(RUN_FOLDER);
-        let home = job.home.clone().unwrap_or_else(|| root.join("home"));
+        let home = task.home.clone().unwrap_or_else(|| root.join("home"));
         let folders = Folders { keys: root.join("keys"), home, root };
         for name in ["bin", "keys", "logs", "home"] {
             fs::create_dir_all(folders.root.join(name)).map_err(failed("cannot make the lab's folders"))?;
         }
-        std::os::unix::fs::symlink(&job.program, folders.root.join("bin/farhaul"))
+        std::os::unix::fs::symlink(&task.program, folders.root.join("bin/farhaul"))
             .map_err(failed("cannot make the lab's folders"))?;
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".into());
         let path = format!("{}/bin:{path}:/usr/sbin:/sbin", folders.root.display());
         name_hosts(lab, &folders)?;
 
         let mut variables = Variables(Vec::new());
-        variables.add_addresses(lab, job.plan.links.len());
+        variables.add_addresses(lab, task.plan.links.len());
         variables.add("PATH", &path);
         variables.add("FARHAUL_LAB_DIR", folders.home.display());
         variables.0.push(LabControl::variable());
@@ -77,7 +77,7 @@ impl Services {
         services.start_daemons(lab, &folders, &mut variables)?;
         match find_sshd() {
             Some(sshd) => services.start_sshd(lab, &folders, &sshd, &path, &mut variables)?,
-            None if !job.quiet => {
+            None if !task.quiet => {
                 printer::warning("there is no sshd on this machine, so scp and ssh do not work in the lab")
             }
             None => {}
@@ -97,21 +97,21 @@ impl Services {
         folders: &Folders,
         variables: &mut Variables,
     ) -> Result<(), Error> {
-        let make = |name: &str| {
-            let made = keygen(&folders.keys.join(name), "lab");
-            made.map_err(|error| Error::Io {
+        let make_key = |name: &str| {
+            let fingerprint = keygen(&folders.keys.join(name), "lab");
+            fingerprint.map_err(|error| Error::Io {
                 what: "cannot make a key".into(),
                 source: std::io::Error::other(error),
             })
         };
-        let fingerprint = make("daemon")?;
-        make("client")?;
+        let fingerprint = make_key("daemon")?;
+        make_key("client")?;
         let mut authorized = fs::read_to_string(folders.keys.join("client.pub")).unwrap_or_default();
         // A user who has a key can use it in the lab as well.
         let own = default_identity_path().with_extension("pub");
         authorized.push_str(&fs::read_to_string(own).unwrap_or_default());
         let authorized_keys = folders.write("keys/authorized", &authorized)?;
-        // An empty configuration file, so that neither the user's nor the system's is read.
+        // With an empty configuration file, neither the user's nor the system's is read.
         let configuration = folders.write("keys/none.toml", "")?;
         let listen = format!("[::]:{DAEMON_PORT}");
         for host in lab.hosts().filter(|host| host.side == LabSide::B) {
@@ -130,9 +130,12 @@ impl Services {
         variables.add("FARHAUL_LAB_KEY", key.display());
         variables.add("FARHAUL_LAB_FINGERPRINT", &fingerprint);
         // The user's own file of known hosts must not get a key that exists only as long as the lab.
-        let known = folders.keys.join("known_daemons");
-        let options =
-            format!("-i {} --known-hosts {} --fingerprint {fingerprint}", key.display(), known.display());
+        let known_hosts = folders.keys.join("known_daemons");
+        let options = format!(
+            "-i {} --known-hosts {} --fingerprint {fingerprint}",
+            key.display(),
+            known_hosts.display()
+        );
         variables.add("FARHAUL_LAB_CP_OPTIONS", options);
         Ok(())
     }
@@ -167,16 +170,16 @@ impl Services {
             server.args(["-D", "-e", "-f"]).arg(&config);
             self.start_server(lab, host, "sshd", server, SSH_PORT, folders)?;
         }
-        let own = ssh_client_config(lab, folders)?;
-        let systems = Path::new("/etc/ssh/ssh_config");
-        if let Ok(text) = fs::read_to_string(systems) {
-            let both = format!("{own}\nHost *\n{text}");
+        let lab_config = ssh_client_config(lab, folders)?;
+        let system_path = Path::new("/etc/ssh/ssh_config");
+        if let Ok(system_config) = fs::read_to_string(system_path) {
+            let both = format!("{lab_config}\nHost *\n{system_config}");
             let both = folders.write("ssh_config.all", &both)?;
             for host in lab.hosts().filter(|host| host.side == LabSide::A) {
-                lab.show(host, &both, systems).map_err(failed("cannot set up ssh in the lab"))?;
+                lab.show(host, &both, system_path).map_err(failed("cannot set up ssh in the lab"))?;
             }
         }
-        variables.add("FARHAUL_LAB_SSH_CONFIG", folders.write("ssh_config", &own)?.display());
+        variables.add("FARHAUL_LAB_SSH_CONFIG", folders.write("ssh_config", &lab_config)?.display());
         variables.add("FARHAUL_LAB_SSH_KEY", folders.keys.join("ssh_client").display());
         variables.add("FARHAUL_LAB_SSH_PORT", SSH_PORT);
         Ok(())
@@ -241,10 +244,10 @@ impl Variables {
     }
 }
 
-/// Gives all hosts a hosts file that has lab-a, lab-b and so on.
+/// Gives all hosts a hosts file with the names lab-a, lab-b and so on.
 fn name_hosts(lab: &Lab, folders: &Folders) -> Result<(), Error> {
-    let over = Path::new("/etc/hosts");
-    let Ok(mut text) = fs::read_to_string(over) else { return Ok(()) };
+    let hosts_path = Path::new("/etc/hosts");
+    let Ok(mut text) = fs::read_to_string(hosts_path) else { return Ok(()) };
     for host in lab.hosts() {
         let addresses = [
             address_v4(host.side, host.index, 0).to_string(),
@@ -256,7 +259,7 @@ fn name_hosts(lab: &Lab, folders: &Folders) -> Result<(), Error> {
     }
     let file = folders.write("hosts", &format!("{text}\n"))?;
     for host in lab.hosts() {
-        lab.show(host, &file, over).map_err(failed("cannot name the hosts"))?;
+        lab.show(host, &file, hosts_path).map_err(failed("cannot name the hosts"))?;
     }
     Ok(())
 }
@@ -294,17 +297,18 @@ fn current_user() -> Option<User> {
     Some(User { name: name.or_else(|| std::env::var("USER").ok())?, id, group })
 }
 
-/// Returns passwd with the user's line first, with another home. A user who is not in the file gets a line.
+/// Returns the text of a passwd file in which the user's line comes first and has another home. A user who is
+/// not in the file gets a line.
 fn passwd_with_home(passwd: &str, user: &User, home: &Path) -> String {
-    let own = format!("{}:", user.name);
-    let shell = passwd.lines().find(|line| line.starts_with(&own)).and_then(|line| line.split(':').nth(6));
-    let mut made =
-        format!("{own}x:{}:{}::{}:{}\n", user.id, user.group, home.display(), shell.unwrap_or("/bin/sh"));
-    for line in passwd.lines().filter(|line| !line.starts_with(&own)) {
-        made.push_str(line);
-        made.push('\n');
+    let prefix = format!("{}:", user.name);
+    let shell = passwd.lines().find(|line| line.starts_with(&prefix)).and_then(|line| line.split(':').nth(6));
+    let mut text =
+        format!("{prefix}x:{}:{}::{}:{}\n", user.id, user.group, home.display(), shell.unwrap_or("/bin/sh"));
+    for line in passwd.lines().filter(|line| !line.starts_with(&prefix)) {
+        text.push_str(line);
+        text.push('\n');
     }
-    made
+    text
 }
 
 fn ssh_client_config(lab: &Lab, folders: &Folders) -> Result<String, Error> {

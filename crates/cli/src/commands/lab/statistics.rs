@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::failed;
 
-/// The file, and when the lab began.
+/// The statistics file of a lab.
 pub struct Statistics {
     file: Mutex<File>,
     begin: Instant,

@@ -19,18 +19,18 @@ const A: HostId = HostId { side: LabSide::A, index: 0 };
 const GRACE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &LabWorldArgs) -> Result<ExitCode, Error> {
-    let job: WorldTask = serde_json::from_str(&args.job)
+    let task: WorldTask = serde_json::from_str(&args.job)
         .map_err(|_| Error::Usage("'lab world' is for farhaul itself; see lab run and lab up".into()))?;
-    let leash = Leash::take(job.leash)?;
+    let leash = Leash::take(task.leash)?;
     let signals = Signals::catch()?;
-    let statistics = job.stats.as_deref().map(Statistics::create).transpose()?.map(Arc::new);
-    let lab = Arc::new(Lab::build(&job.plan)?);
-    let services = Services::start(&lab, &job)?;
+    let statistics = task.stats.as_deref().map(Statistics::create).transpose()?.map(Arc::new);
+    let lab = Arc::new(Lab::build(&task.plan)?);
+    let services = Services::start(&lab, &task)?;
     let environments = services.environments.clone();
     let own = environments.clone();
-    let control = LabControl::open(lab.clone(), job.plan.name.as_deref(), move |host| own.of(host))?;
+    let control = LabControl::open(lab.clone(), task.plan.name.as_deref(), move |host| own.of(host))?;
 
-    if let Some(text) = &job.timeline {
+    if let Some(text) = &task.timeline {
         let (timeline, lab) = (Timeline::parse(text)?, lab.clone());
         in_background(move || timeline.run(&lab, |error| printer::warning(&error.to_string())))?;
     }
@@ -44,18 +44,18 @@ pub fn run(args: &LabWorldArgs) -> Result<ExitCode, Error> {
         })?;
     }
     let mut watch = WorldMonitor { leash, signals, services };
-    let code = match job.purpose {
+    let code = match task.purpose {
         Purpose::Run => {
             let mut words = args.command.iter();
             let program = words.next().ok_or_else(|| Error::Usage("there is no command to run".into()))?;
             let mut command = Command::new(program);
-            command.args(words).envs(environments.of(A)).current_dir(&job.folder);
+            command.args(words).envs(environments.of(A)).current_dir(&task.folder);
             match lab.spawn(A, &mut command) {
                 Ok(child) => watch.until_end(child),
                 Err(error) => not_started(&command, &error),
             }
         }
-        purpose => match announce(&job, purpose, control.name(), &environments.of(A)) {
+        purpose => match announce(&task, purpose, control.name(), &environments.of(A)) {
             Ok(()) => {
                 watch.until_asked();
                 ExitCode::SUCCESS
@@ -66,7 +66,7 @@ pub fn run(args: &LabWorldArgs) -> Result<ExitCode, Error> {
     if let Some(statistics) = statistics {
         statistics.total(&lab);
     }
-    if !job.quiet {
+    if !task.quiet {
         warn_if_overloaded(&lab);
     }
     Ok(code)
@@ -133,7 +133,7 @@ impl WorldMonitor {
 }
 
 fn announce(
-    job: &WorldTask,
+    task: &WorldTask,
     purpose: Purpose,
     name: &str,
     environment: &[(String, String)],
@@ -143,11 +143,11 @@ fn announce(
             environment.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
         return super::print(&serde_json::json!({"schema": 1, "ok": true, "lab": name, "environment": map}));
     }
-    if job.quiet {
+    if task.quiet {
         return Ok(());
     }
-    let program = job.program.display();
-    for (index, link) in job.plan.links.iter().enumerate() {
+    let program = task.program.display();
+    for (index, link) in task.plan.links.iter().enumerate() {
         let settings = if link.is_empty() { "no delay, loss or limit" } else { link };
         printer::line(&format!("link {}: {settings}", index + 1));
     }

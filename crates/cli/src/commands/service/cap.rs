@@ -10,8 +10,19 @@ use crate::ui::{printer, units};
 
 pub fn cap(args: &CapArgs) -> Result<(), Error> {
     match &args.verb {
-        CapVerb::Set { name, rate, parent, peer, network, principal, weight, schedule, time_zone, shown } => {
-            let client = client(&shown.api)?;
+        CapVerb::Set {
+            name,
+            rate,
+            parent,
+            peer,
+            network,
+            principal,
+            weight,
+            schedule,
+            time_zone,
+            answer,
+        } => {
+            let client = client(&answer.api)?;
             let path = format!("/caps/{}", quoted(name));
             // The service replaces a cap as a whole, so the fields that are not given come from the present
             // one.
@@ -39,20 +50,20 @@ pub fn cap(args: &CapArgs) -> Result<(), Error> {
                 cap["weight"] = json!(weight);
             }
             let view: Value = client.put(&path, &cap)?;
-            match shown {
-                shown if shown.json => printer::json(&view),
-                shown if shown.quiet => Ok(()),
+            match answer {
+                answer if answer.json => printer::json(&view),
+                answer if answer.quiet => Ok(()),
                 _ => printer::data(table(&[view]).as_bytes()),
             }
         }
-        CapVerb::List { shown } => {
-            let all: Value = client(&shown.api)?.get("/caps")?;
-            if shown.json {
+        CapVerb::List { answer } => {
+            let all: Value = client(&answer.api)?.get("/caps")?;
+            if answer.json {
                 return printer::json(&all["caps"]);
             }
             printer::data(table(all["caps"].as_array().map(Vec::as_slice).unwrap_or_default()).as_bytes())
         }
-        CapVerb::Remove { name, shown } => client(&shown.api)?.delete(&format!("/caps/{}", quoted(name))),
+        CapVerb::Remove { name, answer } => client(&answer.api)?.delete(&format!("/caps/{}", quoted(name))),
     }
 }
 

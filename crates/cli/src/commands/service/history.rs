@@ -42,7 +42,7 @@ const FIELDS: [&str; 22] = [
 ];
 
 pub fn history(args: &HistoryArgs) -> Result<(), Error> {
-    let client = client(&args.shown.api)?;
+    let client = client(&args.answer.api)?;
     let mut all: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
     while all.len() < args.limit {
@@ -62,7 +62,7 @@ pub fn history(args: &HistoryArgs) -> Result<(), Error> {
             break;
         }
     }
-    if args.shown.json {
+    if args.answer.json {
         return printer::json(&all);
     }
     if args.csv {
@@ -139,10 +139,10 @@ pub fn receipt(id: &str, args: &ReceiptArgs) -> Result<(), Error> {
 }
 
 pub fn usage(args: &UsageArgs) -> Result<(), Error> {
-    let client = client(&args.shown.api)?;
+    let client = client(&args.answer.api)?;
     let parts = [("by", Some(args.by.clone())), ("since", args.since.map(ago))];
     let used: Value = client.get(&format!("/usage{}", query(&parts)))?;
-    if args.shown.json {
+    if args.answer.json {
         return printer::json(&used["usage"]);
     }
     let name = args.by.to_uppercase();

@@ -10,13 +10,13 @@ use crate::ui::printer;
 
 /// Does the same with each job that is named. If one is refused, the others are still done.
 pub fn act(args: &JobIdsArgs, deed: &str) -> Result<ExitCode, Error> {
-    let client = client(&args.shown.api)?;
+    let client = client(&args.answer.api)?;
     let mut done = Vec::new();
     let mut code = ExitCode::Ok;
     for id in &args.ids {
         match client.act::<Value>(&format!("/jobs/{}/{deed}", quoted(id))) {
             Ok(job) => {
-                if !args.shown.json && !args.shown.quiet {
+                if !args.answer.json && !args.answer.quiet {
                     told(&job);
                 }
                 done.push(job);
@@ -27,14 +27,14 @@ pub fn act(args: &JobIdsArgs, deed: &str) -> Result<ExitCode, Error> {
             }
         }
     }
-    if args.shown.json {
+    if args.answer.json {
         printer::json(&jobs::as_list(&done))?;
     }
     Ok(code)
 }
 
 pub fn set(args: &JobSetArgs) -> Result<(), Error> {
-    let client = client(&args.shown.api)?;
+    let client = client(&args.answer.api)?;
     let mut change = json!({});
     if let Some(rate) = args.rate {
         change["rate_bps"] = json!(rate);
@@ -46,10 +46,10 @@ pub fn set(args: &JobSetArgs) -> Result<(), Error> {
         change["priority"] = json!(priority);
     }
     let job: Value = client.patch(&format!("/jobs/{}", quoted(&args.id)), &change)?;
-    if args.shown.json {
+    if args.answer.json {
         return printer::json(&job);
     }
-    if !args.shown.quiet {
+    if !args.answer.quiet {
         told(&job);
     }
     Ok(())

@@ -17,7 +17,7 @@ use crate::ui::{printer, units};
 const PAGE: usize = 1000;
 
 pub fn jobs(args: &JobsArgs) -> Result<(), Error> {
-    let client = client(&args.shown.api)?;
+    let client = client(&args.answer.api)?;
     let ask = || -> Result<Vec<Value>, Error> {
         let mut all: Vec<Value> = Vec::new();
         let mut cursor = None;
@@ -40,7 +40,7 @@ pub fn jobs(args: &JobsArgs) -> Result<(), Error> {
     };
     if !args.watch {
         let all = ask()?;
-        return if args.shown.json { printer::json(&all) } else { printer::data(table(&all).as_bytes()) };
+        return if args.answer.json { printer::json(&all) } else { printer::data(table(&all).as_bytes()) };
     }
     loop {
         // Move the cursor home, draw the table over the old one, clear what is below it.
@@ -99,13 +99,13 @@ fn text(value: &Value) -> &str {
 }
 
 pub fn job(args: &JobArgs) -> Result<(), Error> {
-    let client = client(&args.shown.api)?;
+    let client = client(&args.answer.api)?;
     let id = quoted(&args.id);
     if args.files {
         return files(&client, &id, args.result.as_ref());
     }
     let job: Value = client.get(&format!("/jobs/{id}"))?;
-    if args.shown.json {
+    if args.answer.json {
         return printer::json(&job);
     }
     printer::data(described(&job).as_bytes())
@@ -205,9 +205,9 @@ fn described(job: &Value) -> String {
 }
 
 pub fn logs(args: &LogsArgs) -> Result<(), Error> {
-    let client = client(&args.shown.api)?;
+    let client = client(&args.answer.api)?;
     let id = quoted(&args.id);
-    let print = |line: &Value| match args.shown.json {
+    let print = |line: &Value| match args.answer.json {
         true => printer::json(line),
         false => {
             let at = line["at_ms"].as_i64().map_or(String::new(), |ms| units::date(ms.div_euclid(1000)));
@@ -253,8 +253,8 @@ fn is_over(job: &Value) -> bool {
 }
 
 pub fn wait(args: &JobIdsArgs) -> Result<ExitCode, Error> {
-    let client = client(&args.shown.api)?;
-    wait_for(&client, &args.ids, args.shown.json, args.shown.quiet)
+    let client = client(&args.answer.api)?;
+    wait_for(&client, &args.ids, args.answer.json, args.answer.quiet)
 }
 
 /// Waits until all jobs are over. Returns the exit code of the first one that did not end well.

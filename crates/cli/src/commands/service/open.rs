@@ -14,19 +14,19 @@ use crate::args::service::OpenArgs;
 use crate::ui::printer;
 
 pub fn open(args: &OpenArgs) -> Result<(), Error> {
-    let made: Value = client(&args.shown.api)?.post("/login-codes", &json!({"scopes": args.scope}))?;
+    let made: Value = client(&args.answer.api)?.post("/login-codes", &json!({"scopes": args.scope}))?;
     let pages: Vec<&str> = made["pages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let has_display = has_display();
     let no_page = || Error::new(Code::NoService, "the service has named no address for its page");
     let page = best(&pages, has_display).ok_or_else(no_page)?;
     let address = format!("{page}#code={}", made["code"].as_str().unwrap_or_default());
-    if args.shown.json {
+    if args.answer.json {
         return printer::json(&json!({"address": address, "expires": made["expires"]}));
     }
     printer::data(format!("{address}\n").as_bytes())?;
     if has_display && !args.print {
         let shown = runtime_folder().map(|folder| show(&folder, &address));
-        if !args.shown.quiet
+        if !args.answer.quiet
             && let Some(Err(error)) = shown
         {
             printer::line(&format!(

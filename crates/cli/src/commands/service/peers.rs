@@ -9,13 +9,13 @@ use crate::args::service::PeersArgs;
 use crate::ui::{printer, units};
 
 pub fn peers(args: &PeersArgs) -> Result<(), Error> {
-    let client = client(&args.shown.api)?;
+    let client = client(&args.answer.api)?;
     if let Some(name) = &args.name {
         let peer: Value = client.get(&format!("/peers/{}", quoted(name)))?;
-        return if args.shown.json { printer::json(&peer) } else { printer::data(one(&peer).as_bytes()) };
+        return if args.answer.json { printer::json(&peer) } else { printer::data(one(&peer).as_bytes()) };
     }
     let all: Value = client.get("/peers")?;
-    if args.shown.json {
+    if args.answer.json {
         return printer::json(&all["peers"]);
     }
     let all = all["peers"].as_array().map(Vec::as_slice).unwrap_or_default();

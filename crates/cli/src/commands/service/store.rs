@@ -9,19 +9,19 @@ use crate::ui::printer;
 
 pub fn store(args: &StoreArgs) -> Result<(), Error> {
     match &args.verb {
-        StoreVerb::Backup { file, shown } => {
+        StoreVerb::Backup { file, answer } => {
             let path = std::path::absolute(file)
                 .map_err(|error| Error::of_host("cannot find the current directory", error))?;
-            client(&shown.api)?.post_only("/store/backup", &json!({ "path": path }))
+            client(&answer.api)?.post_only("/store/backup", &json!({ "path": path }))
         }
-        StoreVerb::Check { shown } => {
-            let found: Value = client(&shown.api)?.get("/store/check")?;
-            if shown.json {
+        StoreVerb::Check { answer } => {
+            let found: Value = client(&answer.api)?.get("/store/check")?;
+            if answer.json {
                 printer::json(&found)?;
             }
             let findings = found["findings"].as_array().cloned().unwrap_or_default();
             match findings.first().and_then(Value::as_str) {
-                None if shown.json || shown.quiet => Ok(()),
+                None if answer.json || answer.quiet => Ok(()),
                 None => {
                     printer::line("the store has no faults");
                     Ok(())

@@ -11,7 +11,7 @@ use crate::ui::printer;
 
 pub fn token(args: &TokenArgs) -> Result<(), Error> {
     match &args.verb {
-        TokenVerb::Create { scope, root, peer, expires, name, shown } => {
+        TokenVerb::Create { scope, root, peer, expires, name, answer } => {
             let is_confined = !root.is_empty() || !peer.is_empty();
             let mut reach = json!({});
             if is_confined {
@@ -19,11 +19,11 @@ pub fn token(args: &TokenArgs) -> Result<(), Error> {
                 reach["peers"] = peers(peer)?;
             }
             let wish = json!({"name": name, "scopes": scope, "reach": reach, "expires_in": expires});
-            let made: Value = client(&shown.api)?.post("/tokens", &wish)?;
-            if shown.json {
+            let made: Value = client(&answer.api)?.post("/tokens", &wish)?;
+            if answer.json {
                 return printer::json(&made);
             }
-            if !shown.quiet {
+            if !answer.quiet {
                 printer::line(&format!(
                     "token {}; its secret is shown only this once",
                     made["id"].as_str().unwrap_or_default()
@@ -31,8 +31,8 @@ pub fn token(args: &TokenArgs) -> Result<(), Error> {
             }
             printer::data(format!("{}\n", made["token"].as_str().unwrap_or_default()).as_bytes())
         }
-        TokenVerb::List { shown } => list(&client(&shown.api)?, shown.json),
-        TokenVerb::Revoke { id, shown } => client(&shown.api)?.delete(&format!("/tokens/{}", quoted(id))),
+        TokenVerb::List { answer } => list(&client(&answer.api)?, answer.json),
+        TokenVerb::Revoke { id, answer } => client(&answer.api)?.delete(&format!("/tokens/{}", quoted(id))),
     }
 }
 

@@ -13,21 +13,21 @@ use crate::ui::{printer, units};
 pub fn watch(args: &WatchArgs) -> Result<(), Error> {
     match &args.verb {
         WatchVerb::Add(add) => {
-            let made: Value = client(&add.shown.api)?.post("/watches", &wish(add)?)?;
-            if add.shown.json {
+            let made: Value = client(&add.answer.api)?.post("/watches", &wish(add)?)?;
+            if add.answer.json {
                 return printer::json(&made);
             }
             printer::data(format!("{}\n", made["id"].as_str().unwrap_or_default()).as_bytes())
         }
-        WatchVerb::List { shown } => {
-            let all: Value = client(&shown.api)?.get("/watches")?;
-            if shown.json {
+        WatchVerb::List { answer } => {
+            let all: Value = client(&answer.api)?.get("/watches")?;
+            if answer.json {
                 return printer::json(&all["watches"]);
             }
             list(all["watches"].as_array().map_or(&[], Vec::as_slice))
         }
-        WatchVerb::Files { id, state, limit, shown } => {
-            let client = client(&shown.api)?;
+        WatchVerb::Files { id, state, limit, answer } => {
+            let client = client(&answer.api)?;
             let (mut all, mut cursor) = (Vec::new(), None);
             while all.len() < *limit {
                 let count = (limit - all.len()).min(1000).to_string();
@@ -39,12 +39,12 @@ pub fn watch(args: &WatchArgs) -> Result<(), Error> {
                     break;
                 }
             }
-            if shown.json { printer::json(&all) } else { files(&all) }
+            if answer.json { printer::json(&all) } else { files(&all) }
         }
-        WatchVerb::Retry { id, shown } => {
-            client(&shown.api)?.post_only(&format!("/watches/{}/retry", quoted(id)), &json!({}))
+        WatchVerb::Retry { id, answer } => {
+            client(&answer.api)?.post_only(&format!("/watches/{}/retry", quoted(id)), &json!({}))
         }
-        WatchVerb::Remove { id, shown } => client(&shown.api)?.delete(&format!("/watches/{}", quoted(id))),
+        WatchVerb::Remove { id, answer } => client(&answer.api)?.delete(&format!("/watches/{}", quoted(id))),
     }
 }
 

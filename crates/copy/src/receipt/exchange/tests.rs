@@ -285,8 +285,8 @@ fn many_paths_do_not_make_a_statement_too_long() {
         (0..4096u32).map(|number| format!("/{number}/{}", "\"".repeat(200)).into_bytes()).collect();
     let ends = Ends::new();
     let keys = Ends::keys(&ends.sender, &ends.receiver);
-    let receipting = ReceiptExchange::new(&request, Some(&keys), StatementSide::Sent).unwrap();
-    let (statement, _) = said(&receipting, &tally(&[]));
+    let exchange = ReceiptExchange::new(&request, Some(&keys), StatementSide::Sent).unwrap();
+    let (statement, _) = said(&exchange, &tally(&[]));
     assert!(statement.len() < 48 << 10, "{}", statement.len());
     let signed: SignedStatement = serde_json::from_slice(&statement).unwrap();
     assert!(signed.statement.paths_in_all == 4096 && signed.statement.paths.len() > 50);

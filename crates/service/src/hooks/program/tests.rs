@@ -36,7 +36,7 @@ fn members(group: i32) -> Vec<String> {
 }
 
 #[test]
-fn what_it_says_and_how_it_exits_is_told() {
+fn output_and_exit_of_a_program_are_reported() {
     let finished = run_sh("cat; echo out; echo err >&2; exit 3", &json!({"event": "post"}), LONG);
     assert_eq!(text(&finished), "{\"event\":\"post\"}\nout\nerr\n");
     assert_eq!((finished.status, finished.signal), (Some(3), None));
@@ -49,7 +49,7 @@ fn what_it_says_and_how_it_exits_is_told() {
 }
 
 #[test]
-fn a_program_that_reads_nothing_is_no_deadlock() {
+fn a_program_that_reads_nothing_causes_no_deadlock() {
     let input = Value::String("x".repeat(1 << 20));
     assert!(run_sh("exit 0", &input, LONG).is_success());
     assert!(run_sh("exec <&-; echo closed", &input, LONG).is_success());
@@ -77,7 +77,7 @@ fn a_program_that_ignores_sigterm_is_killed() {
 }
 
 #[test]
-fn nobody_is_left_in_the_group() {
+fn no_process_is_left_in_the_group() {
     // The grandchildren hold the output open; one of them ignores SIGTERM.
     let script = "sleep 1000 & (trap '' TERM; sleep 1000; sleep 1000) & echo $$";
     let finished = run_sh(script, &Value::Null, LONG);
@@ -94,14 +94,14 @@ fn nobody_is_left_in_the_group() {
 }
 
 #[test]
-fn a_grandchild_that_has_left_the_group_holds_nothing_up() {
+fn a_grandchild_that_has_left_the_group_delays_nothing() {
     let finished = run_sh("setsid sleep 3 & echo begun", &Value::Null, LONG);
     assert!(finished.is_success() && text(&finished) == "begun\n", "{finished:?}");
     assert!(finished.took < Duration::from_secs(3), "{finished:?}");
 }
 
 #[test]
-fn of_endless_output_the_end_is_kept() {
+fn the_end_of_endless_output_is_kept() {
     let finished = run_sh("exec yes 0123456789", &Value::Null, Duration::from_millis(300));
     assert!(finished.timed_out && finished.signal == Some(15), "{finished:?}");
     assert_eq!(finished.output.len(), OUTPUT_MAX);
@@ -113,7 +113,7 @@ fn of_endless_output_the_end_is_kept() {
 }
 
 #[test]
-fn the_tail_of_pieces_of_any_size() {
+fn the_tail_is_the_end_of_pieces_of_any_size() {
     let all: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
     for size in [1, 7, 4096, OUTPUT_MAX - 1, OUTPUT_MAX, OUTPUT_MAX + 1, 100_000] {
         let mut tail = Tail::default();
@@ -125,10 +125,10 @@ fn the_tail_of_pieces_of_any_size() {
 }
 
 #[test]
-fn it_inherits_three_descriptors_and_a_clean_environment() {
-    let told = [("FARHAUL_EVENT".to_string(), "post".to_string())];
+fn a_program_inherits_three_descriptors_and_a_clean_environment() {
+    let variables = [("FARHAUL_EVENT".to_string(), "post".to_string())];
     let script = "for n in /proc/$$/fd/*; do echo fd ${n##*/}; done; cat /proc/self/status; env; pwd";
-    let finished = run(&sh(script), &Value::Null, &told, LONG, None).unwrap();
+    let finished = run(&sh(script), &Value::Null, &variables, LONG, None).unwrap();
     let text = text(&finished);
     let descriptors: Vec<_> = text.lines().filter(|line| line.starts_with("fd ")).collect();
     // The shell itself has the directory open that it lists.
@@ -145,14 +145,14 @@ fn it_inherits_three_descriptors_and_a_clean_environment() {
 }
 
 #[test]
-fn the_environment_is_made_of_few_names() {
+fn only_few_variables_of_the_environment_are_passed_on() {
     let ours = [("PATH", "/here"), ("LC_ALL", "C"), ("FARHAUL_TOKEN", "secret"), ("LD_PRELOAD", "x.so")];
     let ours = ours.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let told = [("FARHAUL_JOB".to_string(), "7".to_string())];
-    let made = environment(ours.into_iter(), &told);
+    let variables = [("FARHAUL_JOB".to_string(), "7".to_string())];
+    let environment = environment(ours.into_iter(), &variables);
     // Of two variables with the same name, the later one counts.
-    let made: Vec<_> = made.iter().map(|(name, _)| name.to_str().unwrap()).collect();
-    assert_eq!(made, ["PATH", "PATH", "LC_ALL", "FARHAUL_JOB"]);
+    let names: Vec<_> = environment.iter().map(|(name, _)| name.to_str().unwrap()).collect();
+    assert_eq!(names, ["PATH", "PATH", "LC_ALL", "FARHAUL_JOB"]);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_run_can_be_stopped() {
 }
 
 #[test]
-fn what_cannot_be_run_is_said() {
+fn an_error_names_the_program_that_cannot_be_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, mode: u32, content: &str| {
         let path = directory.path().join(name);

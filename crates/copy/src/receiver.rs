@@ -761,14 +761,14 @@ impl CopyReceiver {
     }
 
     fn failed(&self, item: &IncomingEntry, failure: &Failure) -> CopyMessage {
-        let failure = &self.tell_lack_of_files(&item.path, failure);
+        let failure = &self.with_reason_for_no_room(&item.path, failure);
         self.notes.add(|| self.record(item, EntryFate::Failed).failed(failure));
         self.report_failed(item.id(), &item.path, failure)
     }
 
     /// Changes the reason of a failure for lack of room if the file system has as many files as it can have.
     /// The system has one error for both.
-    fn tell_lack_of_files(&self, path: &RelPath, failure: &Failure) -> Failure {
+    fn with_reason_for_no_room(&self, path: &RelPath, failure: &Failure) -> Failure {
         let Destination::Tree(target) = &self.destination else { return failure.clone() };
         if failure.code != Code::NoSpace {
             return failure.clone();
@@ -784,7 +784,7 @@ impl CopyReceiver {
 
     /// As [`CopyReceiver::failed`], for an entry that is already in the manifest.
     fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> CopyMessage {
-        let failure = self.tell_lack_of_files(path, failure);
+        let failure = self.with_reason_for_no_room(path, failure);
         let path = self.source_path(path);
         self.book_failure(&path, &failure, FailedAction::Copy);
         CopyMessage::Failed { id, path, failure }

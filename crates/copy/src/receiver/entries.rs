@@ -153,7 +153,8 @@ impl CopyReceiver {
             self.note_partials(target, path);
         }
         let absence = made.err().map(|error| {
-            let failure = self.explained(path, &self.cannot("create the directory", path, &error));
+            let failure =
+                self.with_reason_for_no_room(path, &self.cannot("create the directory", path, &error));
             self.fail(&item, &failure);
             match name_error(&error) {
                 Some(_) => DirectoryAbsence::Nameless,

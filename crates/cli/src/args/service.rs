@@ -139,13 +139,19 @@ pub struct SubmitArgs {
 
 /// Hides an option of cp from the help of submit if the service refuses it in a job.
 fn hide_if_not_for_jobs(option: Arg) -> Arg {
-    let flag = match (option.get_long(), option.get_short()) {
+    let flag = flag_of(&option);
+    option.hide(JobOption::of_flag(&flag).is_some_and(|rule| rule.check(&flag).is_err()))
+}
+
+/// Returns an option as users write it: its long form, if it has one.
+pub fn flag_of(option: &Arg) -> String {
+    match (option.get_long(), option.get_short()) {
         (Some(long), _) => format!("--{long}"),
         (None, Some(short)) => format!("-{short}"),
-        (None, None) => return option,
-    };
-    let is_refused = JobOption::of_flag(&flag).is_some_and(|rule| rule.check(&flag).is_err());
-    option.hide(is_refused)
+        (None, None) => {
+            option.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default()
+        }
+    }
 }
 
 /// The ids of the options that the command line has.

@@ -297,9 +297,8 @@ pub(super) fn wait_for(
         }
         // Events since `last`, which is older than the answers, so none is missed.
         let has_ended = client.events("/events", Some(last), |told| {
-            let job = || serde_json::from_str::<Value>(&told.data).ok();
-            let job = if told.kind == "job" { job() } else { None };
-            let job = job.filter(|job| left.contains_key(text(&job["id"])));
+            let job: Option<Value> = serde_json::from_str(&told.data).ok();
+            let job = job.filter(|job| told.kind == "job" && left.contains_key(text(&job["id"])));
             if let Some(line) = job.as_ref().and_then(next_attempt).filter(|_| !json && !quiet)
                 && retried.insert(line.clone())
             {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{client, jobs};
 use crate::args::Cli;
-use crate::args::service::{GivenOptions, SubmitArgs};
+use crate::args::service::{GivenOptions, SubmitArgs, flag_of};
 use crate::selection;
 use crate::ui::printer;
 
@@ -127,17 +127,6 @@ fn refuse_what_is_not_for_a_job(given: &GivenOptions) -> Result<(), Error> {
         JobOption::of_flag(&flag).map_or(Ok(()), |rule| rule.check(&flag))?;
     }
     Ok(())
-}
-
-/// Returns an option as users write it: its long form, if it has one.
-fn flag_of(option: &clap::Arg) -> String {
-    match (option.get_long(), option.get_short()) {
-        (Some(long), _) => format!("--{long}"),
-        (None, Some(short)) => format!("-{short}"),
-        (None, None) => {
-            option.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default()
-        }
-    }
 }
 
 /// Makes a local path absolute, as the service has another current directory.

@@ -83,7 +83,7 @@ pub(crate) fn judge(
                         "{host} was never seen before, and there is no terminal to ask on (its key is {key})"
                     ),
                     format!(
-                        "compare this key with the daemon's own and give --fingerprint {key} (commands, but no jobs, also take --accept-new)"
+                        "compare this key with the daemon's own, then give --fingerprint {key}; a command, but no job, also takes --accept-new"
                     ),
                 ),
             }

@@ -310,7 +310,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
 }
 
 fn no_such_path(rejection: &PathRejection) -> HandlerFailure {
-    // The reason of a type that reads itself stands behind axum's own words.
+    // Behind axum's own words stands the reason that the type of the parameter gives.
     let text = rejection.body_text();
     let why = text.rsplit_once("Invalid URL: ").map_or(text.as_str(), |(_, why)| why);
     Error::new(Code::NoSuchThing, format!("nothing has this name: {why}")).into()
@@ -386,7 +386,7 @@ impl JsonBody {
                 _ => StatusCode::BAD_REQUEST,
             };
             let (text, field) = (error.to_string(), field.path().to_string());
-            // The name of a field says more than its place in JSON that a program has written.
+            // A user of a program that writes the JSON knows its fields, and not its lines and columns.
             let what = match text.rsplit_once(" at line ").filter(|_| error.is_data() && field != ".") {
                 Some((why, _)) => format!("{}: {why}", farhaul_text::printable(field.as_bytes(), 80)),
                 None => format!("the body: {text}"),

@@ -547,7 +547,7 @@ impl Attempt<'_> {
         let reply = accepted(&body, &hello)?;
         let master = tls.export_secret()?;
         let remote = tls.remote().map_err(Error::io("cannot take over the TCP connection"))?;
-        let link = tls.into_link().map_err(Error::io("cannot take over the TCP connection"))?;
+        let link = tls.into_link(None).map_err(Error::io("cannot take over the TCP connection"))?;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
         let last = ids.len() - 1;
         let (recv_id, send_id) = ids[last];
@@ -714,7 +714,7 @@ impl DaemonRoute {
             tls.write_frame(&Attach::new(self.ticket.clone(), flow_id, index)).await.map_err(hello)?;
             let body = tls.read_frame().await.map_err(hello)?;
             let reply = agreed(&body, 1).map_err(failed)?;
-            let link = FlowLink::Stream(tls.into_link().map_err(io)?);
+            let link = FlowLink::Stream(tls.into_link(None).map_err(io)?);
             Ok(FlowSetup { index, send_id: reply.flow_ids[0], recv_id: flow_id, link })
         };
         runtime

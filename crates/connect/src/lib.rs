@@ -33,6 +33,7 @@ mod half_open;
 pub mod hello;
 mod identity;
 mod known_hosts;
+mod lingering;
 mod listen;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]

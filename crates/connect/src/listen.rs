@@ -25,6 +25,7 @@ use super::demux::Demux;
 use super::grants::Grants;
 use super::half_open::{Admission, HalfOpen};
 use super::identity::Identity;
+use super::lingering::Lingering;
 use super::principal::Authenticator;
 use super::registry::Registry;
 use super::serve::{ServeShared, serve_quic, serve_tcp};
@@ -168,11 +169,18 @@ impl Daemon {
         };
         let (tls, _) = tls::server_config(&config.identity, tables.clone())?;
         let quic = quic::server_config(tls)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("handshake")
+            .enable_all()
+            .build()
+            .map_err(Error::io("cannot start the threads for handshakes"))?;
         let shared = Arc::new(ServeShared {
             tables,
             accounts: Arc::new(Accounts::new(config.memory, config.rate_max_bps)),
             caps: config.caps,
             half_open: HalfOpen::default(),
+            lingering: Lingering::on(runtime.handle().clone()),
             identity: config.identity,
             quic: quic.clone(),
             admit: config.admit,
@@ -180,12 +188,6 @@ impl Daemon {
             stop: stop.clone(),
             strangers: Mutex::default(),
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("handshake")
-            .enable_all()
-            .build()
-            .map_err(Error::io("cannot start the threads for handshakes"))?;
         runtime.block_on(async {
             let mut endpoints = Vec::new();
             for (udp, tcp, address) in sockets {

@@ -231,6 +231,50 @@ fn over_tcp_both_ends_have_the_same_secret_and_packets_pass() {
     }
 }
 
+fn stream_of(established: EstablishedSession) -> farhaul_net::StreamLink {
+    match established.session.flows.into_iter().next().unwrap().link {
+        FlowLink::Stream(link) => link,
+        _ => panic!("a stream was expected"),
+    }
+}
+
+/// Fills a link until it takes no more; returns how many packets it took. Their first bytes count them.
+fn fill(link: &mut dyn Link) -> u32 {
+    let mut count = 0u32;
+    loop {
+        let mut out = SendBatch::new(4096);
+        out.datagram(1000).unwrap()[..4].copy_from_slice(&count.to_be_bytes());
+        if link.send(&mut out).unwrap() == SendStatus::Blocked {
+            return count;
+        }
+        count += 1;
+    }
+}
+
+#[test]
+fn a_slow_client_gets_all_that_the_daemon_sent_before_it_left() {
+    let fixture = Fixture::start();
+    let (near, far) = fixture.connect(false);
+    let (mut near, mut far) = (stream_of(near), stream_of(far));
+    let sent = fill(&mut far);
+    // The daemon leaves without reading this.
+    fill(&mut near);
+    drop(far);
+    let mut batch = RecvBatch::new();
+    let mut got = 0u32;
+    let ended = loop {
+        match near.recv(&mut batch) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+        for datagram in batch.datagrams() {
+            assert_eq!(datagram.bytes[..4], got.to_be_bytes());
+            got += 1;
+        }
+    };
+    assert_eq!((got, ended.kind()), (sent, std::io::ErrorKind::UnexpectedEof), "{ended}");
+}
+
 #[test]
 fn a_session_gets_further_carriers_by_its_ticket() {
     let fixture = Fixture::start();

@@ -28,6 +28,7 @@ use super::half_open::{HANDSHAKE_TIME, HalfOpen, HandshakeSlot};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, SessionOpening};
 use super::identity::Identity;
+use super::lingering::Lingering;
 use super::listen::DaemonStop;
 use super::principal::{AuthenticatedPeer, Guest, Principal, RightsCheck};
 use super::registry::{AttachError, NewRegistration};
@@ -67,6 +68,7 @@ pub(crate) struct ServeShared {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) caps: Option<Arc<CapAssigner>>,
     pub(crate) half_open: HalfOpen,
+    pub(crate) lingering: Lingering,
     pub(crate) identity: Identity,
     /// For connections that have no TLS yet.
     pub(crate) quic: quinn::ServerConfig,
@@ -312,7 +314,7 @@ async fn tcp_handshake(
         },
         Ok(FirstFrame::Attach(attach)) => match attach_stream(shared, &mut tls, &attach, &client).await? {
             Ok((flow, session)) => {
-                let link = FlowLink::Stream(tls.into_link()?);
+                let link = FlowLink::Stream(tls.into_link(Some(shared.lingering.clone()))?);
                 // If the session has ended meanwhile, the link is dropped, which the client sees.
                 let FlowIds { index, send_id, recv_id } = flow;
                 let _ = session.try_send(FlowSetup { index, send_id, recv_id, link });
@@ -335,7 +337,7 @@ async fn start_stream(
     PreparedSession { reply, who, registered, allowed }: PreparedSession,
 ) -> Result<(), HandshakeFailure> {
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| HandshakeFailure::TooSlow)??;
-    let link = FlowLink::Stream(tls.into_link()?);
+    let link = FlowLink::Stream(tls.into_link(Some(shared.lingering.clone()))?);
     // The last id is the stream's; those before it are for UDP, in case it gets through later.
     let last = registered.ids.len() - 1;
     let index = u16::try_from(last).unwrap_or(u16::MAX);

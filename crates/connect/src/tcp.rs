@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use super::half_open::HANDSHAKE_BYTES;
 use super::hello;
 use super::hello::{HelloError, WipedBuffer};
+use super::lingering::Lingering;
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 
 /// The most sealed bytes that wait for the socket once packets flow.
@@ -175,12 +176,12 @@ impl TlsConnection {
     }
 
     /// Turns the connection into a link that carries packets.
-    pub(crate) fn into_link(self) -> io::Result<StreamLink> {
+    pub(crate) fn into_link(self, lingering: Option<Lingering>) -> io::Result<StreamLink> {
         let stream = self.stream.into_std()?;
         let mut connection = self.connection;
         connection.set_buffer_limit(Some(CARRIER_BYTES));
         let prepared = congestion::prepare(&stream)?;
-        Ok(prepared.carrier(StreamLink::new(Box::new(TlsStream { stream, connection }))))
+        Ok(prepared.carrier(StreamLink::new(Box::new(TlsStream { stream, connection, lingering }))))
     }
 }
 
@@ -206,6 +207,8 @@ impl Write for RawSocket<'_> {
 struct TlsStream {
     stream: std::net::TcpStream,
     connection: Connection,
+    /// What takes care of the connection when this end leaves it.
+    lingering: Option<Lingering>,
 }
 
 impl TlsStream {
@@ -270,5 +273,17 @@ impl NonblockingStream for TlsStream {
     }
     fn wants_write(&self) -> bool {
         self.connection.wants_write()
+    }
+    fn leave(&mut self, unwritten: &[u8]) {
+        let Some(lingering) = &self.lingering else { return };
+        let mut rest = Vec::new();
+        self.connection.set_buffer_limit(None);
+        // Writing into memory does not fail, and a socket that cannot be cloned has nobody to linger for.
+        let _ = self.connection.writer().write_all(unwritten);
+        self.connection.send_close_notify();
+        while self.connection.wants_write() && self.connection.write_tls(&mut rest).is_ok() {}
+        if let Ok(stream) = self.stream.try_clone() {
+            lingering.take(stream, rest);
+        }
     }
 }

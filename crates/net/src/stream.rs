@@ -32,6 +32,9 @@ pub trait NonblockingStream: Read + Write + Send {
     fn wants_write(&self) -> bool {
         false
     }
+    /// Is called once, before the stream is dropped, with what was not written. A stream whose end makes the
+    /// system forget what it has written (TCP) can see to it that the far end gets that and these bytes.
+    fn leave(&mut self, _unwritten: &[u8]) {}
 }
 
 /// Two descriptors, or the same one twice.
@@ -214,6 +217,12 @@ impl StreamLink {
             }
         }
         Ok(used)
+    }
+}
+
+impl Drop for StreamLink {
+    fn drop(&mut self) {
+        self.stream.leave(&self.out[self.out_start..]);
     }
 }
 

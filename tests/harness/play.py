@@ -73,8 +73,11 @@ def program(host, argv, **options):
         ours.settimeout(SECONDS_MAX)
         try:
             yield ours, process
+            # A process that still writes would wait for a reader.
             with contextlib.suppress(OSError):
                 ours.shutdown(socket.SHUT_WR)
+                while ours.recv(1 << 20):
+                    pass
             process.wait(SECONDS_MAX)
         finally:
             if process.poll() is None:

@@ -27,7 +27,7 @@ OUTSTANDING_MAX, LISTS_MAX, FILES_MAX = 1 << 17, 64, 1024
 KINDS = ["file", "directory", "symlink", "fifo", "socket", "char-device", "block-device"]
 #: How many blocks the server may have under way.
 WINDOW = 32
-#: How long a session may last. The cipher of this peer takes some seconds for a block of 1 MiB.
+#: How long a session may last.
 SESSION_SECONDS = 120
 
 

@@ -1,9 +1,11 @@
 """ChaCha20-Poly1305 (RFC 8439), HKDF-Expand (RFC 5869) and BLAKE3, as far as a peer for tests needs them.
 
-In plain Python, so that the tests need nothing but the standard library. It does some hundred KiB a second,
-and must not be used to protect real data.
+The cipher is OpenSSL's, whose library is wherever Python's own `ssl` is. The others are plain Python: the
+standard library has no BLAKE3, and this one does some hundred KiB a second.
 """
 
+import contextlib
+import ctypes
 import hashlib
 import hmac
 import struct
@@ -23,66 +25,65 @@ def hkdf_expand(secret, info, length):
     return out[:length]
 
 
-def chacha20_block(key, counter, nonce):
-    start = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574, *struct.unpack("<8I", key), counter,
-             *struct.unpack("<3I", nonce)]
-    s = list(start)
-
-    def quarter(a, b, c, d):
-        s[a] = (s[a] + s[b]) & MASK
-        x = s[d] ^ s[a]
-        s[d] = (x << 16 | x >> 16) & MASK
-        s[c] = (s[c] + s[d]) & MASK
-        x = s[b] ^ s[c]
-        s[b] = (x << 12 | x >> 20) & MASK
-        s[a] = (s[a] + s[b]) & MASK
-        x = s[d] ^ s[a]
-        s[d] = (x << 8 | x >> 24) & MASK
-        s[c] = (s[c] + s[d]) & MASK
-        x = s[b] ^ s[c]
-        s[b] = (x << 7 | x >> 25) & MASK
-
-    for _ in range(10):
-        for column in range(4):
-            quarter(column, column + 4, column + 8, column + 12)
-        for column in range(4):
-            quarter(column, (column + 1) % 4 + 4, (column + 2) % 4 + 8, (column + 3) % 4 + 12)
-    return struct.pack("<16I", *((a + b) & MASK for a, b in zip(s, start)))
+LIBCRYPTO = ctypes.CDLL("libcrypto.so.3")
+for name, argtypes in {
+    "EVP_CIPHER_CTX_new": [],
+    "EVP_CIPHER_CTX_free": [ctypes.c_void_p],
+    "EVP_chacha20_poly1305": [],
+    "EVP_CipherInit_ex": [ctypes.c_void_p] * 3 + [ctypes.c_char_p] * 2 + [ctypes.c_int],
+    "EVP_CipherUpdate": [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int), ctypes.c_char_p, ctypes.c_int],
+    "EVP_CipherFinal_ex": [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int)],
+    "EVP_CIPHER_CTX_ctrl": [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_char_p],
+}.items():
+    getattr(LIBCRYPTO, name).argtypes = argtypes
+LIBCRYPTO.EVP_CIPHER_CTX_new.restype = LIBCRYPTO.EVP_chacha20_poly1305.restype = ctypes.c_void_p
+# Of openssl/evp.h.
+EVP_CTRL_AEAD_GET_TAG, EVP_CTRL_AEAD_SET_TAG = 0x10, 0x11
+TAG_LEN = 16
 
 
-def chacha20(key, nonce, data):
-    blocks = range(1, 1 + (len(data) + 63) // 64)
-    stream = b"".join(chacha20_block(key, count, nonce) for count in blocks)[:len(data)]
-    return (int.from_bytes(data, "little") ^ int.from_bytes(stream, "little")).to_bytes(len(data), "little")
+@contextlib.contextmanager
+def cipher(key, nonce, aad, encrypts):
+    """A context of the cipher that has read the associated data."""
+    context = LIBCRYPTO.EVP_CIPHER_CTX_new()
+    try:
+        assert len(key) == 32 and len(nonce) == 12
+        assert LIBCRYPTO.EVP_CipherInit_ex(context, LIBCRYPTO.EVP_chacha20_poly1305(), None, key, nonce, encrypts)
+        assert LIBCRYPTO.EVP_CipherUpdate(context, None, ctypes.byref(ctypes.c_int()), aad, len(aad))
+        yield context
+    finally:
+        LIBCRYPTO.EVP_CIPHER_CTX_free(context)
 
 
-def poly1305(key, data):
-    r = int.from_bytes(key[:16], "little") & 0x0FFFFFFC0FFFFFFC0FFFFFFC0FFFFFFF
-    total = 0
-    for at in range(0, len(data), 16):
-        total = (total + int.from_bytes(data[at:at + 16] + b"\1", "little")) * r % ((1 << 130) - 5)
-    return ((total + int.from_bytes(key[16:], "little")) & ((1 << 128) - 1)).to_bytes(16, "little")
+def update(context, data):
+    out = ctypes.create_string_buffer(len(data) or 1)
+    assert LIBCRYPTO.EVP_CipherUpdate(context, out, ctypes.byref(ctypes.c_int()), data, len(data))
+    return out.raw[:len(data)]
 
 
-def tag_of(key, nonce, aad, sealed):
-    def padded(data):
-        return data + bytes(-len(data) % 16)
-
-    once = chacha20_block(key, 0, nonce)[:32]
-    return poly1305(once, padded(aad) + padded(sealed) + struct.pack("<QQ", len(aad), len(sealed)))
+def is_final(context):
+    """Ends the cipher; returns whether the tag is right, if one was set."""
+    return LIBCRYPTO.EVP_CipherFinal_ex(context, ctypes.create_string_buffer(64), ctypes.byref(ctypes.c_int())) == 1
 
 
 def seal(key, nonce, aad, plain):
-    sealed = chacha20(key, nonce, plain)
-    return sealed + tag_of(key, nonce, aad, sealed)
+    with cipher(key, nonce, aad, 1) as context:
+        sealed = update(context, plain)
+        assert is_final(context)
+        tag = ctypes.create_string_buffer(TAG_LEN)
+        assert LIBCRYPTO.EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, TAG_LEN, tag)
+        return sealed + tag.raw
 
 
 def open_sealed(key, nonce, aad, data):
     """The plaintext, or None when the tag is wrong."""
-    sealed, tag = data[:-16], data[-16:]
-    if not hmac.compare_digest(tag, tag_of(key, nonce, aad, sealed)):
+    sealed, tag = data[:-TAG_LEN], data[-TAG_LEN:]
+    if len(tag) < TAG_LEN:
         return None
-    return chacha20(key, nonce, sealed)
+    with cipher(key, nonce, aad, 0) as context:
+        assert LIBCRYPTO.EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, TAG_LEN, tag)
+        plain = update(context, sealed)
+        return plain if is_final(context) else None
 
 
 BLAKE3_START = (0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19)

@@ -18,24 +18,24 @@ use super::names::NameFilter;
 /// How deep directories may lie in each other; deeper ones are not looked into.
 pub(super) const DEPTH_MAX: usize = 64;
 
-/// File systems on which other hosts can change files without this kernel knowing: NFS, SMB (three of them),
-/// Ceph, AFS, FUSE, 9P, Lustre, GPFS, BeeGFS, Coda, OCFS2, GFS2, PVFS. The numbers are those of statfs(2).
+/// File systems on which other hosts can change files without this kernel knowing. The numbers are those of
+/// statfs(2).
 const SHARED: [u64; 15] = [
-    0x6969,
-    0x517b,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x00c3_6400,
-    0x5346_414f,
-    0x6573_5546,
-    0x0102_1997,
-    0x0bd0_0bd0,
-    0x4750_4653,
-    0x1983_0326,
-    0x7375_7245,
-    0x7461_636f,
-    0x0116_1970,
-    0x2003_0528,
+    0x6969,      // NFS
+    0x517b,      // SMB
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB 2 and later
+    0x00c3_6400, // Ceph
+    0x5346_414f, // AFS
+    0x6573_5546, // FUSE
+    0x0102_1997, // 9P
+    0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS
+    0x1983_0326, // BeeGFS
+    0x7375_7245, // Coda
+    0x7461_636f, // OCFS2
+    0x0116_1970, // GFS2
+    0x2003_0528, // PVFS
 ];
 
 /// Opens the folder itself. Its path may contain links, as it is the user who names it.

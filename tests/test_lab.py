@@ -260,11 +260,12 @@ def test_kill_9_leaves_nothing_behind():
         pids = lab.children(up.process.pid)
         spaces = lab.namespaces(pids) - own
         assert len(pids) >= 5 and len(spaces) >= 6
-        before = set(lab.all_pids())
+        before = {pid: lab.namespaces([pid]) & spaces for pid in lab.all_pids()}
         up.kill()
         lab.wait_gone(pids)
-    # Only processes from before count: a new one may have got the number of a namespace that is free again.
-    assert not spaces & lab.namespaces(before & set(lab.all_pids()))
+    # A process counts only if it was in the namespace before: a new namespace may have got a number that is free again.
+    still = set().union(*(lab.namespaces([pid]) & was_in for pid, was_in in before.items() if was_in))
+    assert not still
     assert lab.sysctls() == sysctls
     assert "farhaul-lab" not in open("/proc/self/mounts").read() and not os.path.exists("/run/farhaul-lab")
 

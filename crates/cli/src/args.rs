@@ -18,6 +18,7 @@ pub mod bench;
 pub mod cap;
 pub mod clean;
 pub mod config;
+pub mod foreign;
 pub mod lab;
 pub mod read_verbs;
 pub mod receipt;
@@ -121,7 +122,7 @@ pub struct CpArgs {
     #[arg(short = 'c', long, conflicts_with = "overwrite", help_heading = TRANSFER)]
     pub checksum: bool,
     /// Accepted for scp's sake; directories are always copied
-    #[arg(short = 'r', help_heading = SCP)]
+    #[arg(short = 'r', long, help_heading = SCP)]
     pub recursive: bool,
     /// Keep set-user-id and set-group-id bits, too; times and other modes are always kept
     #[arg(short = 'p', help_heading = SCP)]
@@ -147,6 +148,9 @@ pub struct SyncArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
+    /// Accepted for rsync's sake; directories below the source are always looked at
+    #[arg(short = 'r', long, help_heading = SCP)]
+    pub recursive: bool,
     /// Keep set-user-id and set-group-id bits, too; times and other modes are always kept
     #[arg(short = 'p', help_heading = SCP)]
     pub preserve: bool,

@@ -49,7 +49,14 @@ fn main() -> std::process::ExitCode {
 fn told(message: &clap::Error) -> ExitCode {
     if !matches!(message.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // If stderr is gone, nobody is left to read it.
-        let _ = message.print();
+        let words: Vec<_> = std::env::args_os().collect();
+        let hints = args::foreign::hints(&words, message);
+        if hints.is_empty() {
+            let _ = message.print();
+            return ExitCode::Usage;
+        }
+        printer::line(message.to_string().lines().next().unwrap_or_default());
+        hints.iter().for_each(|hint| printer::line(&format!("hint: {hint}")));
         return ExitCode::Usage;
     }
     match printer::written(message.print()) {

@@ -171,6 +171,17 @@ fn wrong_usage_is_code_two_and_one_line_of_error() {
 }
 
 #[test]
+fn options_of_other_tools_get_a_hint() {
+    let output = farhaul(&["sync", "-az", "--bwlimit=10M", "a", "h:"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines[0], "error: unexpected argument '-a' found");
+    assert!(lines[1].starts_with("hint: -a: ") && lines[2].starts_with("hint: -z: "), "{stderr}");
+    assert_eq!(lines.len(), 3, "{stderr}");
+}
+
+#[test]
 fn a_refused_job_answers_in_json_when_asked() {
     let output = farhaul(&["cp", "--json", "h:a", "h:b"]);
     assert_eq!(output.status.code(), Some(2));

@@ -124,7 +124,7 @@ pub struct SubmitArgs {
     #[arg(short = 'v', long)]
     pub verbose: bool,
     /// Accepted for scp's sake; directories are always copied
-    #[arg(short = 'r', help_heading = SCP)]
+    #[arg(short = 'r', long, help_heading = SCP)]
     pub recursive: bool,
     /// Keep set-user-id and set-group-id bits, too (needs the scope admin)
     #[arg(short = 'p', help_heading = SCP)]

@@ -1,0 +1,280 @@
+//! Words of other tools (scp, rsync, cp, rclone, ls, du, sha256sum) that mean nothing here, and what to write
+//! instead: many users write them without thinking.
+//!
+//! Always true: no word stands here that its verb knows.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory as _};
+
+use super::Cli;
+
+/// Options of other tools, for these verbs, each line with what to write instead.
+type ForeignOptions = (&'static [&'static str], &'static [(&'static [&'static str], &'static str)]);
+
+const OPTIONS: &[ForeignOptions] = &[
+    (
+        &["cp", "sync", "submit"],
+        &[
+            (
+                &["-a", "--archive"],
+                "directories, links, modes and times are always kept; -X, -A, --specials and --devices keep more; \
+                 owners are not kept",
+            ),
+            (
+                &["-t", "--times", "--perms", "--links", "-H", "--hard-links", "-E", "--executability"],
+                "it is not needed: symbolic and hard links, modes and times are always kept",
+            ),
+            (
+                &["-g", "--group", "--owner", "--chown", "--numeric-ids"],
+                "owners and groups are not kept: what arrives belongs to the user at the destination",
+            ),
+            (&["-D"], "write --specials --devices"),
+            (
+                &["-z", "--compress"],
+                "farhaul does not compress; -C lets ssh compress what travels inside SSH",
+            ),
+            (&["-n", "--no-clobber"], "rsync's -n is --dry-run here, and cp's -n is --overwrite never"),
+            (
+                &["-u", "--update"],
+                "write --overwrite older: it replaces a file if it is older than the source",
+            ),
+            (&["--ignore-existing"], "write --overwrite never"),
+            (&["-I", "--ignore-times"], "write --overwrite always, or -c to compare by content"),
+            (&["--size-only"], "write -c to compare by content; size alone does not tell files apart"),
+            (
+                &["--progress", "--info", "--stats", "--human-readable", "--itemize-changes"],
+                "progress is shown on a terminal, and figures at the end; -v prints a line for each file, --json \
+                 and --events are for programs",
+            ),
+            (
+                &["--partial", "--partial-dir", "--append", "--append-verify", "--resume", "--continue"],
+                "it is not needed: run the same command again after a stop, and it sends only what is missing",
+            ),
+            (
+                &["--bwlimit", "--limit-rate", "--max-rate"],
+                "write --rate, in bits a second, such as --rate 80M",
+            ),
+            (&["-e", "--rsh"], "-S names a program to use instead of ssh, -P a port, -o an option of ssh"),
+            (&["--rsync-path"], "write --remote-program"),
+            (&["--port"], "write -P"),
+            (&["--timeout", "--contimeout"], "--answer-wait says how long to wait for the far end's answer"),
+            (&["--sparse"], "it is not needed: holes in files stay holes"),
+            (
+                &["-R", "--relative"],
+                "names of --files-from are relative to the source and keep their directories",
+            ),
+            (
+                &["--transfers", "--checkers", "--streams", "--parallel"],
+                "it is not needed: many files travel at a time; --flows is for hosts with many cores",
+            ),
+            (
+                &["--remove-source-files"],
+                "nothing is deleted at the source; a watch does that: `farhaul watch add --after delete`",
+            ),
+            (&["-T", "-O"], "it is not needed: farhaul starts itself on the far end"),
+            (
+                &["-3"],
+                "name two daemons as fh://HOST/PATH: one sends to the other, and no content passes through this host",
+            ),
+        ],
+    ),
+    (
+        &["cp"],
+        &[(
+            &["--delete", "--delete-after", "--delete-before", "--delete-excluded"],
+            "`farhaul sync --delete` deletes what the source does not have",
+        )],
+    ),
+    (
+        &["ls"],
+        &[
+            (&["-1"], "it is not needed: each name has a line of its own"),
+            (&["-t", "-r", "--sort"], "lines are sorted by name; --json is for programs that sort otherwise"),
+            (&["-A", "--almost-all"], "write -a: . and .. are never listed"),
+        ],
+    ),
+    (
+        &["du"],
+        &[
+            (&["-c", "--total"], "there is one line for each location, and no line for all of them"),
+            (&["-a", "--all"], "`farhaul ls -lR` lists files"),
+        ],
+    ),
+    (&["stat"], &[(&["-c", "--format", "--printf"], "--json has every field")]),
+    (
+        &["cat"],
+        &[(&["-n", "-c", "--bytes"], "--range A-B writes a part of a file; -500 are the last 500 bytes")],
+    ),
+    (
+        &["sum"],
+        &[
+            (
+                &["-a", "--sha256", "--md5", "--blake3", "--xxh3"],
+                "write --algorithm sha256, blake3, md5 or xxh3",
+            ),
+            (&["-c", "--check"], "`farhaul verify LIST DIRECTORY` compares files with a list of digests"),
+        ],
+    ),
+];
+
+/// Verbs of other tools.
+const VERBS: &[(&[&str], &str)] = &[
+    (&["copy", "put", "get", "push", "pull", "upload", "download", "send", "scp"], "farhaul cp"),
+    (&["mirror", "rsync", "bisync"], "farhaul sync"),
+    (
+        &["mv", "move", "rm", "delete", "rmdir"],
+        "farhaul cp and your own rm: farhaul deletes only in sync --delete",
+    ),
+    (&["mkdir"], "farhaul cp: it makes the directories of its destination"),
+    (&["head", "tail"], "farhaul cat --range"),
+    (&["find", "dir", "lsl", "lsf", "tree"], "farhaul ls -R"),
+    (&["size"], "farhaul du"),
+    (&["md5sum", "sha256sum", "b3sum", "hashsum", "checksum", "digest"], "farhaul sum"),
+    (&["check"], "farhaul verify"),
+    (&["ps", "status", "list", "queue"], "farhaul jobs"),
+    (&["kill", "stop", "abort"], "farhaul cancel"),
+    (&["server", "daemon", "start"], "farhaul serve"),
+    (&["version"], "farhaul --version"),
+];
+
+/// What to write instead of what the parser has refused; empty if nobody knows.
+pub fn hints(words: &[OsString], refused: &clap::Error) -> Vec<String> {
+    let named = |kind| match refused.get(kind) {
+        Some(ContextValue::String(word)) => word.as_str(),
+        _ => "",
+    };
+    match refused.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let word = named(ContextKind::InvalidSubcommand);
+            let known = VERBS.iter().find(|(verbs, _)| verbs.contains(&word));
+            known.map(|(_, instead)| format!("instead of {word}, use {instead}")).into_iter().collect()
+        }
+        ErrorKind::UnknownArgument => {
+            let verb = words.get(1).and_then(|verb| verb.to_str()).unwrap_or_default();
+            let option = named(ContextKind::InvalidArg);
+            let option = option.split('=').next().unwrap_or_default();
+            let instead = instead_of(verb, option).map(|text| format!("{option}: {text}"));
+            let others = beside(verb, option, words);
+            let others =
+                others.iter().filter_map(|other| Some(format!("{other}: {}", instead_of(verb, other)?)));
+            instead.into_iter().chain(others).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn instead_of(verb: &str, option: &str) -> Option<&'static str> {
+    let lines = OPTIONS.iter().filter(|(verbs, _)| verbs.contains(&verb)).flat_map(|(_, lines)| *lines);
+    lines.into_iter().find(|(options, _)| options.contains(&option)).map(|(_, instead)| *instead)
+}
+
+/// Options behind a short one in the same word, as in `-avz`, that the verb does not know either.
+fn beside(verb: &str, option: &str, words: &[OsString]) -> Vec<String> {
+    let [b'-', first] = option.as_bytes() else { return Vec::new() };
+    let words = words.iter().filter_map(|word| word.to_str()?.strip_prefix('-'));
+    let cluster = words.filter(|word| !word.starts_with('-')).find(|word| word.as_bytes().contains(first));
+    let Some((_, behind)) = cluster.and_then(|word| word.split_once(char::from(*first))) else {
+        return Vec::new();
+    };
+    behind.chars().filter(|&letter| !knows(verb, letter)).map(|letter| format!("-{letter}")).collect()
+}
+
+fn knows(verb: &str, letter: char) -> bool {
+    let program = Cli::command();
+    program.find_subcommand(verb).is_some_and(|verb| {
+        let options: Vec<char> = verb.get_arguments().filter_map(clap::Arg::get_short).collect();
+        options.contains(&letter)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn hints_for(line: &str) -> Vec<String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        hints(&words, &Cli::try_parse_from(&words).unwrap_err())
+    }
+
+    fn verb_of(program: &Command, name: &str) -> Command {
+        let mut verb = program.find_subcommand(name).unwrap_or_else(|| panic!("no verb {name}")).clone();
+        verb.build();
+        verb
+    }
+
+    #[test]
+    fn no_verb_knows_what_is_foreign_to_it() {
+        let program = Cli::command();
+        for (verbs, lines) in OPTIONS {
+            for name in *verbs {
+                let verb = verb_of(&program, name);
+                for option in lines.iter().flat_map(|(options, _)| *options) {
+                    let is_known = verb.get_arguments().any(|known| {
+                        let longs = known.get_long_and_visible_aliases().unwrap_or_default();
+                        known.get_short().is_some_and(|short| *option == format!("-{short}"))
+                            || longs.iter().any(|long| *option == format!("--{long}"))
+                    });
+                    assert!(!is_known, "farhaul {name} {option}");
+                }
+            }
+        }
+        for foreign in VERBS.iter().flat_map(|(verbs, _)| *verbs) {
+            assert!(program.find_subcommand(foreign).is_none(), "{foreign}");
+        }
+    }
+
+    /// An option that a hint names must exist.
+    #[test]
+    fn what_is_to_be_written_instead_is_known() {
+        let program = Cli::command();
+        for (verbs, lines) in OPTIONS {
+            for (_, instead) in *lines {
+                let words = instead.split(|c: char| c.is_whitespace() || ";:,`".contains(c));
+                for word in words.filter(|word| word.starts_with("--")) {
+                    let of_others = ["--delete", "--after"];
+                    let is_known = |name: &&str| {
+                        verb_of(&program, name)
+                            .get_arguments()
+                            .any(|known| known.get_long().is_some_and(|long| word == format!("--{long}")))
+                    };
+                    assert!(
+                        of_others.contains(&word) || verbs.iter().all(|name| is_known(name)),
+                        "{word} in {instead:?}"
+                    );
+                }
+            }
+        }
+        for (_, instead) in VERBS {
+            let verb = instead.split_whitespace().nth(1).unwrap().trim_end_matches(':');
+            assert!(verb == "--version" || program.find_subcommand(verb).is_some(), "{instead}");
+        }
+    }
+
+    #[test]
+    fn each_option_of_a_word_has_its_hint() {
+        let hints = hints_for("farhaul sync -avzn src host:dst");
+        assert_eq!(hints.len(), 3, "{hints:?}");
+        assert!(
+            hints[0].starts_with("-a: ") && hints[1].starts_with("-z: ") && hints[2].contains("--dry-run")
+        );
+        assert!(hints_for("farhaul cp --bwlimit=10M a b")[0].contains("--rate"));
+        assert_eq!(hints_for("farhaul tail a"), ["instead of tail, use farhaul cat --range"]);
+    }
+
+    #[test]
+    fn nothing_is_made_up() {
+        for line in [
+            "farhaul cp --frobnicate a b",
+            "farhaul cp -9 a b",
+            "farhaul frobnicate",
+            "farhaul cp a",
+            "farhaul",
+        ] {
+            assert_eq!(hints_for(line), [""; 0], "{line}");
+        }
+    }
+}

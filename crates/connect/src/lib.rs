@@ -79,7 +79,7 @@ pub use principal::{
 };
 pub use remote_program::RemoteProgram;
 pub use rights::{Access, AllowedRequest, ContentDirection, CopyReach, Errand, Rights, RightsRequest};
-pub use ssh::{SshTarget, ssh_connect};
+pub use ssh::{SshMessages, SshTarget, ssh_connect};
 pub use trust::is_same_fingerprint;
 
 /// The port of a daemon, and the first of the ports that far ends over ssh use.

@@ -88,6 +88,12 @@ def test_what_is_asked_for_and_lost_is_an_error(net, near, words, output):
     assert done.stderr.count(b"error:") == 1, done
 
 
+@pytest.mark.parametrize("words", ["check --json", "check"])
+def test_a_check_of_the_store_that_nobody_hears_of_is_not_begun(net, near, words):
+    """There is no service, which would be the error of a check that begins."""
+    assert_refused(net.alpha.run(["bash", "-c", f"farhaul store {words} >&-"], cwd=near))
+
+
 def test_what_was_found_is_written_whole(net, near):
     """The same commands with an output succeed."""
     for words in ("completions bash", "man", "--help", "cp --help", "--version"):

@@ -9,7 +9,7 @@ import pytest
 from conftest import FAILING_PORTS
 from harness import product
 from harness.hosts import USER, USER_ID, wait_until
-from harness.product import EXIT_FILES, EXIT_INTERNAL, EXIT_LOST, EXIT_SOME_FAILED, EXIT_VANISHED, Daemon, cp, finish, keygen, start_cp
+from harness.product import EXIT_FILES, EXIT_INTERNAL, EXIT_LOST, EXIT_OK, EXIT_SOME_FAILED, EXIT_VANISHED, Daemon, cp, finish, keygen, start_cp
 from harness.ssh import user_target
 from harness.trees import leftovers, make_file, make_tree, sha256
 
@@ -108,6 +108,45 @@ def test_nothing_below_a_directory_that_cannot_be_made_is_sent(road, near):
         assert done.report["files"] == 1 and done.report["bytes"] == 1000, done
     assert sha256(road.far / "tree/open") == sha256(near / "tree/open")
     assert (road.far / "tree/shut").read_text() == "a file"
+
+
+def test_a_dry_run_fails_where_the_run_would(own_net):
+    """An ordinary user copies to a directory of root's, to a sticky one, and to one of his own that is read-only."""
+    near, far = own_net.folder("near"), own_net.folder("far")
+    for folder in ("tree/into", "tree/room"):
+        (near / folder).mkdir(parents=True)
+    for folder in ("shut/into", "sticky", "own/into/surplus"):
+        (far / folder).mkdir(parents=True)
+    for name, size in (("small", 1000), ("large", 5 * MIB), ("into/there", 10), ("room/x", 10)):
+        make_file(near / "tree" / name, size, seed=1)
+    os.symlink("small", near / "tree/link")
+    os.link(near / "tree/large", near / "tree/other")
+    (near / "tree/new").mkdir()
+    os.mkfifo(near / "tree/pipe")
+    make_file(far / "shut/small", 20)
+    make_file(far / "shut/surplus", 20)
+    make_file(far / "shut/into/surplus", 20)
+    (far / "shut/room").write_text("a file")
+    for name in ("small", "large", "surplus"):
+        make_file(far / "sticky" / name, 20)
+    make_file(far / "own/into/surplus/deep", 20)
+    far.chmod(0o755)
+    for name, mode in (("shut", 0o755), ("shut/into", 0o755), ("sticky", 0o1777)):
+        (far / name).chmod(mode)
+    for path in (far / "own", *far.glob("own/**/*")):
+        os.chown(path, USER_ID, USER_ID)
+    (far / "own/into/surplus").chmod(0o555)
+    (far / "own/into").chmod(0o555)
+    for place, failures in (("shut", 11), ("sticky", 3), ("own", 0)):
+        done = {}
+        for dry in (["--dry-run"], []):
+            outcome = cp(own_net.alpha, *dry, "--delete", "--specials", f"{near}/tree/", f"{user_target()}:{far}/{place}/", verb="sync",
+                         expect=EXIT_SOME_FAILED if failures else EXIT_OK)
+            done[bool(dry)] = {(entry["path"], entry["reason"], entry["code"]) for entry in outcome.report["failed"]}
+        assert done[True] == done[False] and len(done[True]) == failures, (place, done)
+    for source, name in (("tree/small", "new"), ("tree", "new/"), ("tree/small", "small")):
+        runs = [cp(own_net.alpha, *dry, "-r", near / source, f"{user_target()}:{far}/shut/{name}", check=False) for dry in (["--dry-run"], [])]
+        assert runs[0].code == runs[1].code != EXIT_OK and runs[0].error_line == runs[1].error_line, runs
 
 
 def test_no_permission_at_the_destination(own_net):

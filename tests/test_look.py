@@ -152,6 +152,17 @@ def test_du_counts_each_file_once(place):
     assert [(one["path"].rsplit("/", 1)[-1], one["files"]) for one in both] == [("sub", 2), ("tree", 3)]
     (line,) = place.lines("du", "-b", place.url("tree"))
     assert line.split()[0] == "1500"
+    os.symlink("a", place.folder / "tree/link")
+    os.mkfifo(place.folder / "tree/pipe")
+    for name in ("link", "pipe"):
+        (named,) = place.objects("du", place.url(f"tree/{name}"))
+        assert (named["files"], named["bytes"]) == (1, 0), named
+    (whole,) = place.objects("du", place.url("tree"))
+    assert (whole["files"], whole["bytes"]) == (5, 1500)
+    os.symlink("tree", place.folder / "way")
+    (named,) = place.objects("du", place.url("way"))
+    (followed,) = place.objects("du", place.url("way/"))
+    assert (named["files"], named["bytes"]) == (1, 0) and (followed["files"], followed["bytes"]) == (5, 1500), (named, followed)
 
 
 def test_stat_names_what_a_link_is_and_where_it_leads(place):

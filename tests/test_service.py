@@ -119,6 +119,19 @@ def test_who_waits_hears_why_a_job_is_tried_again(service):
     service.submit("zero:10", "null:", "--every", "1h", "--wait", expect=EXIT_USAGE)
 
 
+def test_a_job_says_why_ssh_could_not_connect(service):
+    id = service.submit("zero:10", "nowhere.invalid:/x", "--retry", "0", "--wait", expect=EXIT_CONNECT)
+    assert "Could not resolve hostname nowhere.invalid" in service.stderr, service.stderr
+    text = service.job(id)["error"]["text"]
+    assert "Could not resolve hostname nowhere.invalid" in text and "\n" not in text, text
+    key = service.net.ssh.client_key
+    key.rename(key.with_name("elsewhere"))
+    service.submit("zero:10", "beta:/x", "--retry", "0", "--wait", expect=EXIT_CONNECT)
+    assert "Permission denied (publickey" in service.stderr, service.stderr
+    # The log has the messages, too.
+    assert "Permission denied (publickey" in service.daemon.log.read_text()
+
+
 def test_names_that_cannot_be_meant_are_refused(service):
     id = service.submit("zero:10", "null:", "--wait", "--quiet")
     service.run("job", id, "--files", "--result", "fail", expect=EXIT_USAGE)

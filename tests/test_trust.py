@@ -340,9 +340,8 @@ def test_a_root_with_files_of_the_daemons_own_is_refused(net, case):
     program = "farhaul"
     if case == "identity":
         identity = root / "identity"
-        net.beta.run(["farhaul", "keygen", "-f", identity], check=True)
     elif case == "identity made at the start":
-        identity = root / "new/identity"
+        environment = {"FARHAUL_SERVE_IDENTITY": str(root / "new/identity")}
     elif case in ("authorized", "link to authorized"):
         authorized = root / "authorized"
     elif case == "home":
@@ -363,17 +362,22 @@ def test_a_root_with_files_of_the_daemons_own_is_refused(net, case):
         program = root / "farhaul"
         shutil.copy(binary(), program)
     authorized.write_text(net.key)
+    named = []
+    if case != "identity made at the start":
+        net.beta.run(["farhaul", "keygen", "-f", identity], check=True)
+        named = ["-i", identity]
     if case == "link to authorized":
         authorized.rename(keys / "real")
         authorized.symlink_to(keys / "real")
     elif case == "hard link":
         os.link(authorized, root / "another_name")
     before = sorted(root.rglob("*"))
-    argv = [program, "serve", "--listen", "127.0.0.1:33090", "--root", served, "-i", identity, "--authorized-keys", authorized]
+    argv = [program, "serve", "--listen", "127.0.0.1:33090", "--root", served, *named, "--authorized-keys", authorized]
     with open(log, "wb") as out:
         done = net.beta.run(argv, env=environment, stdout=subprocess.DEVNULL, stderr=out, timeout=15)
     told = log.read_text().splitlines()
-    assert done.returncode == EXIT_USAGE and len(told) == 1, (done.returncode, told)
+    # What the configuration says is refused with a hint at `config check`.
+    assert done.returncode == EXIT_USAGE and len(told) == (1 if named else 2), (done.returncode, told)
     assert told[0].startswith("error: ") and " lies in " in told[0], told
     assert sorted(root.rglob("*")) == before or case == "log", "no key was made in the root"
 
@@ -385,14 +389,30 @@ def test_a_root_beside_the_daemons_own_files_is_served(own_net):
     root.mkdir()
     keys.mkdir()
     (keys / "authorized").write_text(own_net.key)
-    argv = ["farhaul", "serve", "--listen", "[::]:33091", "--root", root, "-i", keys / "identity", "--authorized-keys",
-            keys / "authorized"]
-    process = own_net.beta.start(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    argv = ["farhaul", "serve", "--listen", "[::]:33091", "--root", root, "--authorized-keys", keys / "authorized"]
+    environment = {"FARHAUL_SERVE_IDENTITY": str(keys / "identity")}
+    process = own_net.beta.start(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: 33091 in own_net.beta.udp_ports(process.pid), what="the daemon listens")
+        assert (keys / "identity").exists(), "the first start makes the key"
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_mistyped_key_is_not_made(own_net):
+    """A daemon with a new key would be another one to all its clients."""
+    folder = own_net.folder("keys")
+    typed = folder / "id_ed25591"
+    for host, argv in (
+        (own_net.beta, ["farhaul", "serve", "--listen", "[::]:33092", "--identity", typed]),
+        (own_net.alpha, ["farhaul", "ls", "-i", typed, own_net.daemon.url("")]),
+    ):
+        done = host.run(argv, timeout=60)
+        assert done.returncode == EXIT_AUTH, done
+        assert f"there is no key in {typed}".encode() in done.stderr, done.stderr
+        assert f"farhaul keygen -f {typed}".encode() in done.stderr, done.stderr
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("family", ["v4", "v6"])

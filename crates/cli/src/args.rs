@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
-    Algorithm, Cipher, Code, CpuList, DeleteOptions, DeleteWhen, Durability, Error, Fault, FileOptions,
-    IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses, Policy, SyncOptions,
+    Algorithm, Code, CpuList, DeleteOptions, DeleteWhen, Durability, Error, Fault, FileOptions,
+    IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses, SyncOptions,
     TransferOptions, VerifyMode, flows_for_cores,
 };
 use farhaul_service::config::values::ListenAddress;
@@ -20,12 +20,14 @@ pub mod clean;
 pub mod config;
 pub mod foreign;
 pub mod lab;
+pub mod network;
 pub mod read_verbs;
 pub mod receipt;
 pub mod select;
 pub mod service;
 pub mod verify;
 
+use network::NetworkArgs;
 use select::SelectArgs;
 
 /// Moves big data at the speed of the link, between any two machines that can reach each other.
@@ -282,9 +284,8 @@ pub struct TransferArgs {
     #[arg(long, value_name = "WHEN", default_value = "different", help_heading = TRANSFER,
           value_parser = values::choice::<OverwriteMode>(&["always", "older", "different", "content", "never"]))]
     pub overwrite: OverwriteMode,
-    /// Highest rate in bits a second, such as 800M or 2G
-    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
-    pub rate: Option<u64>,
+    #[command(flatten)]
+    pub network: NetworkArgs,
     /// Lowest rate in bits a second: never go below it, even if other traffic suffers
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
     pub min_rate: Option<u64>,
@@ -292,15 +293,6 @@ pub struct TransferArgs {
     #[arg(short = 'l', value_name = "KBITS", value_parser = values::kilobits, conflicts_with = "rate",
           help_heading = TRANSFER)]
     pub limit: Option<u64>,
-    /// How the rate is set: fair takes one share of the path, high about two, low only what others leave;
-    /// fixed sends at --rate whatever happens
-    #[arg(long, value_name = "POLICY", default_value = "fair", help_heading = TRANSFER,
-          value_parser = values::choice::<Policy>(&["fixed", "high", "fair", "low"]))]
-    pub policy: Policy,
-    /// Cipher of the data; none sends file contents unencrypted, which a daemon must allow
-    #[arg(long, value_name = "CIPHER", default_value = "aes-128-gcm", help_heading = TRANSFER,
-          value_parser = values::choice::<Cipher>(&["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"]))]
-    pub cipher: Cipher,
     /// How the receiver checks what has arrived: transit = the seal of each packet (with --cipher none its
     /// checksum), digest = also a digest of each file, readback = also reads each file back
     #[arg(long, value_name = "HOW", default_value = "digest", help_heading = TRANSFER,
@@ -319,21 +311,9 @@ pub struct TransferArgs {
     /// spread over all; repeat the option if the other end has other directories
     #[arg(long, value_name = "DIR,DIR...", value_parser = values::directories, help_heading = TRANSFER)]
     pub spread: Vec<values::DirectoryList>,
-    /// Largest packet in bytes [default: found by probing]
-    #[arg(long, value_name = "BYTES", help_heading = TRANSFER)]
-    pub mtu: Option<u16>,
-    /// UDP ports that the far end may use over SSH [default: 33001-33100]
-    #[arg(long, value_name = "FIRST-LAST", value_parser = values::port_range, help_heading = TRANSFER)]
-    pub udp_ports: Option<(u16, u16)>,
-    /// Memory for data in transit on each end [default: 256M]
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = TRANSFER)]
-    pub memory: Option<u64>,
     /// Run only on these cores of this host, such as 0-3,8
     #[arg(long, value_name = "LIST", help_heading = TRANSFER)]
     pub cpus: Option<CpuList>,
-    /// If UDP does not get through, fail instead of using TCP or SSH
-    #[arg(long, help_heading = TRANSFER)]
-    pub udp_only: bool,
     /// Report success only when the data are on the disk: end = sync everything at the end, file = sync each
     /// file before it counts as arrived; without a value, end
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "end",
@@ -443,7 +423,8 @@ pub struct ServeArgs {
     /// [default: ~/.config/farhaul/authorized_keys]
     #[arg(long, value_name = "FILE")]
     pub authorized_keys: Option<PathBuf>,
-    /// File with this daemon's private key, see farhaul keygen [default: ~/.config/farhaul/id_ed25519]
+    /// File with this daemon's private key, which farhaul keygen -f has made [default: ~/.config/farhaul/id_ed25519,
+    /// which the first start makes]
     #[arg(short = 'i', long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
     /// Let clients read, but not write
@@ -624,25 +605,18 @@ impl TransferArgs {
     }
 
     fn network(&self) -> NetworkOptions {
-        let default = NetworkOptions::default();
+        let common = self.network.options(&self.testing);
         NetworkOptions {
-            cipher: self.cipher,
-            policy: self.policy,
-            rate_bps: self.rate.or(self.limit),
+            rate_bps: common.rate_bps.or(self.limit),
             rate_min_bps: self.min_rate,
             flows: match self.flows {
                 Some(FlowCount::Auto) => flows_for_cores(self.paths.len()),
                 Some(FlowCount::Number(flows)) => flows,
-                None => default.flows,
+                None => common.flows,
             },
             paths: self.paths.iter().filter_map(addresses_of).collect(),
             auto_paths: self.paths.contains(&PathChoice::Auto),
-            further_paths: default.further_paths,
-            mtu: self.mtu,
-            memory_bytes: self.memory.unwrap_or(default.memory_bytes),
-            udp_only: self.udp_only,
-            udp_ports: self.udp_ports.unwrap_or(default.udp_ports),
-            testing: self.testing.of_engine(),
+            ..common
         }
     }
 }
@@ -673,7 +647,7 @@ impl ConnectionArgs {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
-    use farhaul::{SelectOptions, SpreadOptions};
+    use farhaul::{Cipher, Policy, SelectOptions, SpreadOptions};
 
     use super::select::RuleOption;
     use super::*;

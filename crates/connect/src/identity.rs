@@ -44,10 +44,7 @@ impl Identity {
     /// Reads a key file.
     pub fn load(path: &Path) -> Result<Identity, Error> {
         let file = File::open(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                Error::new(Code::NoKey, format!("there is no key in {}", path.display()))
-                    .with_hint("make one with `farhaul keygen`, or name another with -i")
-            }
+            std::io::ErrorKind::NotFound => no_key(path),
             _ => Error::of_host(format!("cannot read the key {}", path.display()), error),
         })?;
         let meta = file.metadata().map_err(Error::io(format!("cannot read the key {}", path.display())))?;
@@ -69,7 +66,8 @@ impl Identity {
         })
     }
 
-    /// Reads a key file; if there is none, makes it first. For a daemon's own key.
+    /// Reads a key file; if there is none, makes it first. For a daemon's own key, at a path that was not
+    /// typed for this start.
     pub fn load_or_generate(path: &Path, comment: &str) -> Result<Identity, Error> {
         if !path.exists() {
             keygen(path, comment)?;
@@ -115,6 +113,16 @@ impl Identity {
         let signer = signer.ok_or_else(|| broken("the key is no Ed25519 key".into()))?;
         signer.sign(message).map_err(|error| broken(error.to_string()))
     }
+}
+
+/// The error for a key file that does not exist.
+pub fn no_key(path: &Path) -> Error {
+    let keygen = match path == default_identity_path() {
+        true => "farhaul keygen".into(),
+        false => format!("farhaul keygen -f {}", path.display()),
+    };
+    Error::new(Code::NoKey, format!("there is no key in {}", path.display()))
+        .with_hint(format!("make one with `{keygen}`, or name another with -i"))
 }
 
 /// The public half of an Ed25519 key.
@@ -267,6 +275,20 @@ mod tests {
         assert!(public.starts_with("farhaul-ed25519 MCowBQYDK2VwAyEA"), "SPKI of Ed25519: {public}");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_missing_key_is_made_by_the_command_that_the_error_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mistyped");
+        let error = Identity::load(&path).unwrap_err();
+        assert_eq!(error.code(), Code::NoKey);
+        assert!(error.what().contains("mistyped"), "{error}");
+        let command = format!("`farhaul keygen -f {}`", path.display());
+        assert!(error.hint().is_some_and(|hint| hint.contains(&command)), "{error:?}");
+        assert!(
+            no_key(&default_identity_path()).hint().is_some_and(|hint| hint.contains("`farhaul keygen`"))
+        );
     }
 
     #[test]

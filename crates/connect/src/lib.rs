@@ -71,7 +71,7 @@ pub use discovery::ClientInterface;
 pub use endpoint::endpoint_in_program;
 pub use endpoint::{OpeningJudge, endpoint_stdio, ssh_endpoint};
 pub use grants::{GRANT_SECS, GRANT_SECS_MAX, GrantWish};
-pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen};
+pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen, no_key};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
 pub use listen::{Admitter, CapAssigner, ClientEnd, Daemon, DaemonStop, HeldSockets, ListenConfig};
 pub use principal::{
@@ -79,7 +79,7 @@ pub use principal::{
 };
 pub use remote_program::RemoteProgram;
 pub use rights::{Access, AllowedRequest, ContentDirection, CopyReach, Errand, Rights, RightsRequest};
-pub use ssh::{SshTarget, ssh_connect};
+pub use ssh::{SshMessages, SshTarget, ssh_connect};
 pub use trust::is_same_fingerprint;
 
 /// The port of a daemon, and the first of the ports that far ends over ssh use.

@@ -20,6 +20,7 @@ use super::dial_requester::{Apart, DialRequester};
 use super::hello;
 use super::hello::HelloError;
 use super::ssh::answer::{self, Answer, Wait};
+use super::ssh::messages::MessageTail;
 use super::ssh::{HelloOrError, SshTarget, candidate_addresses, look_up, start, why};
 
 /// The near end of such a program's pipes.
@@ -28,6 +29,7 @@ pub struct RemoteProgram {
     stdin: ChildStdin,
     stdout: ChildStdout,
     process: ControlProcess,
+    messages: Option<MessageTail>,
     /// The id of the ssh process.
     ssh: u32,
     target: SshTarget,
@@ -44,12 +46,15 @@ impl RemoteProgram {
         let addresses = look_up(target.clone());
         let mut child = start(target, verb)?;
         let (pipes, ssh) = ((child.stdin.take(), child.stdout.take()), child.id());
+        let stderr = child.stderr.take();
         let process = ControlProcess::new(child);
+        let messages = stderr.map(MessageTail::begin).transpose()?;
         let (Some(stdin), Some(stdout)) = pipes else {
             return Err(Error::of_host("ssh has no pipes", io::ErrorKind::BrokenPipe.into()));
         };
         let most = Some(target.answer_wait);
-        Ok(RemoteProgram { stdin, stdout, process, ssh, target: target.clone(), addresses, most })
+        let target = target.clone();
+        Ok(RemoteProgram { stdin, stdout, process, messages, ssh, target, addresses, most })
     }
 
     /// Sends a question and waits for its answer, unless `requester` cancels. The first answer may take as long
@@ -67,7 +72,8 @@ impl RemoteProgram {
             Ok(Answer::None(ending)) => Err(HelloOrError::Unanswered(ending)),
             Err(error) => Err(error.into()),
         };
-        answer.map_err(|error| why(&self.target, error, &mut self.process, requester))
+        answer
+            .map_err(|error| why(&self.target, error, (&mut self.process, self.messages.as_ref()), requester))
     }
 
     /// The addresses at which UDP may reach the host, given the `SSH_CONNECTION` that it sees.

@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 
 pub(super) mod answer;
+pub(super) mod messages;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _};
@@ -30,6 +31,8 @@ use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use self::answer::{Answer, Ending, Wait};
+use self::messages::MessageTail;
+pub use self::messages::SshMessages;
 use super::dial::Dialer;
 use super::dial_requester::{Apart, DialRequester, LOOK_EVERY, pause};
 use super::hello;
@@ -70,6 +73,8 @@ pub struct SshTarget {
     /// How long the far end may take to answer, without the time in which ssh asks its user for something. By
     /// default 5 minutes.
     pub answer_wait: Duration,
+    /// Who hears what ssh says on its standard error.
+    pub messages: SshMessages,
 }
 
 impl Default for SshTarget {
@@ -85,6 +90,7 @@ impl Default for SshTarget {
             program: "ssh".into(),
             remote_program: "farhaul".into(),
             answer_wait: ANSWER_WAIT,
+            messages: SshMessages::default(),
         }
     }
 }
@@ -200,10 +206,10 @@ pub fn ssh_connect(
     hello.secret_half = Some(HelloSecret::random()?);
 
     let addresses = look_up(target.clone());
-    let Channel { mut process, stdin, stdout, reply } = open_channel(target, &hello, requester)?;
+    let Channel { mut process, stdin, stdout, messages, reply } = open_channel(target, &hello, requester)?;
     let reply = match reply {
         Ok(reply) => reply,
-        Err(error) => return Err(why(target, error, &mut process, requester)),
+        Err(error) => return Err(why(target, error, (&mut process, messages.as_ref()), requester)),
     };
     discovery::adopt(&mut params.opening.network, &hello, &reply.paths)?;
     let options = &params.opening.network;
@@ -280,6 +286,7 @@ struct Channel {
     process: ControlProcess,
     stdin: ChildStdin,
     stdout: ChildStdout,
+    messages: Option<MessageTail>,
     reply: Result<HelloReply, HelloOrError>,
 }
 
@@ -302,17 +309,22 @@ fn open_channel(target: &SshTarget, hello: &Hello, requester: &dyn DialRequester
     let mut child = start(target, "endpoint")?;
     let wait = target.wait(&child, requester);
     let pipes = (child.stdin.take(), child.stdout.take());
+    let stderr = child.stderr.take();
     let process = ControlProcess::new(child);
+    let messages = stderr.map(MessageTail::begin).transpose()?;
     let (Some(mut stdin), Some(mut stdout)) = pipes else {
         return Err(Error::of_host("ssh has no pipes", io::ErrorKind::BrokenPipe.into()));
     };
     let reply = exchange((&mut stdin, &mut stdout), &frame, hello, wait);
-    Ok(Channel { process, stdin, stdout, reply })
+    Ok(Channel { process, stdin, stdout, messages, reply })
 }
 
 pub(super) fn start(target: &SshTarget, verb: &str) -> Result<Child, Error> {
     let mut command = Command::new(&target.program);
     command.args(target.start_args(verb)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if target.messages == SshMessages::Kept {
+        command.stderr(Stdio::piped());
+    }
     command.spawn().map_err(|error| cannot_start(&target.program, error))
 }
 
@@ -357,7 +369,7 @@ fn exchange(
 pub(super) fn why(
     target: &SshTarget,
     error: HelloOrError,
-    process: &mut ControlProcess,
+    (process, messages): (&mut ControlProcess, Option<&MessageTail>),
     requester: &dyn DialRequester,
 ) -> Error {
     let host = &target.host;
@@ -370,7 +382,9 @@ pub(super) fn why(
                 Ending::CalledOff => Error::interrupted(),
                 Ending::TookTooLong => failed(
                     Code::PeerCannotStart,
-                    format!("{host} has not answered for {} s", target.answer_wait.as_secs()),
+                    format!("{host} has not answered for {} s{}", target.answer_wait.as_secs(), {
+                        tail_of(messages.map(MessageTail::text).as_deref())
+                    }),
                     format!(
                         "its shell's start files must neither ask nor wait for anything: `ssh {host} true` has to end \
                          by itself (--answer-wait waits longer)"
@@ -394,7 +408,7 @@ pub(super) fn why(
         }
         HelloError::Closed | HelloError::Io(_) => match end_of(process, requester) {
             Err(error) => error,
-            Ok(status) => ended(target, status),
+            Ok(status) => ended(target, status, messages.map(MessageTail::text)),
         },
         HelloError::Version { .. }
         | HelloError::OtherProtocol
@@ -429,10 +443,12 @@ fn end_of(process: &mut ControlProcess, requester: &dyn DialRequester) -> Result
 /// signal.
 const OF_SSH: i32 = 255;
 
-/// The error for a far end that was not heard, if ssh has ended with this status.
-fn ended(target: &SshTarget, status: Option<ExitStatus>) -> Error {
+/// The error for a far end that was not heard, if ssh has ended with this status. `said` has ssh's own messages,
+/// if the user has not seen them.
+fn ended(target: &SshTarget, status: Option<ExitStatus>, said: Option<String>) -> Error {
     let host = &target.host;
-    let failed = |code: Code, what: String, hint: &str| Error::new(code, what).with_hint(hint);
+    let tail = tail_of(said.as_deref());
+    let failed = |code: Code, what: String, hint: &str| Error::new(code, what + &tail).with_hint(hint);
     let Some(status) = status else {
         return failed(Code::SshFailed, format!("the far end on {host} closed the channel"), "try again");
     };
@@ -444,13 +460,17 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>) -> Error {
         ),
         (Some(OF_SSH), _) => failed(
             Code::SshFailed,
-            format!(
-                "ssh ended with code {OF_SSH} before farhaul answered on {host}: ssh could not connect, or the program \
-                 on {host} ended with this code"
-            ),
-            match target.is_quiet() {
-                true => "ssh is silent with -q; without it, it says why",
-                false => "see its message above; `ssh HOST true` must work",
+            match tail.is_empty() {
+                true => format!(
+                    "ssh ended with code {OF_SSH} before farhaul answered on {host}: ssh could not connect, or the \
+                     program on {host} ended with this code"
+                ),
+                false => format!("ssh ended with code {OF_SSH} before farhaul answered on {host}"),
+            },
+            match (said, target.is_quiet()) {
+                (_, true) => "ssh is silent with -q; without it, it says why",
+                (None, false) => "see its message above; `ssh HOST true` must work",
+                (Some(_), false) => "`ssh HOST true` must work for the user of this process",
             },
         ),
         (Some(126 | 127), _) => failed(
@@ -461,9 +481,17 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>) -> Error {
         (code, _) => failed(
             Code::PeerCannotStart,
             format!("the far end on {host} ended with code {} before it answered", code.unwrap_or(0)),
-            "see its message above",
+            match said {
+                None => "see its message above",
+                Some(_) => "`ssh HOST farhaul --version` must work for the user of this process",
+            },
         ),
     }
+}
+
+/// The end of an error that has ssh's messages.
+fn tail_of(said: Option<&str>) -> String {
+    said.filter(|said| !said.is_empty()).map(|said| format!(": {said}")).unwrap_or_default()
 }
 
 /// Finds the addresses of the far end while ssh connects; ssh itself resolves aliases. If no thread can be

@@ -31,7 +31,11 @@ pub(crate) fn of_partial(error: PartialError) -> Failure {
         PartialError::Io { source, .. } => Code::of_files(source),
         _ => Code::FilesFailed,
     };
-    Failure::new(code, error.to_string())
+    let reason = match &error {
+        PartialError::Io { what, source } => format!("cannot {what}: {}", plain(source)),
+        error => error.to_string(),
+    };
+    Failure::new(code, reason)
 }
 
 #[derive(Debug)]

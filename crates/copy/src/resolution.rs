@@ -414,13 +414,15 @@ fn user_target(path: &Path, wish: DestinationWish, asked: PulledNames) -> Result
             Err(cannot(format!("open {name}"), &error))
         }
         Err(_) if is_directory && wish.dry_run => {
-            let (dir, name) = parent_and_name(path);
+            let (dir, last) = parent_and_name(path);
             let target: TargetDirectory = into(dir, None, asked)?;
-            let prefix = name.map(|name| RelPath::from_bytes(&name)).transpose();
-            Ok(TargetDirectory {
-                prefix: prefix.map_err(|error| Error::new(Code::BadPath, error.to_string()))?,
-                ..target
-            })
+            let prefix = last.map(|name| RelPath::from_bytes(&name)).transpose();
+            let prefix = prefix.map_err(|error| Error::new(Code::BadPath, error.to_string()))?;
+            if let Some(prefix) = &prefix {
+                let made = target.roots.first().check_put(prefix);
+                made.map_err(|error| cannot(format!("create {name}"), &error))?;
+            }
+            Ok(TargetDirectory { prefix, ..target })
         }
         Err(_) if is_directory => {
             // `new/.` is made as `new`.
@@ -481,6 +483,7 @@ fn root_target(
             let (above, last) = (above()?, RelPath::from_bytes(last));
             let last = last.map_err(|error| Error::new(Code::BadPath, format!("{name}: {error}")))?;
             if wish.dry_run {
+                above.check_put(&last).map_err(cannot)?;
                 return Ok(TargetDirectory { prefix: Some(last), ..target(above, None) });
             }
             above.create_shared_dir(&last).map_err(cannot)?;

@@ -8,6 +8,7 @@
 //! changed. Memory does not grow with the list, except for the names that `extra` needs.
 
 mod check;
+mod link_targets;
 mod list;
 
 use std::collections::HashSet;
@@ -25,6 +26,7 @@ use farhaul_volume::{Algorithm, RelPath, Root};
 use serde::Serialize;
 
 use self::check::Checker;
+use self::link_targets::LinkTargets;
 use self::list::ExpectedEntry;
 pub(crate) use self::list::ExpectedList;
 use super::manifest::shown_root;
@@ -125,7 +127,7 @@ impl VerifyReport {
     }
 }
 
-/// Counters of the threads.
+/// Counters of the threads, and what one of them tells the others.
 #[derive(Debug, Default)]
 struct Counts {
     /// Lines that have been handed out, and are not checked yet.
@@ -133,6 +135,8 @@ struct Counts {
     entries: AtomicU64,
     bytes: AtomicU64,
     without_digest: AtomicU64,
+    /// The digests of files that copies stand for links to.
+    link_targets: LinkTargets,
     /// The precision of times on the file system, if it has mattered.
     limits: OnceLock<String>,
 }

@@ -86,7 +86,11 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         return Err(Error::new(Code::BadOption, "--max-rate must be at least 8k (bits per second)"));
     }
     protected_files::keep_out_of(&root, &own_files(&config))?;
+    let is_new = !config.identity.exists();
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
+    if is_new {
+        tracing::info!(file = %config.identity.display(), "made this node's key");
+    }
     let authorized = AuthorizedKeys::load(&config.authorized_keys, bounds(&config, &root)?)?;
     let mask = config.mask;
     let caps = config.caps.clone();

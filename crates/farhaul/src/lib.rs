@@ -56,8 +56,8 @@ mod transfer;
 
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{
-    DEFAULT_PORT, DaemonTarget, DialRequester, KnownHosts, PublicKey, SshTarget, default_identity_path,
-    default_known_hosts_path, is_same_fingerprint, keygen,
+    DEFAULT_PORT, DaemonTarget, DialRequester, KnownHosts, PublicKey, SshMessages, SshTarget,
+    default_identity_path, default_known_hosts_path, is_same_fingerprint, keygen, no_key,
 };
 pub use farhaul_copy::{
     CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyDirection, CopyJob,

@@ -185,8 +185,6 @@ fn zero_levels() -> &'static [[u8; 32]; 45] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use proptest::prelude::*;
 
     use super::*;
@@ -236,13 +234,12 @@ mod tests {
 
     #[test]
     fn a_hole_of_a_tebibyte_costs_no_time() {
-        let begin = Instant::now();
+        // Chunk by chunk, the second one would take years.
         let mut tree = FileTree::new((1 << 40) + 12345);
         let empty = tree.root();
         tree.set(77_777, fake(1));
         assert_ne!(tree.root(), empty);
         FileTree::new(i64::MAX as u64).root();
-        assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
     }
 
     #[test]

@@ -217,6 +217,16 @@ fn is_refusal(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::say_skipped;
+
+    /// A directory beside the source, which is on a disk as a rule; that of temporary files may be in memory.
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
+    }
+
+    fn say_skipped_without_direct_io(test: &str) {
+        say_skipped(test, "the file system of the source has no direct I/O");
+    }
 
     #[test]
     fn only_whole_aligned_chunks_go_past_the_cache() {
@@ -233,10 +243,12 @@ mod tests {
     /// Whether unaligned memory is refused depends on the file system; in any case the chunk is written.
     #[test]
     fn a_refused_chunk_is_written_through_the_cache() {
-        let temp = tempfile::tempdir().unwrap();
+        let temp = folder();
         let dir: OwnedFd = File::open(temp.path()).unwrap().into();
         let file = File::create(temp.path().join("name")).unwrap();
-        let Some(direct) = DirectFile::open(&dir, b"name", &file, 100) else { return };
+        let Some(direct) = DirectFile::open(&dir, b"name", &file, 100) else {
+            return say_skipped_without_direct_io("a_refused_chunk_is_written_through_the_cache");
+        };
         let block = farhaul_blocks::BlockPool::new(1, CHUNK as usize + 1).unwrap().take();
         for index in 0..2 * TRIAL_CHUNKS {
             direct.write(&block[1..], index * CHUNK, |data, offset| file.write_all_at(data, offset)).unwrap();
@@ -249,7 +261,7 @@ mod tests {
     #[test]
     fn files_that_are_read_ahead_are_tried_past_the_cache_again() {
         for count in [1, 3, 8] {
-            let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            let temp = folder();
             let choice = IoChoice::new(&READING);
             for _ in 0..2 * TRIAL_CHUNKS {
                 choice.record(choice.next(false), u64::MAX / 200);
@@ -277,7 +289,9 @@ mod tests {
                 }
             }
             if files.is_empty() || files.iter().any(|(_, direct)| direct.is_refused.load(Relaxed)) {
-                return;
+                return say_skipped_without_direct_io(
+                    "files_that_are_read_ahead_are_tried_past_the_cache_again",
+                );
             }
             let nanos = choice.nanos_direct();
             assert!(
@@ -289,9 +303,12 @@ mod tests {
 
     #[test]
     fn another_file_of_the_same_name_is_not_written() {
-        let temp = tempfile::tempdir().unwrap();
+        let temp = folder();
         let dir: OwnedFd = File::open(temp.path()).unwrap().into();
         let file = File::create(temp.path().join("name")).unwrap();
+        if DirectFile::open(&dir, b"name", &file, 100).is_none() {
+            return say_skipped_without_direct_io("another_file_of_the_same_name_is_not_written");
+        }
         assert!(
             DirectFile::open(&dir, b"name", &file, TRIAL_CHUNKS).is_none(),
             "too few chunks for a choice"

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use self::descent::{Descent, DescentLevel};
 use crate::filter::{Filter, FilterSide};
+use crate::fixed;
 use crate::mount::{Border, MountId};
 use crate::own_files;
 use crate::rel_path::RelPath;
@@ -178,6 +179,7 @@ impl<'a> Removal<'a> {
         directory: Option<&DescentLevel>,
         tell: RemovalObserver<'_>,
     ) -> Option<bool> {
+        let is_below_root = path.contains(&b'/');
         let (path, is_whole) = told(path);
         let is_free = is_whole && self.free.contains(&path);
         if self.left == 0 && !is_free {
@@ -189,7 +191,11 @@ impl<'a> Removal<'a> {
         let removed = match (self.dry_run, directory) {
             (true, Some(level)) if level.mount.is_mounted_on(mount) => Err(Errno::BUSY),
             (true, None) if is_mounted() => Err(Errno::BUSY),
-            (true, _) => Ok(()),
+            // The directory in which the removal began may be the root, which keeps its mode.
+            (true, _) => match fixed::check_writable(above, is_below_root) {
+                Ok(()) if fixed::is_kept(above, name) => Err(Errno::PERM),
+                checked => checked,
+            },
             (false, Some(level)) => match fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
                 // Only our own files, from interrupted transfers, may be left in it.
                 Err(Errno::NOTEMPTY | Errno::EXIST) => {

@@ -299,6 +299,21 @@ impl Root {
         Ok(())
     }
 
+    /// Fails as making an entry at `path`, or replacing it, would, as far as the system tells that beforehand.
+    /// In doubt it succeeds, also where the directory does not exist yet.
+    pub fn check_put(&self, path: &RelPath) -> io::Result<()> {
+        let Ok((dir, name)) = self.place(path) else { return Ok(()) };
+        // A directory of the tree gets a mode with which it can be used; the root keeps its own.
+        fixed::check_writable(dir.as_fd(), !path.split().0.is_empty())?;
+        fixed::check(&dir, name)
+    }
+
+    /// As [`Root::check_put`], for a file that is to be changed in place.
+    pub fn check_change(&self, path: &RelPath) -> io::Result<()> {
+        let Ok((dir, name)) = self.place(path) else { return Ok(()) };
+        Ok(fixed::check_file_writable(dir.as_fd(), name)?)
+    }
+
     pub fn rename(&self, from: &RelPath, to: &RelPath) -> io::Result<()> {
         let source = self.dir(from.split().0)?;
         let renamed = self.create(to, |dir, name| fs::renameat(&source, from.split().1, dir, name));

@@ -8,7 +8,8 @@ use std::time::Duration;
 use farhaul::DEFAULT_PORT;
 use farhaul::{
     Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, HostSpec, Location, LocationSpec,
-    OverwriteMode, REPORT_SCHEMA, ReceiptOptions, Report, SshTarget, SyncOptions, TransferOptions,
+    OverwriteMode, REPORT_SCHEMA, ReceiptOptions, Report, SshMessages, SshTarget, SyncOptions,
+    TransferOptions,
 };
 
 use crate::args::select::SelectArgs;
@@ -328,6 +329,7 @@ pub(super) fn ssh_target(host: &HostSpec, connection: &ConnectionArgs, quiet: bo
         program: connection.program.clone().unwrap_or_else(|| "ssh".into()),
         remote_program: connection.remote_program.clone().unwrap_or_else(|| "farhaul".into()),
         answer_wait: connection.answer_wait.map_or(SshTarget::default().answer_wait, Duration::from_secs),
+        messages: SshMessages::Shown,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use farhaul::{Depth, Error, ExitCode, ListItem, PathKind, escape};
+use farhaul::{Depth, Error, ExitCode, ListEntry, ListItem, PathKind, escape};
 use serde::Serialize;
 
 use super::ls::joined;
@@ -28,9 +28,13 @@ struct AmountJson {
 
 pub fn run(args: &DuArgs) -> ExitCode {
     each(&args.read, |named, outcome| {
-        let entry = named.remote.stat(named.path)?;
+        // A link is one entry, named as well as found, unless a slash behind it asks for its directory.
+        let entry = match named.path.ends_with(b"/") {
+            true => named.remote.stat(named.path)?,
+            false => named.remote.stat_link(named.path)?,
+        };
         if entry.kind != PathKind::Directory {
-            let amount = Amount { files: 1, directories: 0, bytes: entry.identity.size };
+            let amount = Amount { files: 1, directories: 0, bytes: content(&entry) };
             print_line(args, named.path, amount, outcome);
             return Ok(());
         }
@@ -46,7 +50,7 @@ pub fn run(args: &DuArgs) -> ExitCode {
                     let amount = Amount {
                         files: u64::from(entry.kind != PathKind::Directory),
                         directories: u64::from(entry.kind == PathKind::Directory && !entry.path.is_empty()),
-                        bytes: if is_first && entry.kind == PathKind::File { entry.identity.size } else { 0 },
+                        bytes: if is_first { content(&entry) } else { 0 },
                     };
                     for directory in
                         counted_in(&entry.path, entry.kind == PathKind::Directory, args.max_depth)
@@ -70,6 +74,11 @@ pub fn run(args: &DuArgs) -> ExitCode {
         }
         Ok(())
     })
+}
+
+/// The bytes that a copy would move of an entry: the size of a link or a directory is no content.
+fn content(entry: &ListEntry) -> u64 {
+    if entry.kind == PathKind::File { entry.identity.size } else { 0 }
 }
 
 /// Returns the directories that get a line and in which an entry counts: the one that the user named, and

@@ -31,6 +31,7 @@ use crate::args::Verb;
 use crate::args::bench::BenchVerb;
 use crate::args::lab::LabVerb;
 use crate::args::receipt::ReceiptVerb;
+use crate::args::service::StoreVerb;
 use crate::descriptors;
 use crate::exit::process_code;
 use crate::ui::printer;
@@ -142,7 +143,10 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Cancel(args)
         | Verb::Retry(args) => args.answer.json,
         Verb::Set(args) => args.answer.json,
-        Verb::Store(_) => false,
+        Verb::Store(args) => match &args.verb {
+            StoreVerb::Backup { .. } => false,
+            StoreVerb::Check { answer } => answer.json || !answer.quiet,
+        },
         Verb::Top(args) => args.once,
         // Its stdout is the channel to the client.
         Verb::Endpoint(_) => false,

@@ -1,9 +1,9 @@
 //! `farhaul serve`: runs the service until it is stopped. The options of the command line override all other
 //! layers of its configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use farhaul::{Error, ExitCode, default_identity_path};
+use farhaul::{Error, ExitCode, default_identity_path, no_key};
 use farhaul_service::config::{Config, ConfigSources, LogLevel};
 use farhaul_service::notify::PassedSockets;
 use farhaul_service::{Clock, ServiceConfig, serve};
@@ -28,6 +28,9 @@ fn service(args: &ServeArgs) -> Result<ServiceConfig, Error> {
     if args.authorized_keys.is_none() {
         begin_own_list();
     }
+    if let Some(path) = &args.identity {
+        is_there(path)?;
+    }
     let sources = sources(args);
     let loaded = sources.load().map_err(Error::from)?;
     begin_log(args, &loaded.config);
@@ -44,6 +47,16 @@ fn service(args: &ServeArgs) -> Result<ServiceConfig, Error> {
         testing: args.testing.of_engine(),
         clock: args.clock.clone().map_or_else(Clock::of_host, Clock::shifted_by),
     })
+}
+
+/// Refuses a key that does not exist. The first start makes the node's key where the configuration says; but a
+/// path that was typed may be mistyped, and a new key would be another node to all clients.
+fn is_there(identity: &Path) -> Result<(), Error> {
+    match std::fs::metadata(identity) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(no_key(identity)),
+        // What else is wrong with it is told when it is read.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn begin_log(args: &ServeArgs, config: &Config) {

@@ -154,6 +154,30 @@ fn failures_say_what_to_do() {
     assert!(error.to_string().contains("cannot run /nonexistent/ssh"), "{error}");
 }
 
+#[test]
+fn messages_that_nobody_sees_are_in_the_error() {
+    for (body, expected) in [
+        (
+            "echo 'ssh: Could not resolve hostname alias: no' >&2; exit 255",
+            "ssh ended with code 255 before farhaul answered on alias: ssh: Could not resolve hostname alias: no",
+        ),
+        // ssh has ended, but a connection that it shares has not.
+        (
+            "printf 'me@alias: Permission\\033 denied' >&2; sleep 3 & exit 255",
+            "alias: me@alias: Permission  denied",
+        ),
+        ("exit 255", "alias: ssh could not connect, or the program on alias ended with this code"),
+        ("echo 'sh: farhaul: not found' >&2; exit 127", "(as \"farhaul\"): sh: farhaul: not found"),
+        ("echo cannot >&2; exit 3", "ended with code 3 before it answered: cannot"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = SshTarget { messages: SshMessages::Kept, ..fake_ssh(folder.path(), body) };
+        let error = ssh_connect(&target, params(NetworkOptions::default()), &Handle::new()).unwrap_err();
+        assert!(error.to_string().contains(expected), "{body}: {error}");
+        assert!(error.hint().is_some_and(|hint| !hint.contains("above")), "{body}: {error:?}");
+    }
+}
+
 /// A requester that cancels as soon as it is told that the answer takes long.
 struct ImpatientRequester(AtomicBool);
 

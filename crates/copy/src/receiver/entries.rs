@@ -287,6 +287,10 @@ impl CopyReceiver {
     ) -> Result<(), Error> {
         let (id, size, path) = (item.id(), item.entry.size(), &item.path);
         if self.rules.dry_run {
+            if let Err(failure) = self.check_file(target, &item) {
+                self.refuse(&item, failure);
+                return Ok(());
+            }
             self.counts.bytes_listed.fetch_add(size, Relaxed);
             self.shared.handle.tell_detail(|| done(path, EntryAction::Received { bytes: size }, true));
             self.counts.files.fetch_add(1, Relaxed);

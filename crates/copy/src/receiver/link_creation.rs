@@ -105,6 +105,9 @@ impl CopyReceiver {
         }
         let was = existing.filter(|_| !is_there).map(|existing| existing.kind.into());
         if self.rules.dry_run {
+            if !is_there {
+                self.check_put(target, path, "create it")?;
+            }
             self.note_replaced(item, was);
             return Ok(LinkOutcome::New);
         }
@@ -159,6 +162,7 @@ impl CopyReceiver {
         }
         let was = existing.map(|existing| existing.kind.into());
         if self.rules.dry_run {
+            self.check_put(target, path, "create the link")?;
             self.note_replaced(item, was);
             return Ok(LinkOutcome::New);
         }
@@ -243,6 +247,7 @@ impl CopyReceiver {
         }
         let was = there.map(|there| there.kind.into());
         if self.rules.dry_run {
+            self.check_put(target, path, "create the link")?;
             self.note_replaced(item, was);
             return Ok(Some(LinkOutcome::New));
         }

@@ -191,11 +191,31 @@ impl Checker<'_> {
         if self.job.metadata && self.root.keeps_modes(path, meta) {
             return Ok(Some(format!("not a hard link to {}", escape(to))));
         }
-        let mut digest_at = |path| self.digest_of(&SourceFile::at(self.root, path)?, buffer);
         let is_same = other.is_file()
             && other.size == meta.size
-            && (self.job.quick || digest_at(path)? == digest_at(&target)?);
+            && (self.job.quick || {
+                let copy = self.digest_of(&SourceFile::at(self.root, path)?, buffer)?;
+                copy == self.digest_of_target(&target, &other, buffer)?
+            });
         Ok((!is_same).then(|| format!("neither a hard link to {} nor a copy of it", escape(to))))
+    }
+
+    /// The digest of a file that copies stand for links to. Many may do so, but it is read once, as long as it
+    /// stays the same file; a thread that needs it while another one reads it waits.
+    fn digest_of_target(
+        &self,
+        path: &RelPath,
+        there: &Metadata,
+        buffer: &mut [u8],
+    ) -> std::io::Result<Digest> {
+        let known = self.counts.link_targets.digest_of(there);
+        let mut known = known.lock().in_any_case();
+        if let Some(digest) = *known {
+            return Ok(digest);
+        }
+        let digest = self.digest_of(&SourceFile::at(self.root, path)?, buffer)?;
+        *known = Some(digest);
+        Ok(digest)
     }
 
     fn digest_of(&self, file: &SourceFile, buffer: &mut [u8]) -> std::io::Result<Digest> {

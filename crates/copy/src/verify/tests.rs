@@ -101,6 +101,30 @@ fn a_file_with_the_same_content_stands_for_a_hard_link_but_for_metadata() {
 }
 
 #[test]
+fn a_file_that_many_copies_stand_for_links_to_is_read_once() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = temp.path().join("tree");
+    std::fs::create_dir_all(&root).unwrap();
+    let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
+    let content = vec![7; CHUNK as usize];
+    std::fs::write(root.join("a"), &content).unwrap();
+    log.add(record("a", RecordKind::File { size: CHUNK }, None));
+    for number in 0..20 {
+        let name = format!("copy{number}");
+        std::fs::copy(root.join("a"), root.join(&name)).unwrap();
+        log.add(record(&name, RecordKind::HardLink { to: b"a".to_vec() }, None));
+    }
+    log.finish(&Report::default()).unwrap();
+    let job = VerifyJob { list: temp.path().join("m"), directory: root.clone(), extra: false, ..tree().1 };
+    let (report, error) = verify(&job, &Handle::new(), &mut |finding| panic!("{finding:?}"));
+    assert!(report.ok && error.is_none(), "{report:?}");
+    assert_eq!(report.bytes, 21 * CHUNK, "20 copies, and the file once");
+    // A change of the file is found for each of them.
+    std::fs::write(root.join("a"), vec![8; CHUNK as usize]).unwrap();
+    assert_eq!(found(&job).len(), 20);
+}
+
+#[test]
 fn absolute_paths_of_a_list_may_lie_in_the_directory() {
     let (temp, job) = tree();
     let by_link = temp.path().join("link");

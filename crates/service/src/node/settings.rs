@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use farhaul::{CopyJob, DEFAULT_PORT, Location, LocationSpec};
+use farhaul::{CopyJob, DEFAULT_PORT, Location, LocationSpec, SshMessages};
 use farhaul_session::{Code, Error};
 
 use super::{RetentionRules, WatchSpec};
@@ -246,6 +246,7 @@ impl NodeSettings {
                 target.options = identity.ssh_options;
                 // Nobody can type a password here.
                 target.options.push("BatchMode=yes".into());
+                target.messages = SshMessages::Kept;
                 if target.user.is_none() {
                     target.user = identity.ssh_user;
                 }
@@ -438,5 +439,6 @@ mod tests {
             panic!("the source must be reached over ssh")
         };
         assert_eq!(target.options, ["BatchMode=yes"]);
+        assert_eq!(target.messages, SshMessages::Kept);
     }
 }

@@ -33,14 +33,22 @@ pub(crate) fn insert(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlit
     Ok(())
 }
 
-/// Sets a watch of the configuration; rows of its files stay.
-pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<()> {
-    transaction.execute(
-        "INSERT INTO watches (id, owner, spec, created_ms) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT (id) DO UPDATE SET spec = excluded.spec WHERE owner = excluded.owner",
-        params![watch.id, watch.owner, json(&watch.spec)?, watch.created_ms],
+/// Sets a watch of the configuration; rows of its files stay. Returns false if another owner has the id, and
+/// then changes nothing.
+pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<bool> {
+    let rows = transaction.execute(
+        "INSERT INTO watches (id, owner, spec, confined, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (id) DO UPDATE SET spec = excluded.spec, confined = excluded.confined
+         WHERE owner = excluded.owner",
+        params![
+            watch.id,
+            watch.owner,
+            json(&watch.spec)?,
+            watch.confined.as_ref().map(json).transpose()?,
+            watch.created_ms
+        ],
     )?;
-    Ok(())
+    Ok(rows > 0)
 }
 
 /// Removes a watch, with the rows of its files.

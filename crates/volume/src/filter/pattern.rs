@@ -394,12 +394,11 @@ mod tests {
     fn a_hostile_pattern_takes_no_time() {
         let text = [&b"a/"[..]; 2000].concat();
         let pattern = [&b"**a*a*"[..]; 600].concat();
-        let begin = std::time::Instant::now();
+        // A matcher that tries all ways would not end.
         for start in ["", "a", "/"] {
             let pattern = [start.as_bytes(), &pattern[..], b"b"].concat();
             assert!(!Pattern::new(&pattern).matches(&text[..text.len() - 1], false));
         }
-        assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
     }
 
     fn part() -> impl Strategy<Value = String> {

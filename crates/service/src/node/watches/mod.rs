@@ -182,9 +182,11 @@ impl Node {
             }
         }
         for (name, spec) in &settings.watches {
-            if self.watches.all.lock().in_any_case().contains_key(name) {
+            let running = self.watches.all.lock().in_any_case();
+            if running.get(name).is_some_and(|there| there.row.owner == CONFIGURATION) {
                 continue;
             }
+            drop(running);
             if let Err(error) = self.follow_one(name, spec.clone()) {
                 tracing::error!(watch = name, %error, "cannot watch a folder of the configuration");
             }
@@ -196,7 +198,11 @@ impl Node {
         let (id, owner, created_ms) = (name.to_string(), CONFIGURATION.to_string(), self.clock.now_ms());
         let row = WatchRow { id, owner, spec, confined: None, created_ms };
         let written = row.clone();
-        self.store.write(move |transaction| watches::put(transaction, &written))?;
+        if !self.store.write(move |transaction| watches::put(transaction, &written))? {
+            let what = format!("another watch has the id {name}");
+            return Err(Error::new(Code::AlreadyExists, what)
+                .with_hint(format!("give [watch.{name}] another name in the configuration")));
+        }
         self.begin_watch(row)?;
         self.tell_watch(name, json!({ "event": "added" }));
         Ok(())

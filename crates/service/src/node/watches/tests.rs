@@ -241,6 +241,51 @@ fn what_cannot_be_meant_is_refused() {
 }
 
 #[test]
+fn a_watch_of_the_configuration_does_not_take_the_id_of_another_one() {
+    let mut fixture = Fixture::new();
+    let id = add(&fixture, AfterAction::Mark);
+    let (folder, destination) = (fixture.path("other"), fixture.path("else"));
+    for name in [&folder, &destination] {
+        std::fs::create_dir_all(name).unwrap();
+    }
+    let configured = spec(&folder, &destination, AfterAction::Keep);
+    fixture.settings.watches = [(id.clone(), configured.clone())].into();
+    fixture.node().set_settings(fixture.settings.clone());
+    let error = fixture.node().follow_one(&id, configured).unwrap_err();
+    assert!(error.code() == Code::AlreadyExists && error.hint().is_some(), "{error}");
+    let view = fixture.node().watch_view(&Caller::local(), &id).unwrap();
+    assert_eq!((view.owner, view.spec.folder), (Caller::local().subject, fixture.path("in")));
+    // It is the same after a restart.
+    fixture.stop();
+    fixture.start();
+    let view = fixture.node().watch_view(&Caller::local(), &id).unwrap();
+    assert_eq!((view.owner, view.spec.folder), (Caller::local().subject, fixture.path("in")));
+}
+
+#[test]
+fn a_watch_that_is_set_again_has_the_confines_of_the_new_one() {
+    let fixture = Fixture::new();
+    let row = |owner: &str, confined: Option<&str>| WatchRow {
+        id: "w".into(),
+        owner: owner.into(),
+        spec: spec("/in", "/out", AfterAction::Keep),
+        confined: confined.map(|prefix| vec![prefix.to_string()]),
+        created_ms: 1,
+    };
+    for (owner, confined, is_set, now) in [
+        (CONFIGURATION, Some("/a"), true, Some("/a")),
+        (CONFIGURATION, Some("/b"), true, Some("/b")),
+        ("token:x", Some("/c"), false, Some("/b")),
+        (CONFIGURATION, None, true, None),
+    ] {
+        let written = row(owner, confined);
+        let set = fixture.node().store.write(move |transaction| watches::put(transaction, &written));
+        assert_eq!(set.unwrap(), is_set);
+        assert_eq!(fixture.node().store.read(watches::all).unwrap(), [row(CONFIGURATION, now)]);
+    }
+}
+
+#[test]
 fn folders_of_the_configuration_are_watched_as_long_as_they_stand_there() {
     let mut fixture = Fixture::new();
     for name in ["in", "out", "other"] {

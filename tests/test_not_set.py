@@ -89,12 +89,12 @@ def test_a_shared_directory_of_another_owner_is_code_10_and_has_a_name(to_user):
     assert report["failed_count"] == 0 and report["files"] == 2 and not report["ok"] and report["complete"], report
     assert report["error"] is None
     assert [entry["path"] for entry in report["not_set"]] == ["."] and report["not_set_count"] == 1
-    assert report["not_set"][0]["reason"] == "cannot set its time: Operation not permitted", report["not_set"]
+    assert report["not_set"][0]["reason"] == "cannot set its time: operation not permitted", report["not_set"]
     assert (to_user.target / "large").read_bytes() == (to_user.source / "large").read_bytes()
     # Another run has nothing to send, and still cannot set the time: it ends the same way. Its text says so,
     # too.
     again = to_user.run("-v", as_json=False, expect=EXIT_METADATA)
-    assert "not set: .: cannot set its time: Operation not permitted" in again.stderr, again
+    assert "not set: .: cannot set its time: operation not permitted" in again.stderr, again
     assert "--omit-dir-times" in again.stderr and "failed" not in again.stderr.lower(), again
 
 
@@ -118,7 +118,7 @@ def test_modes_of_what_another_one_owns(to_user):
     set_times(to_user.source)
     report = to_user.run("--omit-dir-times", expect=EXIT_METADATA).report
     assert [(entry["path"], entry["reason"]) for entry in report["not_set"]] == [
-        ("d/small", "cannot set its mode: Operation not permitted")], report
+        ("d/small", "cannot set its mode: operation not permitted")], report
     assert report["failed_count"] == 0 and report["skipped"] == 2
     report = to_user.run("--omit-dir-times", "--no-perms").report
     assert report["ok"] and report["skipped"] == 2
@@ -133,7 +133,7 @@ def test_a_file_that_is_changed_in_place_and_is_anothers(to_user):
     report = to_user.run("--inplace", "--omit-dir-times", expect=EXIT_METADATA).report
     assert report["failed_count"] == 0 and report["files"] == 1, report
     assert [entry["path"] for entry in report["not_set"]] == ["large"]
-    assert report["not_set"][0]["reason"] == "cannot set its mode and time: Operation not permitted"
+    assert report["not_set"][0]["reason"] == "cannot set its mode and time: operation not permitted"
     assert (to_user.target / "large").read_bytes() == (to_user.source / "large").read_bytes()
     assert (to_user.target / "large").stat().st_uid == 0 and not leftovers(to_user.target)
     make_file(to_user.source / "large", 3 * MIB, seed=10)
@@ -220,7 +220,7 @@ def test_events_tell_it(to_user):
     events = [json.loads(line) for line in outcome.stdout.splitlines()]
     told = [event for event in events if event["event"] == "metadata_not_set"]
     assert [(event["path"], event["reason"]) for event in told] == [
-        (".", "cannot set its time: Operation not permitted")], events
+        (".", "cannot set its time: operation not permitted")], events
     (ended,) = [event for event in events if event["event"] == "ended"]
     assert (ended["ok"], ended["exit_code"], ended["error"]) == (False, EXIT_METADATA, None)
 

@@ -79,6 +79,10 @@ impl EndpointState {
                 Some(running) => Ok(EndpointAnswer::Closed(running.finish())),
                 None => Err(Error::from(Misbehaviour::BenchOrder)),
             },
+            // Further files would go to another folder than the ones that are there.
+            EndpointQuestion::Folder { .. } if self.folder.is_some() => {
+                Err(Error::from(Misbehaviour::BenchOrder))
+            }
             EndpointQuestion::Folder { path, room } => {
                 let path = PathBuf::from(std::ffi::OsString::from_vec(path));
                 let folder = self.folder.insert(BenchFolder::make(&path, room)?);
@@ -145,6 +149,11 @@ mod tests {
             misbehaviour(EndpointQuestion::Settle { name: "x".into() }),
             Some(Misbehaviour::BenchOrder)
         );
+        let parent = tempfile::tempdir().unwrap();
+        let folder =
+            || EndpointQuestion::Folder { path: parent.path().as_os_str().as_bytes().to_vec(), room: 1 };
+        assert_eq!(misbehaviour(folder()), None);
+        assert_eq!(misbehaviour(folder()), Some(Misbehaviour::BenchOrder), "there is only one folder");
         assert_eq!(misbehaviour(EndpointQuestion::Hello { protocol: PROTOCOL }), None);
         assert_eq!(FarEnd::strange(&EndpointAnswer::Done).misbehaviour(), Some(Misbehaviour::BenchAnswer));
     }

@@ -4,9 +4,11 @@
 //! to the file: those that a sender keeps in case they are lost, and those of a receiver whose lost parts
 //! have not arrived yet. The kernel keeps as much of the file in memory as it has room for.
 //!
-//! Always true: a slot belongs to one [`ParkedBlock`] or is in the free list; no more slots are in use
-//! than are promised; the disk space for all promised slots is allocated.
+//! Always true: a slot belongs to one [`ParkedBlock`] or is free; a reservation has no more blocks in the file
+//! than it has slots, and a block that outlives it keeps its slot; the disk space for all promised slots is
+//! allocated. So a slot that a reservation has not used is there.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -35,10 +37,68 @@ struct Shared {
 #[derive(Default)]
 struct State {
     allocated: u32,
-    promised: u32,
     /// The first slot that was never used.
     fresh: u32,
     free: Vec<u32>,
+    /// All reservations, and those that have been dropped but have blocks in the file.
+    shares: BTreeMap<u64, Share>,
+    /// The number of the next reservation.
+    next_share: u64,
+}
+
+/// The slots of one reservation.
+#[derive(Default)]
+struct Share {
+    /// The slots that it may use; those that it uses, once it has been dropped.
+    slots: u32,
+    used: u32,
+    is_dropped: bool,
+}
+
+impl State {
+    fn promised(&self) -> u32 {
+        self.shares.values().map(|share| share.slots).sum()
+    }
+
+    fn share(&mut self, number: u64) -> &mut Share {
+        self.shares.get_mut(&number).expect("a share stays until its reservation and its blocks are gone")
+    }
+
+    /// Takes a slot for a block of this share; `None` if the share has used all of its own.
+    fn take_slot(&mut self, number: u64) -> Option<u32> {
+        let share = self.share(number);
+        if share.used == share.slots {
+            return None;
+        }
+        share.used += 1;
+        Some(self.free.pop().unwrap_or_else(|| {
+            debug_assert!(self.fresh < self.allocated, "no more slots are in use than are promised");
+            self.fresh += 1;
+            self.fresh - 1
+        }))
+    }
+
+    fn free_slot(&mut self, number: u64, slot: u32) {
+        self.free.push(slot);
+        let share = self.share(number);
+        share.used -= 1;
+        if share.is_dropped {
+            share.slots = share.used;
+        }
+        self.forget_empty(number);
+    }
+
+    fn drop_share(&mut self, number: u64) {
+        let share = self.share(number);
+        (share.slots, share.is_dropped) = (share.used, true);
+        self.forget_empty(number);
+    }
+
+    fn forget_empty(&mut self, number: u64) {
+        if self.shares.get(&number).is_some_and(|share| share.is_dropped && share.used == 0) {
+            self.shares.remove(&number);
+        }
+    }
 }
 
 impl Overflow {
@@ -66,7 +126,12 @@ impl Overflow {
 
     /// An empty reservation.
     pub fn share(&self) -> OverflowReservation {
-        OverflowReservation { overflow: self.clone(), promised: 0 }
+        let mut state = self.shared.state();
+        let number = state.next_share;
+        state.next_share += 1;
+        state.shares.insert(number, Share::default());
+        drop(state);
+        OverflowReservation { overflow: self.clone(), number, slots: 0 }
     }
 }
 
@@ -77,27 +142,28 @@ impl Shared {
     }
 }
 
-/// A number of slots that are sure to be available. Dropping it gives them back.
+/// A number of slots that are sure to be available. Dropping it gives back those that no block is in.
 pub struct OverflowReservation {
     overflow: Overflow,
-    promised: u32,
+    number: u64,
+    slots: u32,
 }
 
 impl OverflowReservation {
     /// The number of reserved slots.
     pub fn slots(&self) -> u32 {
-        self.promised
+        self.slots
     }
 
     /// Grows to at least `slots` slots; returns `false` if the file system or the file's limit has no room
     /// for them.
     pub fn grow(&mut self, slots: u32) -> bool {
-        let Some(further) = slots.checked_sub(self.promised).filter(|further| *further > 0) else {
+        let Some(further) = slots.checked_sub(self.slots).filter(|further| *further > 0) else {
             return true;
         };
         let shared = &self.overflow.shared;
         let mut state = shared.state();
-        let promised = state.promised.saturating_add(further);
+        let promised = state.promised().saturating_add(further);
         if promised > shared.slots_max {
             return false;
         }
@@ -114,26 +180,17 @@ impl OverflowReservation {
             }
             state.allocated = promised;
         }
-        state.promised = promised;
+        state.share(self.number).slots = slots;
         drop(state);
-        self.promised = slots;
+        self.slots = slots;
         true
     }
 
-    /// Moves a block to the file. The caller does not exceed its reservation.
+    /// Moves a block to the file. Fails with [`io::ErrorKind::StorageFull`] if all reserved slots have blocks.
     pub fn park(&self, bytes: &[u8]) -> io::Result<ParkedBlock> {
-        let shared = &self.overflow.shared;
-        let mut state = shared.state();
-        let slot = match state.free.pop() {
-            Some(slot) => slot,
-            None if state.fresh < state.allocated => {
-                state.fresh += 1;
-                state.fresh - 1
-            }
-            None => return Err(io::Error::from(io::ErrorKind::StorageFull)),
-        };
-        drop(state);
-        let parked = ParkedBlock { overflow: self.overflow.clone(), slot };
+        let slot = self.overflow.shared.state().take_slot(self.number);
+        let slot = slot.ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
+        let parked = ParkedBlock { overflow: self.overflow.clone(), share: self.number, slot };
         parked.write_at(bytes, 0)?;
         Ok(parked)
     }
@@ -141,13 +198,15 @@ impl OverflowReservation {
 
 impl Drop for OverflowReservation {
     fn drop(&mut self) {
-        self.overflow.shared.state().promised -= self.promised;
+        self.overflow.shared.state().drop_share(self.number);
     }
 }
 
 /// A block in the file. Dropping it frees its slot.
 pub struct ParkedBlock {
     overflow: Overflow,
+    /// The number of the reservation that the slot is of.
+    share: u64,
     slot: u32,
 }
 
@@ -173,7 +232,7 @@ impl ParkedBlock {
 
 impl Drop for ParkedBlock {
     fn drop(&mut self) {
-        self.overflow.shared.state().free.push(self.slot);
+        self.overflow.shared.state().free_slot(self.share, self.slot);
     }
 }
 
@@ -214,6 +273,25 @@ mod tests {
         assert!(other.park(&[0]).is_err());
         drop(parked);
         assert!(other.park(&[0]).is_ok());
+    }
+
+    #[test]
+    fn a_reservation_never_takes_the_slots_of_another() {
+        let overflow = overflow(8);
+        let (mut one, mut other) = (overflow.share(), overflow.share());
+        assert!(one.grow(3) && other.grow(5));
+        let parked: Vec<_> = (0..3).map(|byte| one.park(&[byte; 10]).unwrap()).collect();
+        let refused = one.park(&[0]).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        let _others: Vec<_> = (0..5).map(|byte| other.park(&[byte; 10]).unwrap()).collect();
+
+        // Blocks that outlive their reservation keep their slots.
+        drop(one);
+        assert!(!other.grow(6));
+        drop(parked);
+        assert!(other.grow(8));
+        let _rest: Vec<_> = (0..3).map(|byte| other.park(&[byte; 10]).unwrap()).collect();
+        assert!(other.park(&[0]).is_err());
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error, plain};
+use farhaul_session::error::{Code, Error};
+use farhaul_text::plain;
 
 use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, PrincipalId};
 use super::rights::Rights;

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use farhaul_net::{UdpLink, with_port};
 use farhaul_session::budget::MemoryLimits;
-use farhaul_session::error::{Code, Error, plain};
+use farhaul_session::error::{Code, Error};
 use farhaul_session::setup::StopFlag;
+use farhaul_text::plain;
 use quinn::{Endpoint, EndpointConfig, Runtime as _, TokioRuntime};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;

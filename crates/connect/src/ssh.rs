@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hkdf;
 use farhaul_net::{Link as _, StreamLink, with_port};
-use farhaul_session::error::{Code, Error, Misbehaviour, plain};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{
     CarrierFallback, ControlProcess, FlowLink, FlowSetup, ReservedFlow, Setup, Transport,
 };
 use farhaul_session::udp_blocks::UdpBlockNotes;
-use farhaul_text::printable;
+use farhaul_text::{plain, printable};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 

@@ -130,22 +130,15 @@ mod as_base64 {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_copy::{CopyDirection, TransferOptions};
+    use farhaul_copy::CopyDirection;
     use serde_json::{Value, json};
 
     use super::*;
 
     fn commission() -> Commission {
         let network = NetworkOptions { flows: 3, ..NetworkOptions::default() };
-        let copy = CopyRequest {
-            direction: CopyDirection::Pull,
-            paths: vec![b"run7/\xff".to_vec(), b"b".to_vec()],
-            more_paths: 0,
-            target_is_directory: false,
-            single_file: false,
-            target_is_name: false,
-            options: TransferOptions { network, ..TransferOptions::default() },
-        };
+        let paths = vec![b"run7/\xff".to_vec(), b"b".to_vec()];
+        let copy = CopyRequest::new(CopyDirection::Pull, paths, network.into());
         let far = RemoteDaemon {
             host: "gamma".into(),
             addresses: vec!["10.0.0.3".parse().unwrap(), "fd00::3".parse().unwrap()],

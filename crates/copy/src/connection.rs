@@ -13,15 +13,14 @@ use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::MESSAGE_MAX;
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::panic_guard::contained;
-use farhaul_session::session::Session;
+use farhaul_session::session::{Dialogue, Session};
 use farhaul_session::supervisor::DeliveryOrder;
 
 use super::copy_outcome::CopyOutcome;
-use super::job::{CopyJob, CopyPlan, ReadyJob, RemoteEnd, both_within};
+use super::job::{CopyJob, CopyPlan, ReadyJob, RemoteEnd, both_within, planned};
 use super::report::Report;
-use super::request::own_features;
-use super::{Terms, converse, serve_here};
+use super::request::{CopyRequest, own_features};
+use super::{CopySide, Terms, converse, serve_here};
 
 /// The most bytes that a request in a running session may take: one message, less some room for its framing.
 const WORDS_MAX: usize = MESSAGE_MAX - 1024;
@@ -45,20 +44,27 @@ impl CopyConnection {
     /// Connects with a first copy, and runs that copy to its end. Returns a connection if there was a
     /// session, even if the copy failed.
     pub fn open(job: CopyJob, handle: &Handle) -> (Report, Option<Error>, Option<CopyConnection>) {
-        match contained(|| CopyConnection::begin(job, handle)).flatten() {
-            Ok((outcome, connection)) => (outcome.report, outcome.error, Some(connection)),
-            Err(error) => {
-                let CopyOutcome { report, error } = CopyOutcome::failed(error);
-                (report, error, None)
-            }
-        }
+        let within = job.within.clone();
+        let mut connection = None;
+        let outcome = planned(job, |plan| {
+            plan.carry_out(|ready| {
+                let ready = one_of_many(ready)?;
+                let (begun, dialogue) = CopyConnection::begin(&plan, &ready, within, handle)?;
+                let connection = connection.insert(begun);
+                let ReadyJob { request, side, terms, .. } = ready;
+                Ok(connection.converse(dialogue, connection.agreed(request), side, terms))
+            })
+        });
+        (outcome.report, outcome.error, connection)
     }
 
-    fn begin(job: CopyJob, handle: &Handle) -> Result<(CopyOutcome, CopyConnection), Error> {
-        let within = job.within.clone();
-        let plan = CopyPlan::new(job)?;
-        let ReadyJob { request, needs, side, terms } = one_of_many(&plan)?;
-        let mut opening = request.opening(needs)?;
+    fn begin(
+        plan: &CopyPlan,
+        ready: &ReadyJob,
+        within: Option<Vec<PathBuf>>,
+        handle: &Handle,
+    ) -> Result<(CopyConnection, Dialogue), Error> {
+        let mut opening = ready.request.opening(ready.needs.clone())?;
         opening.many = true;
         let (established, serving) = match &plan.far {
             RemoteEnd::Here => {
@@ -81,37 +87,56 @@ impl CopyConnection {
         };
         let (features, network) = (established.features, established.opening.network);
         let keys = established.keys;
-        let terms = Terms { keys: keys.clone(), ..terms };
-        let request = request.agreed(network.clone(), &features);
+        let role = ready.side.role();
         let (session, dialogue) =
-            Session::start(established.session, network.clone(), side.role(), DeliveryOrder::Any, handle)?;
+            Session::start(established.session, network.clone(), role, DeliveryOrder::Any, handle)?;
         session.stay();
-        let connection =
-            CopyConnection { session, far: plan.far.clone(), features, network, keys, within, serving };
-        let log = terms.log.clone();
-        let outcome =
-            contained(|| converse(dialogue, request, side, &terms)).unwrap_or_else(CopyOutcome::failed);
-        Ok((plan.ended(outcome.and_manifest(log.as_deref())), connection))
+        let far = plan.far.clone();
+        Ok((CopyConnection { session, far, features, network, keys, within, serving }, dialogue))
+    }
+
+    /// The request with what both ends have agreed on for the session.
+    fn agreed(&self, request: CopyRequest) -> CopyRequest {
+        request.agreed(self.network.clone(), &self.features)
+    }
+
+    fn converse(
+        &self,
+        dialogue: Dialogue,
+        request: CopyRequest,
+        side: CopySide,
+        terms: Terms,
+    ) -> CopyOutcome {
+        converse(dialogue, request, side, &Terms { keys: self.keys.clone(), ..terms })
     }
 
     /// Runs one more copy with the same far end; several threads may do so at once. The copy uses the network
     /// options of the session, not those of its job.
     pub fn copy(&self, job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
-        let outcome = contained(|| self.run(job, handle)).flatten().unwrap_or_else(CopyOutcome::failed);
+        let is_elsewhere = matches!(self.far, RemoteEnd::Here) && job.within != self.within;
+        let outcome = planned(job, |plan| match self.is_for(&plan, is_elsewhere) {
+            Ok(()) => plan.carry_out(|ready| self.run(ready, handle)),
+            Err(error) => plan.failed(error),
+        });
         (outcome.report, outcome.error)
     }
 
-    fn run(&self, job: CopyJob, handle: &Handle) -> Result<CopyOutcome, Error> {
-        if matches!(self.far, RemoteEnd::Here) && job.within != self.within {
-            return Err(Error::new(Code::Misuse, "the connection is for other directories of this host"));
+    /// Refuses a copy that this connection does not lead to.
+    fn is_for(&self, plan: &CopyPlan, is_elsewhere: bool) -> Result<(), Error> {
+        let misuse = |what: &str| Err(Error::new(Code::Misuse, what));
+        if is_elsewhere {
+            return misuse("the connection is for other directories of this host");
         }
-        let plan = CopyPlan::new(job)?;
-        if !plan.far.is_same(&self.far) {
-            return Err(Error::new(Code::Misuse, "the connection is with another host"));
+        match plan.far.is_same(&self.far) {
+            true => Ok(()),
+            false => misuse("the connection is with another host"),
         }
-        let ReadyJob { request, needs, side, terms } = one_of_many(&plan)?;
+    }
+
+    fn run(&self, ready: ReadyJob, handle: &Handle) -> Result<CopyOutcome, Error> {
+        let ReadyJob { request, needs, side, terms } = one_of_many(ready)?;
         self.features.satisfy(&needs).map_err(Refusal::into_error)?;
-        let request = request.agreed(self.network.clone(), &self.features);
+        let request = self.agreed(request);
         let words = request.words()?;
         if words.len() > WORDS_MAX {
             let what =
@@ -121,16 +146,13 @@ impl CopyConnection {
             return Err(Error::new(Code::BadOption, what).with_hint(hint));
         }
         let dialogue = self.session.open(words, side.role(), handle);
-        let log = terms.log.clone();
-        let terms = Terms { keys: self.keys.clone(), ..terms };
-        Ok(plan.ended(converse(dialogue, request, side, &terms).and_manifest(log.as_deref())))
+        Ok(self.converse(dialogue, request, side, terms))
     }
 }
 
-/// Prepares a copy that can share its session. A copy to a pipe needs its content in order, and a session
-/// keeps order for everything that it carries or for nothing.
-fn one_of_many(plan: &CopyPlan) -> Result<ReadyJob, Error> {
-    let ready = plan.ready()?;
+/// Refuses a copy to a pipe, which needs its content in order: a session keeps order for everything that it
+/// carries or for nothing.
+fn one_of_many(ready: ReadyJob) -> Result<ReadyJob, Error> {
     match ready.request.is_in_order() {
         true => Err(Error::new(Code::Misuse, "a copy to a pipe needs a session of its own")),
         false => Ok(ready),

@@ -116,15 +116,7 @@ impl BetweenJob {
             DrivingDaemon::Source => (CopyDirection::Pull, self.sources.clone()),
             DrivingDaemon::Destination => (CopyDirection::Push, vec![self.target.clone()]),
         };
-        CopyRequest {
-            direction,
-            paths,
-            more_paths: 0,
-            target_is_directory: false,
-            single_file: false,
-            target_is_name: false,
-            options: self.options.clone(),
-        }
+        CopyRequest::new(direction, paths, self.options.clone())
     }
 
     /// The rights that the other daemon has to grant to the driving one.
@@ -202,13 +194,9 @@ impl DelegatedCopy {
         let mut options = asked.options;
         options.files.delta = Some(options.files.delta.unwrap_or(true));
         let request = CopyRequest {
-            direction,
-            paths: vec![far],
-            more_paths: 0,
             target_is_directory: is_directory,
-            single_file: false,
             target_is_name: is_name,
-            options,
+            ..CopyRequest::new(direction, vec![far], options)
         };
         let terms = Terms {
             strip_setuid: policy.strip_setuid,

@@ -3,7 +3,8 @@
 use std::io;
 
 use farhaul_session::error::Code;
-pub(crate) use farhaul_session::error::{Failure, plain};
+pub(crate) use farhaul_session::error::Failure;
+pub(crate) use farhaul_text::plain;
 use farhaul_volume::{NameError, PartialError};
 
 use super::bounded_list::{BoundedList, ListedPart};

@@ -181,14 +181,11 @@ fn request(end: FuzzedEnd, flags: &[u8], there: &Path) -> CopyRequest {
     let options = options.checked().unwrap_or_else(|_| TransferOptions::default());
     let mut path = there.as_os_str().as_encoded_bytes().to_vec();
     path.push(b'/');
+    let direction = if end == FuzzedEnd::Receiver { CopyDirection::Push } else { CopyDirection::Pull };
     CopyRequest {
-        direction: if end == FuzzedEnd::Receiver { CopyDirection::Push } else { CopyDirection::Pull },
-        paths: vec![path],
-        more_paths: 0,
         target_is_directory: end == FuzzedEnd::Receiver,
         single_file: bit(2, 4),
-        target_is_name: false,
-        options,
+        ..CopyRequest::new(direction, vec![path], options)
     }
 }
 

@@ -52,6 +52,14 @@ impl Location {
     fn is_far(&self) -> bool {
         matches!(self, Location::Ssh { .. } | Location::Daemon { .. })
     }
+
+    /// A home directory over ssh means its content.
+    fn with_slash_if_home(self) -> Location {
+        match self {
+            Location::Ssh { target, path } => Location::Ssh { target, path: with_slash_if_home(path) },
+            Location::Local(_) | Location::Pipe | Location::Daemon { .. } => self,
+        }
+    }
 }
 
 /// One `farhaul cp` or, with [`TransferOptions::sync`], one `farhaul sync`.
@@ -91,11 +99,7 @@ pub(crate) enum RemoteEnd {
 /// Runs a job to its end. The report covers what was done, even if there is an error.
 pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     handle.begin();
-    let run = || match CopyPlan::new(job) {
-        Ok(plan) => plan.run(handle),
-        Err(error) => CopyOutcome::failed(error),
-    };
-    let outcome = contained(run).unwrap_or_else(CopyOutcome::failed);
+    let outcome = planned(job, |plan| plan.run(handle));
     handle.end_with(outcome.report.exit_code(outcome.error.as_ref()), outcome.error.as_ref());
     (outcome.report, outcome.error)
 }
@@ -105,6 +109,16 @@ pub fn check(job: &CopyJob) -> Result<(), Error> {
     match BetweenJob::is_one(job) {
         true => BetweenJob::of(job.clone()).map(|_| ()),
         false => CopyPlan::new(job.clone()).map(|_| ()),
+    }
+}
+
+/// Plans a job and runs the plan. The report of a job that cannot be planned says why there is no receipt, as
+/// that of a planned one does.
+pub(crate) fn planned(job: CopyJob, run: impl FnOnce(CopyPlan) -> CopyOutcome) -> CopyOutcome {
+    let receipt = job.receipt.clone();
+    match contained(|| CopyPlan::new(job)).flatten() {
+        Ok(plan) => contained(|| run(plan)).unwrap_or_else(CopyOutcome::failed),
+        Err(error) => CopyOutcome::failed(error).with_receipt(receipt.as_ref(), None),
     }
 }
 
@@ -131,6 +145,13 @@ pub(crate) struct CopyPlan {
     pub(crate) means: SessionLimits,
 }
 
+/// The two ends of a job, and what the far one is asked for.
+struct PlannedEnds {
+    far: RemoteEnd,
+    request: CopyRequest,
+    near: LocalEnd,
+}
+
 enum LocalEnd {
     Send(Vec<PathBuf>),
     SendPipe,
@@ -139,175 +160,33 @@ enum LocalEnd {
 }
 
 impl CopyPlan {
+    /// Checks a job and plans it. The order of the steps matters: each reads what those before it have made of
+    /// the job.
     pub(crate) fn new(mut job: CopyJob) -> Result<CopyPlan, Error> {
+        // The confines hold for the locations as the user wrote them.
         let confines = job.within.as_deref().map(LocalConfines::of).transpose()?;
         if let Some(confines) = &confines {
             check_within(&job, confines)?;
         }
         let confines = confines.as_ref();
-        for source in &mut job.sources {
-            if let Location::Ssh { path, .. } = source {
-                *path = with_slash_if_home(std::mem::take(path));
-            }
-        }
-        job = only_content(job, confines)?;
-        let listed = job.names.clone();
+        // From here on each source says by its slash whether its content is meant. Names that the user lists
+        // make it so, those of a retry do not: they may lie below several sources.
+        job.sources = job.sources.into_iter().map(Location::with_slash_if_home).collect();
+        let mut job = only_content(job, confines)?;
         let is_name = job.retry.as_ref().is_some_and(|retry| retry.renamed);
-        if let Some(retry) = job.retry.take() {
-            job.names = Some(retry.names(&job.sources)?);
-        }
-        job.options.spread = spread_of(&job)?;
-        check_destination(&job, listed.as_deref(), confines)?;
-        let no_receipt = ask_for_receipt(&mut job)?;
-        let options = std::mem::take(&mut job.options).checked()?;
-        let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
-        if job.sources.is_empty() {
-            return usage("nothing to copy: name at least one source and a destination");
-        }
-        let far_sources = job.sources.iter().filter(|source| source.is_far()).count();
-        if far_sources > 0 && job.destination.is_far() {
-            let what = "both ends are remote, and at least one of them is over SSH";
-            let hint = "log in to one of the two and run farhaul there, or run `farhaul serve` on both and name them as \
-                        fh://HOST/PATH: then one sends to the other";
-            return Err(Error::new(Code::BadOption, what).with_hint(hint));
-        }
-        if far_sources > 0 && far_sources < job.sources.len() {
-            return usage("some sources are remote and some are local: copy them one after the other");
-        }
-        let CopyJob { sources, destination, names, manifest, receipt, means, .. } = job;
-        let plan = if far_sources > 0 {
-            CopyPlan::pull(sources, destination, is_name, options)
-        } else {
-            CopyPlan::push(sources, destination, is_name, options, confines)
-        };
-        Ok(CopyPlan { names, manifest, confines: confines.cloned(), receipt, no_receipt, means, ..plan? })
-    }
-
-    fn push(
-        sources: Vec<Location>,
-        destination: Location,
-        target_is_name: bool,
-        options: TransferOptions,
-        confines: Option<&LocalConfines>,
-    ) -> Result<CopyPlan, Error> {
-        let is_pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
-        if is_pipe && sources.len() > 1 {
-            return Err(Error::new(Code::NotOneFile, "standard input can only be copied by itself"));
-        }
-        let paths: Vec<PathBuf> = sources
-            .into_iter()
-            .filter_map(|source| if let Location::Local(path) = source { Some(path) } else { None })
-            .collect();
-        let is_contents = paths.iter().any(|path| last_component(path.as_os_str().as_bytes()).is_none());
-        let (far, path) = match destination {
-            Location::Ssh { target, path } => (RemoteEnd::Ssh(target), path),
-            Location::Daemon { target, path } => (RemoteEnd::Daemon(target), path),
-            Location::Local(path) => (RemoteEnd::Here, path.into_os_string().into_encoded_bytes()),
-            Location::Pipe => return CopyPlan::to_own_output(paths, is_pipe, options),
-        };
-        let target_is_directory = paths.len() > 1 || is_contents || path.ends_with(b"/");
-        // A pipe or a device counts as a file, as it is read like one.
-        let is_file = |path: &Path| confines::is_directory(confines, path) == Some(false);
-        let is_file_in_any =
-            |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
-                None => is_file(path),
-                Some(spread) => spread.iter().any(|path| is_file(Path::new(OsStr::from_bytes(path)))),
-            };
-        let single_file = is_pipe || paths.len() == 1 && is_file_in_any(&paths[0]);
-        let request = CopyRequest {
-            direction: CopyDirection::Push,
-            paths: vec![path],
-            more_paths: 0,
-            target_is_directory,
-            single_file,
-            target_is_name,
-            options,
-        };
-        let near = if is_pipe { LocalEnd::SendPipe } else { LocalEnd::Send(paths) };
-        Ok(CopyPlan::of(far, request, near))
-    }
-
-    fn of(far: RemoteEnd, request: CopyRequest, near: LocalEnd) -> CopyPlan {
-        let (names, manifest, confines, receipt, no_receipt, means) = Default::default();
-        CopyPlan { far, request, near, names, manifest, confines, receipt, no_receipt, means }
-    }
-
-    /// `cp file -`: the far end, in this process too, is asked for the file.
-    fn to_own_output(
-        paths: Vec<PathBuf>,
-        is_pipe: bool,
-        options: TransferOptions,
-    ) -> Result<CopyPlan, Error> {
-        if is_pipe {
-            return Err(Error::new(
-                Code::BadOption,
-                "from standard input to standard output is what cat does",
-            ));
-        }
-        let paths = paths.into_iter().map(|path| path.into_os_string().into_encoded_bytes()).collect();
-        let request = CopyRequest {
-            direction: CopyDirection::Pull,
-            paths,
-            more_paths: 0,
-            target_is_directory: false,
-            single_file: true,
-            target_is_name: false,
-            options,
-        };
-        Ok(CopyPlan::of(RemoteEnd::Here, request, LocalEnd::ReceivePipe))
-    }
-
-    fn pull(
-        sources: Vec<Location>,
-        destination: Location,
-        target_is_name: bool,
-        options: TransferOptions,
-    ) -> Result<CopyPlan, Error> {
-        let mut far = None;
-        let mut paths = Vec::new();
-        for source in sources {
-            let (next, path) = match source {
-                Location::Ssh { target, path } => (RemoteEnd::Ssh(target), path),
-                Location::Daemon { target, path } => (RemoteEnd::Daemon(target), path),
-                Location::Local(_) | Location::Pipe => continue,
-            };
-            if far.as_ref().is_some_and(|far: &RemoteEnd| !far.is_same(&next)) {
-                return Err(Error::new(
-                    Code::BadOption,
-                    "the sources are on different hosts: copy from one after the other",
-                ));
-            }
-            far.get_or_insert(next);
-            paths.push(path);
-        }
-        let near = match destination {
-            Location::Local(path) => LocalEnd::Receive(path),
-            Location::Pipe => LocalEnd::ReceivePipe,
-            Location::Ssh { .. } | Location::Daemon { .. } => unreachable!("two remote ends were refused"),
-        };
-        request::are_not_too_many(&paths)?;
-        super::are_written_distinct(&paths)?;
-        let far = far.expect("a pull has a remote source");
-        let single_file = matches!(near, LocalEnd::ReceivePipe);
-        // Several flows would bring the chunks out of order, and a pipe needs them in order.
-        let options = match single_file {
-            true => {
-                let paths = options.network.paths.iter().take(1).copied().collect();
-                let network = NetworkOptions { flows: 1, auto_paths: false, paths, ..options.network };
-                TransferOptions { network, ..options }
-            }
-            false => options,
-        };
-        let request = CopyRequest {
-            direction: CopyDirection::Pull,
-            paths,
-            more_paths: 0,
-            target_is_directory: false,
-            single_file,
-            target_is_name,
-            options,
-        };
-        Ok(CopyPlan::of(far, request, near))
+        let retried = job.retry.take().map(|retry| retry.names(&job.sources)).transpose()?;
+        let spread = spread_of(&job)?;
+        // The run that is retried was checked without the names of its failures, and so is this one.
+        check_destination(&job, &spread, confines)?;
+        let (transfer, no_receipt) = transfer_of(&job)?;
+        // The options are judged once they are complete.
+        let CopyJob { sources, destination, names, mut options, manifest, receipt, means, .. } = job;
+        options.spread = spread;
+        options.integrity.receipt = transfer;
+        let ends = PlannedEnds::of(sources, destination, is_name, options.checked()?, confines)?;
+        let PlannedEnds { far, request, near } = ends;
+        let (names, confines) = (retried.or(names), confines.cloned());
+        Ok(CopyPlan { far, request, near, names, manifest, confines, receipt, no_receipt, means })
     }
 
     /// Resolves this end of the job. Errors of this end are found before the far end is asked.
@@ -340,39 +219,50 @@ impl CopyPlan {
         Ok(ReadyJob { request, needs, side, terms })
     }
 
-    fn run(self, handle: &Handle) -> CopyOutcome {
-        let ReadyJob { request, needs, side, terms } = match self.ready() {
-            Ok(ready) => ready,
-            Err(error) => return self.ended(CopyOutcome::failed(error)),
+    fn run(&self, handle: &Handle) -> CopyOutcome {
+        self.carry_out(|ready| self.connect_and_copy(ready, handle))
+    }
+
+    /// Gets this end ready and leaves the rest to `copy`. However that ends, the manifest gets its end, and the
+    /// report has the receipt or says why there is none.
+    pub(crate) fn carry_out(&self, copy: impl FnOnce(ReadyJob) -> Result<CopyOutcome, Error>) -> CopyOutcome {
+        let outcome = match contained(|| self.ready()).flatten() {
+            Ok(ready) => {
+                let log = ready.terms.log.clone();
+                let outcome = contained(|| copy(ready)).flatten().unwrap_or_else(CopyOutcome::failed);
+                outcome.and_manifest(log.as_deref())
+            }
+            Err(error) => CopyOutcome::failed(error),
         };
-        let log = terms.log.clone();
+        self.with_receipt(outcome)
+    }
+
+    /// The outcome of a plan that cannot be carried out.
+    pub(crate) fn failed(&self, error: Error) -> CopyOutcome {
+        self.with_receipt(CopyOutcome::failed(error))
+    }
+
+    fn with_receipt(&self, outcome: CopyOutcome) -> CopyOutcome {
+        outcome.with_receipt(self.receipt.as_ref(), self.no_receipt)
+    }
+
+    fn connect_and_copy(&self, ready: ReadyJob, handle: &Handle) -> Result<CopyOutcome, Error> {
+        let ReadyJob { request, needs, side, terms } = ready;
         // An early request may have to be made again. A pipe cannot give its content twice, and a manifest
         // needs to know the far end's mode mask first.
         let early = matches!(self.far, RemoteEnd::Daemon(_))
             && !matches!(self.near, LocalEnd::SendPipe)
-            && log.is_none();
-        let opening = match request.opening(needs) {
-            Ok(opening) => opening,
-            Err(error) => return CopyOutcome::failed(error),
-        };
+            && terms.log.is_none();
+        let opening = request.opening(needs)?;
         let params = HelloParams { opening, features: request::own_features(), udp: true, early };
-        let outcome = match self.run_once(params.clone(), &request, side, &terms, handle) {
-            (_, again) if again.is_due() => match self.side() {
-                Ok(side) => {
-                    handle.begin_again();
-                    let params = HelloParams { early: false, ..params };
-                    self.run_once(params, &request, side, &terms, handle).0
-                }
-                Err(error) => CopyOutcome::failed(error),
-            },
-            (outcome, _) => outcome,
-        };
-        self.ended(outcome.and_manifest(log.as_deref()))
-    }
-
-    /// Adds the receipt, if one was asked for.
-    pub(crate) fn ended(&self, outcome: CopyOutcome) -> CopyOutcome {
-        outcome.with_receipt(self.receipt.as_ref(), self.no_receipt)
+        let (outcome, again) = self.run_once(params.clone(), &request, side, &terms, handle);
+        if !again.is_due() {
+            return Ok(outcome);
+        }
+        let side = self.side()?;
+        handle.begin_again();
+        let params = HelloParams { early: false, ..params };
+        Ok(self.run_once(params, &request, side, &terms, handle).0)
     }
 
     /// Connects and runs a session. The flag says whether the session has to be begun again.
@@ -435,10 +325,142 @@ impl CopyPlan {
     }
 }
 
-/// Adds to the options what a receipt needs; returns the reason if there can be no receipt.
-fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
-    job.options.integrity.receipt = None;
-    let Some(ReceiptOptions { file, is_required }) = &job.receipt else { return Ok(None) };
+impl PlannedEnds {
+    fn of(
+        sources: Vec<Location>,
+        destination: Location,
+        target_is_name: bool,
+        options: TransferOptions,
+        confines: Option<&LocalConfines>,
+    ) -> Result<PlannedEnds, Error> {
+        let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
+        if sources.is_empty() {
+            return usage("nothing to copy: name at least one source and a destination");
+        }
+        let far_sources = sources.iter().filter(|source| source.is_far()).count();
+        if far_sources > 0 && destination.is_far() {
+            let what = "both ends are remote, and at least one of them is over SSH";
+            let hint = "log in to one of the two and run farhaul there, or run `farhaul serve` on both and name them as \
+                        fh://HOST/PATH: then one sends to the other";
+            return Err(Error::new(Code::BadOption, what).with_hint(hint));
+        }
+        if far_sources > 0 && far_sources < sources.len() {
+            return usage("some sources are remote and some are local: copy them one after the other");
+        }
+        match far_sources > 0 {
+            true => PlannedEnds::pull(sources, destination, target_is_name, options),
+            false => PlannedEnds::push(sources, destination, target_is_name, options, confines),
+        }
+    }
+
+    fn push(
+        sources: Vec<Location>,
+        destination: Location,
+        target_is_name: bool,
+        options: TransferOptions,
+        confines: Option<&LocalConfines>,
+    ) -> Result<PlannedEnds, Error> {
+        let is_pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
+        if is_pipe && sources.len() > 1 {
+            return Err(Error::new(Code::NotOneFile, "standard input can only be copied by itself"));
+        }
+        let paths: Vec<PathBuf> = sources
+            .into_iter()
+            .filter_map(|source| if let Location::Local(path) = source { Some(path) } else { None })
+            .collect();
+        let is_contents = paths.iter().any(|path| last_component(path.as_os_str().as_bytes()).is_none());
+        let (far, path) = match destination {
+            Location::Ssh { target, path } => (RemoteEnd::Ssh(target), path),
+            Location::Daemon { target, path } => (RemoteEnd::Daemon(target), path),
+            Location::Local(path) => (RemoteEnd::Here, path.into_os_string().into_encoded_bytes()),
+            Location::Pipe => return PlannedEnds::to_own_output(paths, is_pipe, options),
+        };
+        let target_is_directory = paths.len() > 1 || is_contents || path.ends_with(b"/");
+        // A pipe or a device counts as a file, as it is read like one.
+        let is_file = |path: &Path| confines::is_directory(confines, path) == Some(false);
+        let is_file_in_any =
+            |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
+                None => is_file(path),
+                Some(spread) => spread.iter().any(|path| is_file(Path::new(OsStr::from_bytes(path)))),
+            };
+        let single_file = is_pipe || paths.len() == 1 && is_file_in_any(&paths[0]);
+        let request = CopyRequest::new(CopyDirection::Push, vec![path], options);
+        let request = CopyRequest { target_is_directory, single_file, target_is_name, ..request };
+        let near = if is_pipe { LocalEnd::SendPipe } else { LocalEnd::Send(paths) };
+        Ok(PlannedEnds { far, request, near })
+    }
+
+    /// `cp file -`: the far end, in this process too, is asked for the file.
+    fn to_own_output(
+        paths: Vec<PathBuf>,
+        is_pipe: bool,
+        options: TransferOptions,
+    ) -> Result<PlannedEnds, Error> {
+        if is_pipe {
+            return Err(Error::new(
+                Code::BadOption,
+                "from standard input to standard output is what cat does",
+            ));
+        }
+        let paths = paths.into_iter().map(|path| path.into_os_string().into_encoded_bytes()).collect();
+        let request = CopyRequest::new(CopyDirection::Pull, paths, options);
+        let request = CopyRequest { single_file: true, ..request };
+        Ok(PlannedEnds { far: RemoteEnd::Here, request, near: LocalEnd::ReceivePipe })
+    }
+
+    fn pull(
+        sources: Vec<Location>,
+        destination: Location,
+        target_is_name: bool,
+        options: TransferOptions,
+    ) -> Result<PlannedEnds, Error> {
+        let mut far = None;
+        let mut paths = Vec::new();
+        for source in sources {
+            let (next, path) = match source {
+                Location::Ssh { target, path } => (RemoteEnd::Ssh(target), path),
+                Location::Daemon { target, path } => (RemoteEnd::Daemon(target), path),
+                Location::Local(_) | Location::Pipe => continue,
+            };
+            if far.as_ref().is_some_and(|far: &RemoteEnd| !far.is_same(&next)) {
+                return Err(Error::new(
+                    Code::BadOption,
+                    "the sources are on different hosts: copy from one after the other",
+                ));
+            }
+            far.get_or_insert(next);
+            paths.push(path);
+        }
+        let near = match destination {
+            Location::Local(path) => LocalEnd::Receive(path),
+            Location::Pipe => LocalEnd::ReceivePipe,
+            Location::Ssh { .. } | Location::Daemon { .. } => unreachable!("two remote ends were refused"),
+        };
+        request::are_not_too_many(&paths)?;
+        super::are_written_distinct(&paths)?;
+        let far = far.expect("a pull has a remote source");
+        let single_file = matches!(near, LocalEnd::ReceivePipe);
+        // Several flows would bring the chunks out of order, and a pipe needs them in order.
+        let options = match single_file {
+            true => {
+                let paths = options.network.paths.iter().take(1).copied().collect();
+                let network = NetworkOptions { flows: 1, auto_paths: false, paths, ..options.network };
+                TransferOptions { network, ..options }
+            }
+            false => options,
+        };
+        let request = CopyRequest {
+            single_file,
+            target_is_name,
+            ..CopyRequest::new(CopyDirection::Pull, paths, options)
+        };
+        Ok(PlannedEnds { far, request, near })
+    }
+}
+
+/// The name of the transfer in its receipt, if one was asked for, or the reason why there can be none.
+fn transfer_of(job: &CopyJob) -> Result<(Option<String>, Option<&'static str>), Error> {
+    let Some(ReceiptOptions { file, is_required }) = &job.receipt else { return Ok((None, None)) };
     let ends = || job.sources.iter().chain([&job.destination]);
     let keeps_nothing = match &job.destination {
         Location::Pipe => true,
@@ -460,11 +482,10 @@ fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
         Some(why) if *is_required => {
             Err(Error::new(Code::BadOption, format!("there can be no receipt: {why}")))
         }
-        Some(why) => Ok(Some(why)),
+        Some(why) => Ok((None, Some(why))),
         None => {
             file.as_deref().map_or(Ok(()), receipt::is_writable)?;
-            job.options.integrity.receipt = Some(receipt::new_transfer()?);
-            Ok(None)
+            Ok((Some(receipt::new_transfer()?), None))
         }
     }
 }
@@ -595,10 +616,10 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -
 }
 
 /// Refuses to copy a file of this host onto itself, or a directory into itself, since it would be read while
-/// it grows. If `names` are given, only these are read of the directory.
+/// it grows. If the job lists names, only these are read of the directory.
 fn check_destination(
     job: &CopyJob,
-    names: Option<&[Vec<u8>]>,
+    spread: &SpreadOptions,
     confines: Option<&LocalConfines>,
 ) -> Result<(), Error> {
     let Location::Local(to) = &job.destination else { return Ok(()) };
@@ -607,20 +628,17 @@ fn check_destination(
             None => vec![path.to_path_buf()],
             Some(paths) => paths.into_iter().map(|path| OsString::from_vec(path).into()).collect(),
         };
-    let is_read = |inner: &Path| match names {
+    let is_read = |inner: &Path| match &job.names {
         None => true,
         Some(names) => names.iter().any(|name| inner.starts_with(without_dots(name))),
     };
     let targets: Vec<PathBuf> = match super::is_null(to) {
         true => Vec::new(),
-        false => spread_paths(to, &job.options.spread.target)
-            .iter()
-            .filter_map(|to| resolved(confines, to))
-            .collect(),
+        false => spread_paths(to, &spread.target).iter().filter_map(|to| resolved(confines, to)).collect(),
     };
     for source in &job.sources {
         let Location::Local(source) = source else { continue };
-        for from in spread_paths(source, &job.options.spread.source) {
+        for from in spread_paths(source, &spread.source) {
             let is_directory = confines::is_directory(confines, &from) == Some(true);
             let Some(from) = resolved(confines, &from) else { continue };
             if !is_directory {
@@ -743,8 +761,12 @@ mod tests {
             .map(|word| Location::Local(PathBuf::from(format!("{}/{word}", folder.display()))))
             .collect();
         let destination = locations.pop().unwrap();
-        check(&CopyJob {
-            sources: locations,
+        check(&job(locations, destination))
+    }
+
+    fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
+        CopyJob {
+            sources,
             destination,
             names: None,
             retry: None,
@@ -754,7 +776,39 @@ mod tests {
             within: None,
             receipt: None,
             means: SessionLimits::default(),
-        })
+        }
+    }
+
+    /// A job with a manifest and a receipt that is not required.
+    fn noted_job(source: &Path, destination: &Path, manifest: &Path) -> CopyJob {
+        let [source, destination] = [source, destination].map(|path| Location::Local(path.to_path_buf()));
+        let mut noted = job(vec![source], destination);
+        noted.options.integrity.manifest = Some(Default::default());
+        noted.manifest = Some(manifest.to_path_buf());
+        noted.receipt = Some(ReceiptOptions { file: None, is_required: false });
+        noted
+    }
+
+    #[test]
+    fn a_job_that_fails_before_there_is_a_session_ends_its_manifest_and_has_no_receipt() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("a"), "x").unwrap();
+        let noted = noted_job(&at("a"), &at("b"), &at("manifest"));
+        let plan = CopyPlan::new(noted.clone()).unwrap();
+        let why = || Error::new(Code::Misuse, "the words cannot be written");
+        let fail: [fn(Error) -> Result<CopyOutcome, Error>; 2] = [Err, |error| panic!("{error}")];
+        for fail in fail {
+            let outcome = plan.carry_out(|_| fail(why()));
+            assert!(outcome.error.is_some() && outcome.report.no_receipt.is_some());
+            let manifest = std::fs::read_to_string(at("manifest")).unwrap();
+            let last = manifest.lines().last().unwrap_or_default();
+            assert!(last.contains("\"end\""), "{manifest}");
+        }
+
+        let (report, error) = copy(noted_job(&at("a"), &at("a"), &at("manifest")), &Handle::new());
+        assert_eq!(error.map(|error| error.code()), Some(Code::SameFile));
+        assert!(report.no_receipt.is_some(), "the job could not even be planned");
     }
 
     #[test]

@@ -270,15 +270,8 @@ mod tests {
     /// Runs a receiver whose sender leaves once it has been told that everything has arrived.
     fn left_by(complaint: Option<Error>) -> Option<Error> {
         let folder = tempfile::tempdir().unwrap();
-        let request = CopyRequest {
-            direction: CopyDirection::Push,
-            paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
-            more_paths: 0,
-            target_is_directory: false,
-            single_file: false,
-            target_is_name: false,
-            options: TransferOptions::default(),
-        };
+        let paths = vec![folder.path().as_os_str().as_encoded_bytes().to_vec()];
+        let request = CopyRequest::new(CopyDirection::Push, paths, TransferOptions::default());
         let options = request.options.clone();
         let (near, far) = job::local_pair(&request).unwrap();
         let serving = std::thread::spawn(move || serve_here(far, None).error);
@@ -299,15 +292,8 @@ mod tests {
     /// A sender that announces again content that has already left by standard output.
     #[test]
     fn what_has_left_standard_output_is_not_sent_again() {
-        let request = CopyRequest {
-            direction: CopyDirection::Pull,
-            paths: vec![b"x".to_vec()],
-            more_paths: 0,
-            target_is_directory: false,
-            single_file: true,
-            target_is_name: false,
-            options: TransferOptions::default(),
-        };
+        let request = CopyRequest::new(CopyDirection::Pull, vec![b"x".to_vec()], TransferOptions::default());
+        let request = CopyRequest { single_file: true, ..request };
         let (near, far) = job::local_pair(&request).unwrap();
         let network = request.options.network.clone();
         let receiving = std::thread::spawn(move || {

@@ -110,6 +110,19 @@ pub struct CopyRequest {
 }
 
 impl CopyRequest {
+    /// A request in which nothing is said about the kind of the destination.
+    pub fn new(direction: CopyDirection, paths: Vec<Vec<u8>>, options: TransferOptions) -> CopyRequest {
+        CopyRequest {
+            direction,
+            paths,
+            more_paths: 0,
+            target_is_directory: false,
+            single_file: false,
+            target_is_name: false,
+            options,
+        }
+    }
+
     /// Whether the content has to arrive in order, since it goes to a pipe.
     pub(crate) fn is_in_order(&self) -> bool {
         self.direction == CopyDirection::Pull && self.single_file
@@ -267,15 +280,9 @@ mod tests {
     use crate::options::FileOptions;
 
     fn request() -> CopyRequest {
-        CopyRequest {
-            direction: CopyDirection::Pull,
-            paths: vec![b"run7/\xff\x00x".to_vec(), b"~/b".to_vec()],
-            more_paths: 0,
-            target_is_directory: true,
-            single_file: false,
-            target_is_name: false,
-            options: NetworkOptions { flows: 3, ..NetworkOptions::default() }.into(),
-        }
+        let paths = vec![b"run7/\xff\x00x".to_vec(), b"~/b".to_vec()];
+        let options = NetworkOptions { flows: 3, ..NetworkOptions::default() }.into();
+        CopyRequest { target_is_directory: true, ..CopyRequest::new(CopyDirection::Pull, paths, options) }
     }
 
     /// The request as JSON, after a change by hand.

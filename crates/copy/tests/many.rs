@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use farhaul_copy::{CopyConnection, CopyJob, Location, TransferOptions};
+use farhaul_copy::{CopyConnection, CopyJob, Location, ReceiptOptions, TransferOptions};
 use farhaul_session::{Code, Error, ExitCode, Handle, SessionLimits};
 
 mod server;
@@ -117,6 +117,22 @@ fn each_request_is_judged_and_one_that_is_refused_ends_alone() {
     assert!(error.code() == Code::Forbidden && error.what().contains("only read here"), "{error}");
     works(&connection, fixture.pull("b/file", "third"));
     assert!(!fixture.far("new").exists() && fixture.near("third").exists());
+}
+
+#[test]
+fn a_copy_that_its_session_has_no_room_for_ends_its_manifest_and_has_no_receipt() {
+    let fixture = Fixture::new("");
+    let connection = fixture.open(fixture.push("file", "first"));
+    let mut job = fixture.push("file", "second");
+    job.options.select.rules = vec![format!("- {}", "x".repeat(4000)).into_bytes(); 16];
+    job.options.integrity.manifest = Some(Default::default());
+    job.manifest = Some(fixture.near("manifest"));
+    job.receipt = Some(ReceiptOptions { file: None, is_required: false });
+    let (report, error) = connection.copy(job, &Handle::new());
+    assert!(error.is_some_and(|error| error.what().contains("more than a running session accepts")));
+    assert_eq!(report.no_receipt.as_deref(), Some("the copy has not come to its end"));
+    let manifest = std::fs::read_to_string(fixture.near("manifest")).unwrap();
+    assert!(manifest.lines().last().is_some_and(|line| line.starts_with("{\"end\":true")), "{manifest}");
 }
 
 #[test]

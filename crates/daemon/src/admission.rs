@@ -56,15 +56,7 @@ mod tests {
             (CopyDirection::Pull, Cipher::None, false),
         ] {
             let options = TransferOptions::from(NetworkOptions { cipher, ..NetworkOptions::default() });
-            let request = CopyRequest {
-                direction,
-                paths: vec![b"x".to_vec()],
-                more_paths: 0,
-                target_is_directory: false,
-                single_file: false,
-                target_is_name: false,
-                options,
-            };
+            let request = CopyRequest::new(direction, vec![b"x".to_vec()], options);
             let opening = request.opening(Features::default()).unwrap();
             let judged = admit(&strict, &opening, 0);
             assert_eq!(judged.is_ok(), strict_allows, "{direction:?} {cipher:?}");

@@ -75,7 +75,6 @@ pub use farhaul_read::{
 };
 pub use farhaul_session::amounts;
 #[doc(hidden)]
-pub use farhaul_session::error::plain;
 pub use farhaul_session::rate_cap::{
     CapMembership, CapMemberships, CapUse, RateCap, RateShares, RateUsedUp, WeakCapMemberships,
 };
@@ -91,7 +90,7 @@ pub use farhaul_stream::{
     StreamListener, StreamOptions, StreamReceiver, StreamSender, StreamTarget, accept_stdio,
     connect_to_receive, connect_to_send, pair,
 };
-pub use farhaul_text::{escape, is_unprintable, unescape};
+pub use farhaul_text::{escape, is_unprintable, plain, unescape};
 pub use farhaul_volume::{Algorithm, Filter, FilterError, FilterSide, RuleList, Separator, is_pattern};
 pub use transfer::{
     ReportVerdict, RunningTransfer, Transfer, TransferFailure, Verification, copy, run_copy, sync, verify,

@@ -25,10 +25,11 @@ use farhaul_connect as connect;
 use farhaul_connect::hello::SessionOpening;
 use farhaul_connect::{DialRequester, EstablishedSession, HelloParams};
 use farhaul_copy::{ConfinedPath, LocalConfines, Location, LocationSpec};
-use farhaul_session::error::{Code, Error, Failure, plain};
+use farhaul_session::error::{Code, Error, Failure};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::report::SessionReport;
+use farhaul_text::plain;
 use farhaul_volume::{Algorithm, Root};
 
 use super::messages::{FileIdentity, ListEntry, ReadMessage};

@@ -1,5 +1,7 @@
 //! The content of a block on its way: in memory, or in the overflow.
 
+use std::io;
+
 use farhaul_blocks::{Block, Overflow, OverflowReservation, ParkedBlock};
 
 use super::budget::{Budget, Charge, Resource};
@@ -53,14 +55,14 @@ impl OverflowRoom {
         is_there
     }
 
-    /// Writes a block to the overflow. The caller has made sure that a slot is free.
-    pub(crate) fn park(&self, bytes: &[u8]) -> std::io::Result<ParkedBlock> {
+    /// Writes a block to the overflow; fails with [`io::ErrorKind::StorageFull`] if there is no room for it.
+    pub(crate) fn park(&self, bytes: &[u8]) -> io::Result<ParkedBlock> {
         self.share.park(bytes)
     }
 }
 
 /// The error of a failed write to the overflow; it ends the session, as another path would not help.
-pub(crate) fn cannot_park(error: std::io::Error) -> Error {
+pub(crate) fn cannot_park(error: io::Error) -> Error {
     Error::new(Code::NoOverflow, format!("cannot keep blocks in the overflow file: {error}"))
         .with_hint("set TMPDIR to a directory with room, or give --memory more")
 }

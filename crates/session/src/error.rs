@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub use code::{Blame, Code, RetryAdvice};
 pub use detail::ErrorDetail;
-pub use failure::{Failure, plain};
+pub use failure::Failure;
 pub use misbehaviour::{Misbehaviour, counts};
 
 use crate::messages::Complaint;

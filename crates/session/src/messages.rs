@@ -20,7 +20,7 @@ use crate::error::{Error, Misbehaviour};
 /// The longest message: its code and its body, without the length in front.
 pub const MESSAGE_MAX: usize = 64 << 10;
 /// The most stages and warnings that one end reports.
-const STAGES_MAX: u64 = 64;
+const STAGES_MAX: usize = 64;
 const WARNINGS_MAX: usize = 16;
 
 /// The session's own messages.
@@ -227,7 +227,9 @@ fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
     out.extend_from_slice(&figures.of_service);
 }
 
+/// Writes as many stages as [`decode_stages`] accepts.
 fn put_stages(out: &mut Vec<u8>, stages: &[StageFigures]) {
+    let stages = &stages[..stages.len().min(STAGES_MAX)];
     put_varint(out, stages.len() as u64);
     for stage in stages {
         put_reason(out, &stage.name);
@@ -417,11 +419,8 @@ fn decode_body(reader: &mut ByteReader<'_>) -> Result<SessionMessage, Malformed>
             SessionMessage::PathAdd { path, addresses: PathAddresses::new(local, remote) }
         }
         53 => {
-            let (path, is_open) = (reader.varint()?, reader.varint()? == 1);
-            let count = reader.varint()?;
-            if count > FLOWS_MAX as u64 {
-                return Err(Malformed);
-            }
+            let (path, is_open) = (reader.varint()?, reader.flag()?);
+            let count = decode_count(reader, FLOWS_MAX)?;
             let port = |_| u16::try_from(reader.varint()?).map_err(|_| Malformed);
             SessionMessage::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
         }
@@ -441,6 +440,12 @@ fn decode_complaint(reader: &mut ByteReader<'_>) -> Result<Complaint, Malformed>
     let exit = u8::try_from(reader.varint()?).map_err(|_| Malformed)?;
     let (code, misbehaviour) = (decode_u16(reader)?, decode_u16(reader)?);
     Ok(Complaint { exit, code, misbehaviour, reason: reader.text()?, hint: reader.text()? })
+}
+
+/// Reads how many items follow. More than `max` are refused: whatever came behind would be read as something
+/// else if the rest of them were skipped.
+fn decode_count(reader: &mut ByteReader<'_>, max: usize) -> Result<u64, Malformed> {
+    reader.varint().and_then(|count| if count > max as u64 { Err(Malformed) } else { Ok(count) })
 }
 
 fn decode_u16(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
@@ -500,7 +505,7 @@ fn decode_figures(reader: &mut ByteReader<'_>) -> Result<EndFigures, Malformed> 
         ..EndFigures::default()
     };
     figures.stages = decode_stages(reader)?;
-    for _ in 0..reader.varint()?.min(WARNINGS_MAX as u64) {
+    for _ in 0..decode_count(reader, WARNINGS_MAX)? {
         figures.warnings.push(reader.text()?);
     }
     figures.of_service = reader.rest().to_vec();
@@ -509,7 +514,7 @@ fn decode_figures(reader: &mut ByteReader<'_>) -> Result<EndFigures, Malformed> 
 
 fn decode_stages(reader: &mut ByteReader<'_>) -> Result<Vec<StageFigures>, Malformed> {
     let mut stages = Vec::new();
-    for _ in 0..reader.varint()?.min(STAGES_MAX) {
+    for _ in 0..decode_count(reader, STAGES_MAX)? {
         let (name, end) = (reader.text()?, reader.text()?);
         stages.push(StageFigures { name, end, busy: reader.varint()? as f64 / 1e6 });
     }
@@ -694,6 +699,44 @@ mod tests {
     fn the_number_of_the_session_is_refused_as_that_of_a_request() {
         assert_eq!(next(&[59, 0, b'x']), Err(Malformed));
         assert!(next(&[59, 1, b'x']).is_ok());
+    }
+
+    #[test]
+    fn a_flag_that_is_neither_0_nor_1_is_refused() {
+        // Each message with a flag, and where in its body the flag stands.
+        for (body, at) in [(&[53, 1, 0, 0][..], 2), (&[56, 65, 0], 2), (&[57, 0], 1), (&[61, 7, 0], 2)] {
+            for (flag, is_valid) in [(0, true), (1, true), (2, false), (0x81, false)] {
+                let mut body = body.to_vec();
+                body[at] = flag;
+                assert_eq!(next(&body).is_ok(), is_valid, "{body:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_stages_and_warnings_are_written_than_are_accepted() {
+        let stage =
+            |number: usize| StageFigures { name: number.to_string(), end: "sender".into(), busy: 0.0 };
+        let of = |stages: usize, warnings: usize| EndFigures {
+            stages: (0..stages).map(stage).collect(),
+            warnings: (0..warnings).map(|number| number.to_string()).collect(),
+            of_service: vec![1, 2, 3],
+            ..EndFigures::default()
+        };
+        let sent = |message: &SessionMessage| {
+            let mut inbox = MessageInbox::default();
+            message.encode(inbox.buffer());
+            inbox.take().unwrap()
+        };
+        let finish = |figures| SessionMessage::Finish { request: 1, figures };
+        let arrived = sent(&finish(of(STAGES_MAX + 1, WARNINGS_MAX + 1)));
+        assert_eq!(arrived, Some(InboxItem::Own(finish(of(STAGES_MAX, WARNINGS_MAX)))));
+        let stages = |count: usize| SessionMessage::Stages((0..count).map(stage).collect());
+        assert_eq!(sent(&stages(STAGES_MAX + 1)), Some(InboxItem::Own(stages(STAGES_MAX))));
+
+        let mut body = vec![37, STAGES_MAX as u8 + 1];
+        body.extend([0; 3].repeat(STAGES_MAX + 1));
+        assert_eq!(next(&body), Err(Malformed), "a peer that writes more");
     }
 
     #[test]

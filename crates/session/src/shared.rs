@@ -669,8 +669,10 @@ impl SessionShared {
             let stream = self.control.lock();
             let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
             if Instant::now() >= deadline {
-                let what = "the far end has not taken what it was told for 300 s".to_string();
-                self.fail(Error::new(Code::PeerSilent, what));
+                let what =
+                    format!("the far end has read no message of this end for {} s", SEND_PATIENCE.as_secs());
+                let hint = "its program or its disk hangs: look there, then run the same command again";
+                self.fail(Error::new(Code::PeerSilent, what).with_hint(hint));
             }
         }
     }

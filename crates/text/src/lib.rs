@@ -1,7 +1,7 @@
-//! Text from others (a peer, a name of a file) that is shown to people.
+//! Text from others (a peer, a name of a file, the system) that is shown to people.
 //!
 //! Always true: no text that these functions return can control a terminal, hide something, or look like
-//! other text.
+//! other text. [`plain`] leaves that to whoever wrote the error's own words.
 #![forbid(unsafe_code)]
 
 /// Whether a character is unsafe to show: a terminal acts on it (controls, also those of C1, and the line
@@ -15,6 +15,27 @@ pub fn is_unprintable(character: char) -> bool {
                 | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
                 | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
         )
+}
+
+/// An I/O error's text to stand inside a sentence: the system's words without their number and without the
+/// capital letter that they begin with. The words of an error that is not the system's stay as they are, as
+/// they may begin with a name.
+pub fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let words = text.rsplit_once(" (os error ").filter(|(_, number)| is_error_number(number));
+    let words = words.map_or(&text[..], |(words, _)| words);
+    match error.raw_os_error() {
+        Some(_) => {
+            let mut rest = words.chars();
+            rest.next().map(|first| first.to_lowercase().chain(rest).collect()).unwrap_or_default()
+        }
+        None => words.to_string(),
+    }
+}
+
+/// Whether this is the end of the number that the standard library writes behind the system's words.
+fn is_error_number(text: &str) -> bool {
+    text.strip_suffix(')').is_some_and(|number| number.parse::<i32>().is_ok())
 }
 
 /// Bytes as text for terminals. Unprintable characters, bytes that are not UTF-8 and backslashes are escaped,
@@ -81,6 +102,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn an_error_stands_inside_a_sentence_and_keeps_names() {
+        use std::io::Error;
+        let of = |number: i32| Error::from_raw_os_error(number);
+        assert_eq!(plain(&of(2)), "no such file or directory");
+        assert_eq!(plain(&Error::other(format!("/Data: {}", of(2)))), "/Data: No such file or directory");
+        for own in ["Run (os error log)/a: it differs", "Data: permission denied", ""] {
+            assert_eq!(plain(&Error::other(own)), own);
+        }
+    }
 
     #[test]
     fn terminals_see_no_control_characters() {

@@ -4,6 +4,8 @@
 
 use std::io;
 
+use farhaul_text::plain;
+
 /// Why a file cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -44,12 +46,6 @@ impl From<Error> for io::Error {
     }
 }
 
-/// The system's message without the error number.
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error ").next().unwrap_or_default().to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,7 +53,7 @@ mod tests {
     #[test]
     fn the_text_is_one_plain_line() {
         let error = Error::io("write")(io::Error::from_raw_os_error(libc::ENOSPC));
-        assert_eq!(error.to_string(), "cannot write: No space left on device");
+        assert_eq!(error.to_string(), "cannot write: no space left on device");
         assert!(error.is_no_space());
     }
 }

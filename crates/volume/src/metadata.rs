@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
+use farhaul_text::plain;
 use rustix::fs::{self, AtFlags, Mode, Timestamps};
 use rustix::io::Errno;
 
@@ -60,8 +61,7 @@ impl AttributeFailure {
 
     /// Keeps a failure, whatever its reason.
     pub(crate) fn keep(&mut self, what: &'static str, error: &io::Error) {
-        let text = error.to_string();
-        self.0.push((what, text.split(" (os error ").next().unwrap_or_default().to_string()));
+        self.0.push((what, plain(error)));
     }
 
     /// Fails if something could not be set; a reason that several share is told once.
@@ -167,13 +167,13 @@ mod tests {
         unset.note("mode", Err(Errno::PERM)).unwrap();
         unset.note("time", Err(Errno::PERM)).unwrap();
         let error = unset.done().unwrap_err();
-        assert_eq!(error.to_string(), "cannot set its mode and time: Operation not permitted");
+        assert_eq!(error.to_string(), "cannot set its mode and time: operation not permitted");
         assert!(is_about_metadata(&error));
         let mut unset = AttributeFailure::default();
         unset.note("mode", Err(Errno::PERM)).unwrap();
         unset.note("time", Err(Errno::ROFS)).unwrap();
         let text = unset.done().unwrap_err().to_string();
-        assert_eq!(text, "cannot set its mode: Operation not permitted; its time: Read-only file system");
+        assert_eq!(text, "cannot set its mode: operation not permitted; its time: read-only file system");
         for errno in [Errno::IO, Errno::NOENT, Errno::MFILE] {
             let error = AttributeFailure::default().note("mode", Err(errno)).unwrap_err();
             assert!(!is_about_metadata(&error), "{error}");

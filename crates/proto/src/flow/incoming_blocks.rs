@@ -39,9 +39,10 @@ pub(super) struct IncomingBlocks {
     granted: u64,
     /// How many blocks the caller allows; the table may not have room for all of them yet.
     allowed: u64,
-    /// The number of blocks that are over, and (`widest`) the most that were allowed beyond them.
+    /// The number of blocks that are over.
     finished: u64,
-    widest: u64,
+    /// The most blocks that were allowed at once beyond those that are over.
+    outstanding_max: u64,
     /// How often a block was given up that was already over.
     repeats: u64,
     block_len_max: u32,
@@ -66,7 +67,7 @@ impl IncomingBlocks {
             granted: 0,
             allowed: 0,
             finished: 0,
-            widest: 0,
+            outstanding_max: 0,
             repeats: 0,
             block_len_max,
             spare: Vec::new(),
@@ -80,13 +81,13 @@ impl IncomingBlocks {
     /// Allows blocks below `total`; says whether more are granted than before.
     pub(super) fn grant(&mut self, total: u64) -> bool {
         self.allowed = self.allowed.max(total);
-        self.widest = self.widest.max(self.allowed.saturating_sub(self.finished));
+        self.outstanding_max = self.outstanding_max.max(self.allowed.saturating_sub(self.finished));
         self.grant_allowed()
     }
 
     /// Grants what is allowed and the table has room for; says whether more are granted than before.
     pub(super) fn grant_allowed(&mut self) -> bool {
-        let span = self.widest.saturating_mul(SPAN_ROUNDS).saturating_add(SPAN_MIN);
+        let span = self.outstanding_max.saturating_mul(SPAN_ROUNDS).saturating_add(SPAN_MIN);
         let granted = self.allowed.min(self.first.saturating_add(span));
         let grown = granted > self.granted;
         self.granted = self.granted.max(granted);

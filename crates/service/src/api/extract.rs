@@ -50,22 +50,26 @@ impl App {
             .may_show_token(address)
             .map_err(|wait| HandlerFailure::too_many("too many wrong tokens", wait))?;
         let cookie = Cookie::of(parts);
-        let proof = match parts.headers.get(header::AUTHORIZATION) {
+        let (proof, why_none) = match parts.headers.get(header::AUTHORIZATION) {
             Some(authorization) => {
                 let token = authorization.to_str().ok().and_then(bearer).and_then(NewTokenText::read);
-                token.map(|token| CallerProof::Token(token.hash()))
+                let why_none =
+                    "the Authorization header holds no valid token: send 'Authorization: Bearer TOKEN'";
+                (token.map(|token| CallerProof::Token(token.hash())), why_none)
             }
             None => match &cookie.value {
                 Some(value) => {
                     check_own_page(parts)?;
-                    LoginSecret::read(value).map(|secret| CallerProof::Login(secret.hash(SecretUse::Login)))
+                    let login = LoginSecret::read(value);
+                    let why_none = "the cookie of this request belongs to no log-in: log in again";
+                    (login.map(|secret| CallerProof::Login(secret.hash(SecretUse::Login))), why_none)
                 }
                 None => return Err(refused("the request has no token")),
             },
         };
         let Some(proof) = proof else {
             self.gate.limits.wrong_token(address);
-            return Err(cookie.removed_with(refused("what the request shows is not a token")));
+            return Err(cookie.removed_with(refused(why_none)));
         };
         let node = self.node.clone();
         let mut identity = match blocking(move || node.who(proof)).await? {
@@ -96,7 +100,7 @@ fn check_own_page(parts: &Parts) -> Result<(), HandlerFailure> {
         Some(site) => site == "same-origin",
         None => header("origin").is_some(),
     };
-    let what = "with a log-in only the node's own page changes something: send a token as 'Authorization: Bearer ...'";
+    let what = "a log-in changes something only from the node's own page: elsewhere, send 'Authorization: Bearer TOKEN'";
     if is_own { Ok(()) } else { Err(Error::new(Code::OutOfScope, what).into()) }
 }
 

@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use farhaul_session::error::plain;
+use farhaul_text::plain;
 use rustix::process::geteuid;
 use serde::Deserialize as _;
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use farhaul_text::plain;
+
 use super::Code;
 use crate::codec::{ByteReader, Malformed, put_reason, put_varint};
 use crate::error::Error;
@@ -77,15 +79,6 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         Error::new(failure.code, failure.reason)
     }
-}
-
-/// An I/O error's text for people, without the number.
-pub fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    let mut chars = text.chars();
-    // The system's texts begin with a capital letter, but here they stand inside a sentence.
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -229,7 +229,8 @@ impl QueuedBlocks {
             let bytes = &block[..filled.len as usize];
             match self.meter.time(|| beside.park(bytes)) {
                 Ok(parked) => filled.block = BlockContent::Away(parked),
-                // A slot may still be taken by a block that an ended flow gave back. Waiting loses nothing.
+                // A file system that copies on write may have no room even for what was allocated. Waiting
+                // loses nothing.
                 Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
                 Err(error) => return Err(cannot_park(error)),
             }

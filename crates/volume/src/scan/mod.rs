@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use farhaul_text::plain;
 use rustix::fs::{self, AtFlags};
 
 use crate::entry::{Entry, EntryKind, Metadata};
@@ -433,9 +434,7 @@ impl Scanner {
             return error;
         };
         let place = source.places().nth(place).map(|place| shown(place.path)).unwrap_or_default();
-        let text = error.to_string();
-        let text = text.split(" (os error").next().unwrap_or_default();
-        io::Error::new(error.kind(), format!("{place}: {text}"))
+        io::Error::new(error.kind(), format!("{place}: {}", plain(&error)))
     }
 
     fn conflict(&self, one: usize, other: usize) -> io::Error {

@@ -57,15 +57,8 @@ impl Ends {
 fn request() -> CopyRequest {
     let mut options = TransferOptions::default();
     options.integrity.receipt = Some("0123456789abcdef".repeat(2));
-    CopyRequest {
-        direction: CopyDirection::Push,
-        paths: vec!["/in/run7 \u{fc}\"\\\u{7f}\n".into()],
-        more_paths: 0,
-        target_is_directory: false,
-        single_file: false,
-        target_is_name: false,
-        options: options.checked().unwrap(),
-    }
+    let paths = vec!["/in/run7 \u{fc}\"\\\u{7f}\n".into()];
+    CopyRequest::new(CopyDirection::Push, paths, options.checked().unwrap())
 }
 
 fn tally(paths: &[&[u8]]) -> ManifestTally {

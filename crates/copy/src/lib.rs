@@ -35,6 +35,7 @@ mod not_set_entries;
 mod options;
 mod read_queue;
 pub(crate) mod receipt;
+mod receive_rules;
 mod receiver;
 mod replacements;
 pub(crate) mod report;
@@ -99,7 +100,7 @@ use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use manifest::ManifestLog;
 use receipt::ReceiptExchange;
-use receiver::ReceiveRules;
+use receive_rules::ReceiveRules;
 use sender::ReadPlan;
 
 /// The part of this end: to send the content or to receive it.

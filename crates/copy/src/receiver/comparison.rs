@@ -4,9 +4,6 @@
 //! Always true: no answer is waited for by itself. A file stays in the conversation's table from its entry to
 //! the sender's answer.
 
-use std::convert::Infallible;
-
-use crossbeam_channel::Receiver as Channel;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{CHUNK, RelPath, SourceFile};
 
@@ -38,14 +35,14 @@ pub(super) struct UndecidedEntry {
 /// The most bytes of names in one message, well below the limit of a message.
 const NAMES_BYTES: usize = 32 << 10;
 
-/// Runs a thread that computes digests. Nothing is sent through `over`; it is closed when the session ends.
-pub(super) fn run(receiver: &CopyReceiver, files: &Channel<FileToRead>, over: &Channel<Infallible>) {
+/// Runs a thread that computes digests.
+pub(super) fn run(receiver: &CopyReceiver) {
     let Destination::Tree(target) = &receiver.destination else { return };
     let meter = receiver.shared.meters.meter("digest");
     let mut buffer = vec![0; CHUNK as usize];
     loop {
         crossbeam_channel::select! {
-            recv(files) -> file => {
+            recv(receiver.queues.digest.tasks()) -> file => {
                 let (id, path) = match file {
                     Ok(FileToRead::Compare(id, path)) => (id, path),
                     Ok(FileToRead::Candidate(id, path)) => {
@@ -79,7 +76,7 @@ pub(super) fn run(receiver: &CopyReceiver, files: &Channel<FileToRead>, over: &C
                 let digest = digest.map_or([0; 32], |digest| digest.0);
                 receiver.shared.send(&[CopyMessage::Decide { id, decision: Decision::Compare(digest) }]);
             }
-            recv(over) -> _ => return,
+            recv(receiver.over) -> _ => return,
         }
     }
 }

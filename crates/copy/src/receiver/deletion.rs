@@ -28,10 +28,6 @@ pub(super) fn directory_there() -> Failure {
 }
 
 impl CopyReceiver {
-    pub(super) fn delete_options(&self) -> Option<DeleteOptions> {
-        self.rules.sync.and_then(|sync| sync.delete)
-    }
-
     // ---- the listing -------------------------------------------------------------------------------------------
 
     /// Notes an entry for the comparison, if that goes by the manifest.
@@ -41,7 +37,7 @@ impl CopyReceiver {
         item: &IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
-        let Some(surplus) = conversation.surplus_after(self.delete_options()) else { return Ok(()) };
+        let Some(surplus) = conversation.surplus_after(self.rules.delete()) else { return Ok(()) };
         let IncomingEntry { entry, path, .. } = item;
         let is_dir = matches!(entry.what, EntryContent::Directory);
         if !path.is_empty() {
@@ -60,7 +56,7 @@ impl CopyReceiver {
     /// Notes that all entries of a directory have arrived.
     pub(super) fn note_end(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        match conversation.surplus_after(self.delete_options()) {
+        match conversation.surplus_after(self.rules.delete()) {
             Some(surplus) => surplus.leave(&target.roots, &self.protection),
             None => Ok(()),
         }
@@ -73,7 +69,7 @@ impl CopyReceiver {
     ) -> Result<(), Error> {
         let path = RelPath::from_bytes(path)
             .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
-        match conversation.surplus_after(self.delete_options()) {
+        match conversation.surplus_after(self.rules.delete()) {
             Some(surplus) => match surplus.leave_unlisted(&path) {
                 true => Ok(()),
                 false => surplus.name(&path, false),
@@ -130,7 +126,7 @@ impl CopyReceiver {
         dialogue: &mut Dialogue,
         conversation: &mut ConversationState,
     ) {
-        let (Some(delete), Some(mut surplus)) = (self.delete_options(), conversation.surplus.take()) else {
+        let (Some(delete), Some(mut surplus)) = (self.rules.delete(), conversation.surplus.take()) else {
             return;
         };
         let Destination::Tree(target) = &self.destination else { return };
@@ -278,7 +274,7 @@ impl CopyReceiver {
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
-        match self.delete_options().map(|delete| delete.when) {
+        match self.rules.delete().map(|delete| delete.when) {
             Some(DeleteWhen::After) if conversation.blocked.len() < BLOCKED_MAX => {
                 conversation.blocked.push(item);
             }
@@ -297,7 +293,7 @@ impl CopyReceiver {
     pub(super) fn free_places(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for item in std::mem::take(&mut conversation.blocked) {
-            let delete = self.delete_options().filter(|_| !conversation.listing_failed);
+            let delete = self.rules.delete().filter(|_| !conversation.listing_failed);
             let directory = item.path.parent().unwrap_or_default();
             let name = item.path.file_name().unwrap_or_default();
             if delete.is_some_and(|delete| self.delete(target, delete, &directory, name, true).0) {

@@ -108,7 +108,7 @@ impl CopyReceiver {
             | EntryContent::Symlink { .. }
             | EntryContent::HardLink { .. }
             | EntryContent::Special(_) => {
-                if self.delete_options().is_some() && is_directory(target, &item.path) {
+                if self.rules.delete().is_some() && is_directory(target, &item.path) {
                     return self.blocked(target, item, conversation);
                 }
                 self.link(target, &item, conversation)
@@ -148,7 +148,7 @@ impl CopyReceiver {
         let is_made = made.is_ok();
         let is_new = matches!(made, Ok(true)) && !self.rules.dry_run;
         // A dry run creates nothing, but has to know what would be deleted.
-        let is_compared = self.rules.dry_run && self.delete_options().is_some();
+        let is_compared = self.rules.dry_run && self.rules.delete().is_some();
         if matches!(made, Ok(false)) || is_compared {
             self.note_partials(target, path);
         }
@@ -198,7 +198,7 @@ impl CopyReceiver {
             }
             Ok(FileWant::Same(existing)) => self.unchanged(target, item, &existing, None, conversation),
             Ok(FileWant::Comparison) => {
-                let _ = conversation.queues.compare.send(FileToRead::Compare(item.id(), item.path.clone()));
+                self.queues.digest.put(FileToRead::Compare(item.id(), item.path.clone()));
                 conversation.comparing.insert(item.id(), UndecidedEntry { item, from: None });
             }
             Ok(FileWant::Room) => return self.blocked(target, item, conversation),
@@ -227,7 +227,7 @@ impl CopyReceiver {
             return self.refuse(&item, failure);
         }
         if self.notes.reads_unchanged() && !self.rules.dry_run {
-            let _ = conversation.queues.compare.send(FileToRead::Unchanged(item));
+            self.queues.digest.put(FileToRead::Unchanged(item));
             return;
         }
         let digests = digest.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
@@ -372,7 +372,7 @@ impl CopyReceiver {
             self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
         let Some(existing) = existing else { return Ok(FileWant::New) };
         if existing.is_dir() {
-            let may_go = self.delete_options().is_some();
+            let may_go = self.rules.delete().is_some();
             return if may_go { Ok(FileWant::Room) } else { Err(directory_there()) };
         }
         let theirs = entry.mtime();

@@ -197,8 +197,7 @@ impl CopyReceiver {
         match self.try_hard_link(target, outcome, to, item) {
             Ok(Some(made)) => Linked::Settled(Ok(made)),
             Ok(None) => {
-                // The send only fails if the session has ended.
-                let _ = self.link_copies.send(LinkCopy { item: item.clone(), to: to.clone() });
+                self.queues.link_copies.put(LinkCopy { item: item.clone(), to: to.clone() });
                 Linked::Copying
             }
             Err(failure) => Linked::Settled(Err(failure)),
@@ -229,7 +228,7 @@ impl CopyReceiver {
             }
             let newest = source.map_or(entry.mtime(), |source| source.mtime);
             // With deletion, only a dry run finds a directory here.
-            if there.is_dir() && self.delete_options().is_none() {
+            if there.is_dir() && self.rules.delete().is_none() {
                 return Err(directory_there());
             }
             if self.keeps(target, path, there, newest) {

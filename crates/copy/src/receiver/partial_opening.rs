@@ -164,7 +164,7 @@ impl CopyReceiver {
             let told = ToldChunks::new(&self.window);
             let file = Arc::new(IncomingFile::new(item, IncomingKind::chunked(partial)).compared(told));
             self.files.admit(&file)?;
-            let _ = conversation.queues.patch.send(file);
+            self.queues.patch.put(file);
             return Ok(());
         }
         let decision = if have.is_empty() { Decision::Send } else { Decision::Have(have) };

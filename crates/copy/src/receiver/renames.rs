@@ -93,7 +93,7 @@ impl CopyReceiver {
                 continue;
             };
             conversation.comparing.insert(id, file);
-            let _ = conversation.queues.compare.send(FileToRead::Candidate(id, from));
+            self.queues.digest.put(FileToRead::Candidate(id, from));
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl CopyReceiver {
         let (send, listing) = crossbeam_channel::bounded(1);
         let (root, filter, shared) = (root.clone(), self.protection.clone(), self.shared.clone());
         // Where nothing is deleted, no file has another name that may go.
-        let crosses = self.delete_options().is_none_or(|delete| delete.across_mounts);
+        let crosses = self.rules.delete().is_none_or(|delete| delete.across_mounts);
         let list = move || {
             shared.work(|| {
                 let kept = shared.budget.nothing();
@@ -152,7 +152,7 @@ impl CopyReceiver {
             self.notes.remembered(id);
             return self.fetch_content(target, file.item, conversation);
         }
-        let _ = conversation.queues.compare.send(FileToRead::TakeOver(file));
+        self.queues.digest.put(FileToRead::TakeOver(file));
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl CopyReceiver {
         if !self.rules.dry_run {
             self.remove_partial(path);
         }
-        if self.delete_options().is_some() {
+        if self.rules.delete().is_some() {
             self.moves.add_source(&from);
         }
         self.counts.renames.fetch_add(1, Relaxed);
@@ -220,7 +220,7 @@ impl CopyReceiver {
         }
         let options = self.write_options(target, &file.item);
         // A link cannot get other attributes, so they must be right already.
-        let may_go = self.delete_options().is_some()
+        let may_go = self.rules.delete().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
             && options.attribute_kinds.is_none();
         let may_link = may_go && !self.rules.durable && self.moves.reserve_link(from, &file.item.path);

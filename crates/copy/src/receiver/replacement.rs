@@ -34,7 +34,7 @@ impl CopyReceiver {
         if !self.rules.files.keep_dirlinks || path.is_empty() {
             return Ok(());
         }
-        let (confined_to, deletes) = (target.confined_to.as_ref(), self.delete_options().is_some());
+        let (confined_to, deletes) = (target.confined_to.as_ref(), self.rules.delete().is_some());
         target.roots.each_with(path, |root| root.keep_link(path, confined_to, deletes).map(|_| ()))
     }
 

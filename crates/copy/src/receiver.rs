@@ -89,20 +89,17 @@ use super::conversation::Conversation;
 use super::destination::TargetDirectory;
 use super::directory_tree::DirectoryTree;
 use super::end_summary::EndSummary;
-use super::failures::Failures;
+use super::failures::is_vanished;
 use super::hard_links::HardLinks;
 use super::incoming_entry::IncomingEntry;
 use super::manifest::{EntryFate, ManifestRecord};
 use super::messages::{CopyMessage, Decoder, encode_spread};
 use super::name_clashes::TopNames;
-use super::not_set_entries::NotSetEntries;
 use super::receipt::ReceiptExchange;
 use super::receive_rules::ReceiveRules;
-use super::replacements::ReplacementNotes;
 use super::report::{FailedAction, SpreadFigures};
-use super::skipped_entries::SkippedEntries;
+use super::report_lists::ReportLists;
 use super::surplus::{ConflictRule, Surplus};
-use super::vanished_entries::{VanishedEntries, is_vanished};
 use super::writer;
 use crate::options::{DeleteOptions, DeleteWhen, compares_content};
 
@@ -215,12 +212,8 @@ pub(crate) struct CopyReceiver {
     tree: DirectoryTree,
     links: HardLinks,
     ambiguous_directories: AmbiguousDirectories,
-    failures: Failures,
-    vanished: VanishedEntries,
+    lists: ReportLists,
     warnings: Warnings,
-    replacements: ReplacementNotes,
-    skipped: SkippedEntries,
-    not_set: NotSetEntries,
     counts: Counts,
     pub(crate) notes: EntryNotes,
     receipt: Option<Arc<ReceiptExchange>>,
@@ -254,12 +247,8 @@ impl CopyReceiver {
             tree: DirectoryTree::within(&shared.budget),
             links: HardLinks::within(&shared.budget),
             ambiguous_directories: AmbiguousDirectories::default(),
-            failures: Failures::new(dialogue.is_client() && !rules.is_daemon),
-            vanished: VanishedEntries::new(dialogue.is_client()),
+            lists: ReportLists::new(dialogue, rules.is_daemon),
             warnings: Warnings::default(),
-            replacements: ReplacementNotes::default(),
-            skipped: SkippedEntries::new(dialogue.is_client()),
-            not_set: NotSetEntries::new(dialogue.is_client()),
             counts: Counts::default(),
             notes: wanted.notes,
             receipt: wanted.receipt,
@@ -522,8 +511,6 @@ impl CopyReceiver {
             links: self.counts.links.load(Relaxed),
             skipped: self.counts.skipped.load(Relaxed),
             deleted: self.counts.deleted.load(Relaxed),
-            replaced: self.replacements.replaced_count(),
-            left: self.replacements.take_left(),
             renames: self.counts.renames.load(Relaxed),
             bytes: self
                 .shared
@@ -534,12 +521,9 @@ impl CopyReceiver {
             bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_kept: self.counts.bytes_kept.load(Relaxed) + self.unfinished_bytes(),
             renamed: self.original_name.get().is_some(),
-            failures: self.failures.take(),
-            vanished: self.vanished.take(),
-            not_set: self.not_set.take(),
-            not_taken: self.skipped.take(),
             spread: self.spread_figures(),
             figures: SessionFigures { ours: dialogue.figures(), theirs },
+            ..self.lists.take()
         }
     }
 
@@ -571,16 +555,16 @@ impl CopyReceiver {
             CopyMessage::SourceFailed { path, failure } => {
                 // A vanished entry does not make the listing incomplete.
                 conversation.listing_failed |= !is_vanished(&failure);
-                self.book_failure(&path, &failure, FailedAction::Copy);
+                self.lists.add_failed(&path, &failure, FailedAction::Copy);
                 self.notes.add(|| ManifestRecord::of_path(&path, EntryFate::Failed).failed(&failure));
                 Ok(())
             }
             CopyMessage::NotSet { path, reason } => {
-                self.not_set.add(&path, &reason, &self.shared.handle);
+                self.lists.add_not_set(&path, &reason);
                 Ok(())
             }
             CopyMessage::Skipped { path, reason } => {
-                self.skipped.add(&path, &reason, &self.shared.handle);
+                self.lists.add_skipped(&path, &reason);
                 self.notes.add(|| ManifestRecord::of_path(&path, EntryFate::Skipped).because(&reason));
                 Ok(())
             }

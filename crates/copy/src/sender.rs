@@ -50,18 +50,15 @@ use self::renewal_ids::Renewals;
 use self::table::{EntryTable, ResendSource, SendRequest};
 use super::conversation::Conversation;
 use super::end_summary::EndSummary;
-use super::failures::{Failure, Failures};
+use super::failures::Failure;
 use super::manifest::{EntryFate, ManifestLog, ManifestRecord};
 use super::messages::{CopyMessage, Decision, Decoder, EntryContent, decode_spread};
-use super::not_set_entries::NotSetEntries;
 use super::read_queue::{PeerChunk, ReadQueue};
 use super::receipt::ReceiptExchange;
-use super::replacements::ReplacementNotes;
 use super::report::{FailedAction, SpreadFigures};
+use super::report_lists::ReportLists;
 use super::request::CopyRequest;
 use super::resolution::{Confinement, far_scan};
-use super::skipped_entries::SkippedEntries;
-use super::vanished_entries::VanishedEntries;
 use crate::entry_events::done;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 
@@ -205,17 +202,13 @@ pub(crate) struct CopySender {
     growth: Option<Duration>,
     taking: MetadataSelection,
     sync: Option<SyncOptions>,
-    skipped: SkippedEntries,
-    not_set: NotSetEntries,
     is_client: bool,
     names: RequestedNames,
     paths: RequestedNames,
     /// Why nothing can be sent of the sources that the receiver has named.
     refusal: Mutex<Option<Error>>,
     renewals: Renewals,
-    failures: Failures,
-    vanished: VanishedEntries,
-    replacements: ReplacementNotes,
+    lists: ReportLists,
     /// The client's manifest, and its records of directories whose result is not known yet.
     log: Option<Arc<ManifestLog>>,
     directories: DirectoryRecords,
@@ -276,16 +269,12 @@ pub(crate) fn run(
         growth,
         taking,
         sync,
-        skipped: SkippedEntries::new(dialogue.is_client()),
-        not_set: NotSetEntries::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
         names: RequestedNames::new(awaits_names, &shared.budget),
         paths: RequestedNames::new(awaits_paths, &shared.budget),
         refusal: Mutex::default(),
         renewals: Renewals::default(),
-        failures: Failures::new(dialogue.is_client() && !taking.is_daemon),
-        vanished: VanishedEntries::new(dialogue.is_client()),
-        replacements: ReplacementNotes::default(),
+        lists: ReportLists::new(dialogue, taking.is_daemon),
         log,
         directories: DirectoryRecords::default(),
         receipt,
@@ -370,7 +359,7 @@ impl CopySender {
                 Ok(())
             }
             CopyMessage::NotSet { path, reason } => {
-                self.not_set.add(&path, &reason, &self.shared.handle);
+                self.lists.add_not_set(&path, &reason);
                 Ok(())
             }
             CopyMessage::Placed { name } => {
@@ -411,11 +400,11 @@ impl CopySender {
                 Ok(())
             }
             CopyMessage::Left { path, border } => {
-                self.replacements.left(&self.shared, &path, border, self.dry_run);
+                self.lists.add_left(&path, border, self.dry_run);
                 Ok(())
             }
             CopyMessage::Replaced { path, was, by } => {
-                self.replacements.replaced(&self.shared, &path, was, by, self.dry_run);
+                self.lists.add_replaced(&path, was, by, self.dry_run);
                 Ok(())
             }
             CopyMessage::NotDeleted { path, failure } => {
@@ -572,20 +561,15 @@ impl CopySender {
             links: counts.links,
             skipped: counts.skipped,
             deleted: counts.deleted,
-            replaced: self.replacements.replaced_count(),
-            left: self.replacements.take_left(),
             renames: counts.renames,
             bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_kept: counts.kept + self.table.bytes_kept(),
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
-            failures: self.failures.take(),
-            vanished: self.vanished.take(),
-            not_set: self.not_set.take(),
-            not_taken: self.skipped.take(),
             spread: theirs.spread,
             figures: SessionFigures { ours: dialogue.figures(), theirs: theirs.figures },
+            ..self.lists.take()
         }
     }
 }

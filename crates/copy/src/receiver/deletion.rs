@@ -232,7 +232,7 @@ impl CopyReceiver {
             // It was reported under its new name.
             RemovalOutcome::Moved => {}
             RemovalOutcome::Left(border) => {
-                self.replacements.left(&self.shared, path.as_bytes(), border, self.rules.dry_run);
+                self.lists.add_left(path.as_bytes(), border, self.rules.dry_run);
                 self.shared.send(&[CopyMessage::Left { path: path.as_bytes().to_vec(), border }]);
             }
             RemovalOutcome::Gone => {
@@ -257,7 +257,7 @@ impl CopyReceiver {
     }
 
     fn not_deleted(&self, path: &RelPath, failure: &Failure) {
-        self.book_failure(path.as_bytes(), failure, FailedAction::Delete);
+        self.lists.add_failed(path.as_bytes(), failure, FailedAction::Delete);
         let record = || ManifestRecord::of_path(path.as_bytes(), EntryFate::Failed).failed(failure);
         self.notes.add(|| ManifestRecord { fate: EntryFate::NotDeleted, ..record() });
         self.shared

@@ -19,9 +19,8 @@ use super::super::manifest::EntryFate;
 use super::super::messages::{CopyMessage, EntryContent, RENEWAL};
 use super::super::receiver::{CopyReceiver, Destination};
 use super::super::report::FailedAction;
-use super::super::vanished_entries::is_vanished;
 use super::link_creation::Linked;
-use crate::entry_events::{done, failed};
+use crate::entry_events::done;
 
 impl CopyReceiver {
     /// Books a file, which has left the table or never was in it, as in its place or as failed.
@@ -138,7 +137,7 @@ impl CopyReceiver {
     pub(super) fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> CopyMessage {
         let failure = self.with_reason_for_no_room(path, failure);
         let path = self.source_path(path);
-        self.book_failure(&path, &failure, FailedAction::Copy);
+        self.lists.add_failed(&path, &failure, FailedAction::Copy);
         CopyMessage::Failed { id, path, failure }
     }
 
@@ -153,21 +152,12 @@ impl CopyReceiver {
             Err(failure) if failure.is_about_metadata() => {
                 let failure = self.in_place(path, failure);
                 let path = self.source_path(path);
-                self.not_set.add(&path, &failure.reason, &self.shared.handle);
+                self.lists.add_not_set(&path, &failure.reason);
                 self.shared.send(&[CopyMessage::NotSet { path, reason: failure.reason }]);
                 Ok(T::default())
             }
             other => other,
         }
-    }
-
-    pub(super) fn book_failure(&self, path: &[u8], failure: &Failure, action: FailedAction) {
-        if is_vanished(failure) {
-            return self.vanished.add(path, &self.shared.handle);
-        }
-        self.failures.add(path, failure, action);
-        self.shared.handle.counts().failed.fetch_add(1, Relaxed);
-        self.shared.handle.tell_detail(|| failed(path, failure));
     }
 
     /// Makes the links that have waited for a file until it was in its place or had failed.

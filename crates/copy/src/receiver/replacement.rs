@@ -24,7 +24,7 @@ impl CopyReceiver {
         let by = EntrySort::from(&item.entry.what);
         let Some(was) = was.filter(|was| *was != by && *was != EntrySort::Directory) else { return };
         let path = item.path.as_bytes();
-        self.replacements.replaced(&self.shared, path, was, by, self.rules.dry_run);
+        self.lists.add_replaced(path, was, by, self.rules.dry_run);
         self.shared.send(&[CopyMessage::Replaced { path: path.to_vec(), was, by }]);
     }
 

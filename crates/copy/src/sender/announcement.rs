@@ -13,13 +13,12 @@ use farhaul_volume::{
 };
 
 use super::super::chunked_file::FileJob;
-use super::super::failures::Failure;
+use super::super::failures::{self, Failure};
 use super::super::hard_links::LINK_BYTES;
 use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::{CopyMessage, EntryContent, ManifestEntry, Presence};
 use super::super::report::FailedAction;
 use super::super::sender::{CopySender, CopySource, ScanPlan};
-use super::super::vanished_entries;
 use super::notes::LinkIds;
 use super::outstanding_entries::Booking;
 use super::table::PendingEntry;
@@ -186,7 +185,7 @@ impl CopySender {
                         *sparse = false;
                     }
                     if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
-                        self.skipped.add(path.as_bytes(), why, &self.shared.handle);
+                        self.lists.add_skipped(path.as_bytes(), why);
                         if let Some(log) = &self.log {
                             log.add(
                                 ManifestRecord::of_path(path.as_bytes(), EntryFate::Skipped).because(why),
@@ -215,7 +214,7 @@ impl CopySender {
                         Err(error) => {
                             let Failure { reason, .. } =
                                 Failure::cannot("read its extended attributes", &error);
-                            self.not_set.add(path.as_bytes(), &reason, &self.shared.handle);
+                            self.lists.add_not_set(path.as_bytes(), &reason);
                             batch.push(CopyMessage::NotSet { path: path.as_bytes().to_vec(), reason });
                             Attributes::new()
                         }
@@ -260,7 +259,7 @@ impl CopySender {
 
     /// Reports a listed entry that has vanished.
     fn note_vanished(&self, path: &[u8], batch: &mut Vec<CopyMessage>) {
-        let failure = vanished_entries::failure();
+        let failure = failures::vanished();
         self.fail(path, &failure, FailedAction::Copy, None);
         batch.push(CopyMessage::SourceFailed { path: path.to_vec(), failure });
     }

@@ -2,30 +2,30 @@
 //! names each file when the file is whole.
 //!
 //! One thread, the caller's, converses with the sender: it reads the manifest and all other messages, decides
-//! on each entry, and ends the session when nothing is left to do ([`CopyReceiver::converse`]). All that waits
-//! for a disk or reads content is done by other threads, which [`start_threads`] starts:
+//! on each entry, and ends the session when nothing is left to do ([`CopyReceiver::converse`]). Content is read
+//! and written by other threads, which [`start_threads`] starts:
 //!
 //! | threads | what they do | who gives them work |
 //! | --- | --- | --- |
 //! | write | check the pieces of complete blocks, write them, name files (`writer.rs`) | the session; [`ReceiverQueues::complete`]: the writers themselves, the conversing thread |
 //! | settle | wait until the disk has whole files, then name them (`settlement.rs`) | the writers |
 //! | compare | compute digests of files that are there, take renamed files over (`comparison.rs`) | [`ReceiverQueues::digest`]: the conversing thread |
-//! | patch | tell the sender of old content (`patches.rs`), copy files that cannot be linked (`link_creation.rs`) | [`ReceiverQueues::patch`]: the conversing thread; [`ReceiverQueues::link_copies`]: whoever settles a link |
+//! | patch | tell the sender of old content (`patches.rs`), copy files that cannot be linked (`link_creation.rs`) | [`ReceiverQueues::patch`]: the conversing thread; [`ReceiverQueues::link_copies`]: whoever settles the file |
 //! | checkpoint | syncs large files every few seconds (`writer.rs`) | |
-//! | names | names to the sender what is wanted, if that is a list | |
+//! | names | sends the list of what is wanted, if there is one | |
 //!
 //! Two more run only when they are needed: one lists the destination (`renames.rs`), one syncs its file
-//! systems at the end (`durability.rs`). Each thread sends its messages to the sender itself, and then wakes
-//! the conversing thread, which looks whether the session may end.
+//! systems at the end (`durability.rs`). A thread sends its messages to the sender itself. When it has settled
+//! something it wakes the conversing thread, since the session may end then.
 //!
 //! The threads share tables, each a type of its own with its lock inside: `directory_tree.rs`,
 //! `hard_links.rs`, a file itself in `incoming_file.rs`, and in `receiver/` `files.rs` (with
-//! `open_partials.rs`), `untold_count.rs`, `partials.rs`, `ambiguous_directories.rs`, `told_chunks.rs`,
-//! `moves.rs`, `entry_notes.rs` and `durability.rs`. The other files there say what the receiver does with
-//! them: `entries.rs` with an entry that arrives, `outcomes.rs` when it is known what has become of it. No
-//! lock is held outside its table, and no table asks another one while it holds its own, so the locks need no
-//! order. The order in which two tables are asked matters only at the end of a session, in
-//! [`CopyReceiver::finish_if_done`].
+//! `open_partials.rs`), `target_tree/partials.rs`, `untold_count.rs`, `ambiguous_directories.rs`,
+//! `told_chunks.rs`, `moves.rs`, `entry_notes.rs`, `warnings.rs` and `durability.rs`. The other files there say
+//! what the receiver does with them: `entries.rs` with an entry that arrives, `outcomes.rs` when it is known
+//! what has become of it. No lock is held outside its table, and no table asks another one while it holds its
+//! own, so the locks need no order. The order in which two tables are asked matters only at the end of a
+//! session, in [`CopyReceiver::finish_if_done`].
 //!
 //! Always true: an entry stays in a table until it is in its place or has failed, and the sender has been told
 //! so. A directory gets its mode and time after the last of its entries is done. A manifest that breaks the
@@ -45,13 +45,11 @@ mod note_delivery;
 mod open_partials;
 mod outcomes;
 mod partial_opening;
-mod partials;
 mod patches;
 mod queues;
 mod renames;
-mod replacement;
 mod settlement;
-mod times;
+mod target_tree;
 mod told_chunks;
 mod untold_count;
 mod warnings;
@@ -77,10 +75,10 @@ use self::durability::{FileSystems, RunningSync};
 pub(crate) use self::entry_notes::EntryNotes;
 use self::files::IncomingFiles;
 use self::moves::Moves;
-use self::partials::Partials;
 use self::queues::ReceiverQueues;
 use self::renames::Renames;
 pub(crate) use self::settlement::{WholeFile, finish_small};
+use self::target_tree::TargetTree;
 use self::told_chunks::ChunkWindow;
 pub(crate) use self::told_chunks::ToldChunks;
 use self::untold_count::UntoldCount;
@@ -103,9 +101,10 @@ use super::surplus::{ConflictRule, Surplus};
 use super::writer;
 use crate::options::{DeleteOptions, DeleteWhen, compares_content};
 
-/// The place that the transfer's entries go to.
-pub(crate) enum Destination {
-    Tree(Box<TargetDirectory>),
+/// The place that the transfer's entries go to: a directory as it was opened, or inside the receiver a
+/// [`TargetTree`], which knows the rules for what is there.
+pub(crate) enum Destination<Tree = Box<TargetDirectory>> {
+    Tree(Tree),
     /// Standard output takes one file.
     Pipe,
     /// Nowhere: everything is checked and counted, nothing is kept.
@@ -197,7 +196,7 @@ fn start_writers<'env>(
 /// The state that the receiving end's threads share.
 pub(crate) struct CopyReceiver {
     pub(crate) shared: Arc<Conversation>,
-    pub(crate) destination: Destination,
+    pub(crate) destination: Destination<TargetTree>,
     pub(crate) rules: ReceiveRules,
     pub(crate) queues: ReceiverQueues,
     /// Closed when the threads are to end.
@@ -208,12 +207,11 @@ pub(crate) struct CopyReceiver {
     pub(crate) untold: UntoldCount,
     window: Arc<ChunkWindow>,
     file_systems: FileSystems,
-    partials: Partials,
     tree: DirectoryTree,
     links: HardLinks,
     ambiguous_directories: AmbiguousDirectories,
     lists: ReportLists,
-    warnings: Warnings,
+    warnings: Arc<Warnings>,
     counts: Counts,
     pub(crate) notes: EntryNotes,
     receipt: Option<Arc<ReceiptExchange>>,
@@ -233,8 +231,15 @@ impl CopyReceiver {
     ) -> CopyReceiver {
         let shared = Conversation::new(dialogue.request.clone());
         let deletes_excluded = rules.delete().is_some_and(|delete| delete.excluded);
+        let warnings = Arc::default();
         CopyReceiver {
-            destination,
+            destination: match destination {
+                Destination::Tree(directory) => {
+                    Destination::Tree(TargetTree::new(*directory, rules, &warnings))
+                }
+                Destination::Pipe => Destination::Pipe,
+                Destination::Null => Destination::Null,
+            },
             rules,
             queues: ReceiverQueues::default(),
             over,
@@ -243,12 +248,11 @@ impl CopyReceiver {
             untold: UntoldCount::default(),
             window: Arc::default(),
             file_systems: FileSystems::default(),
-            partials: Partials::default(),
             tree: DirectoryTree::within(&shared.budget),
             links: HardLinks::within(&shared.budget),
             ambiguous_directories: AmbiguousDirectories::default(),
             lists: ReportLists::new(dialogue, rules.is_daemon),
-            warnings: Warnings::default(),
+            warnings,
             counts: Counts::default(),
             notes: wanted.notes,
             receipt: wanted.receipt,

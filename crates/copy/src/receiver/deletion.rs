@@ -10,7 +10,6 @@ use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::session::Dialogue;
 use farhaul_volume::{RelPath, Removal, RemovalOutcome, Root};
 
-use super::super::destination::TargetDirectory;
 use super::super::failures::Failure;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::manifest::{EntryFate, ManifestRecord};
@@ -18,22 +17,18 @@ use super::super::messages::{CopyMessage, EntryContent, Presence};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::super::report::FailedAction;
 use super::super::sender::tell_deleted;
+use super::target_tree::{TargetTree, directory_there};
 use crate::options::{DeleteOptions, DeleteWhen};
 
 /// The most entries that may wait until their places are free.
 const BLOCKED_MAX: usize = 4096;
-/// The failure of an entry that cannot take the place of a directory.
-pub(super) fn directory_there() -> Failure {
-    Failure::new(Code::AlreadyExists, "a directory is in its place")
-}
-
 impl CopyReceiver {
     // ---- the listing -------------------------------------------------------------------------------------------
 
     /// Notes an entry for the comparison, if that goes by the manifest.
     pub(super) fn note_entry(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: &IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -43,7 +38,7 @@ impl CopyReceiver {
         if !path.is_empty() {
             surplus.name(path, is_dir)?;
             // A part of it that an earlier run has left is not surplus either.
-            self.partials_of(path).iter().try_for_each(|partial| surplus.name(partial, false))?;
+            target.partials_of(path).iter().try_for_each(|partial| surplus.name(partial, false))?;
         }
         if is_dir {
             let mode = self.rules.mode(entry.mode).filter(|_| !path.is_empty());
@@ -98,15 +93,15 @@ impl CopyReceiver {
         match presence {
             Presence::Plain => {
                 surplus.name(&path, false)?;
-                self.partials_of(&path).iter().try_for_each(|partial| surplus.name(partial, false))
+                target.partials_of(&path).iter().try_for_each(|partial| surplus.name(partial, false))
             }
             Presence::Directory => {
                 if !path.is_empty() {
                     surplus.name(&path, true)?;
                 }
                 // If a link is not used, the creation of the directory says why.
-                let _ = self.keep_links(target, &path);
-                self.note_partials(target, &path);
+                let _ = target.keep_links(&path);
+                target.note_partials(&path);
                 surplus.enter(&target.roots, &path, None)
             }
             Presence::DirectoryUnlisted => {
@@ -165,7 +160,7 @@ impl CopyReceiver {
             });
             let restore = |(mode, mtime)| {
                 target.roots.each_with(directory, |root| match touches(root) {
-                    true => self.set_at(root, directory, mode, mtime),
+                    true => target.set_at(root, directory, mode, mtime),
                     false => Ok(()),
                 })
             };
@@ -192,7 +187,7 @@ impl CopyReceiver {
     /// Deletes an entry. Returns whether all of it is gone, and whether deletion goes on.
     fn delete(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         delete: DeleteOptions,
         directory: &RelPath,
         name: &[u8],
@@ -270,7 +265,7 @@ impl CopyReceiver {
     /// as that is allowed.
     pub(super) fn blocked(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {

@@ -8,7 +8,6 @@ use std::io;
 use farhaul_session::error::Code;
 use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
-use super::super::destination::TargetDirectory;
 use super::super::directory_tree::UnfinishedDirectory;
 use super::super::failures::plain;
 use super::super::incoming_entry::IncomingEntry;
@@ -16,13 +15,14 @@ use super::super::incoming_file::IncomingFile;
 use super::super::manifest::{EntryFate, ManifestRecord, RecordKind};
 use super::super::messages::{CopyMessage, EntryContent};
 use super::super::receiver::{CopyReceiver, Destination};
+use super::target_tree::TargetTree;
 use crate::failures::Failure;
 
 impl CopyReceiver {
     // ---- names -------------------------------------------------------------------------------------------------
 
     /// Notes that the single source has another name here. Called before anything else is noted.
-    pub(super) fn note_name(&self, target: &TargetDirectory, path: &[u8]) {
+    pub(super) fn note_name(&self, target: &TargetTree, path: &[u8]) {
         let Some(renamed) = &target.rename else { return };
         if self.original_name.get().is_some() {
             return;
@@ -141,7 +141,7 @@ impl CopyReceiver {
         }
     }
 
-    fn read(&self, target: &TargetDirectory, path: &RelPath) -> io::Result<Digests> {
+    fn read(&self, target: &TargetTree, path: &RelPath) -> io::Result<Digests> {
         let goes_on = || !self.shared.is_stopped();
         let file = SourceFile::at(target.roots.of(path), path)?;
         file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)

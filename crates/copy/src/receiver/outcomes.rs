@@ -7,19 +7,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::Code;
 use farhaul_session::events::EntryAction;
-use farhaul_volume::{Metadata, RelPath, WriteOptions};
+use farhaul_volume::RelPath;
 
-use super::super::destination::TargetDirectory;
 use super::super::directory_tree::UnfinishedDirectory;
 use super::super::failures::Failure;
 use super::super::hard_links::LinkTargetOutcome;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::incoming_file::IncomingFile;
 use super::super::manifest::EntryFate;
-use super::super::messages::{CopyMessage, EntryContent, RENEWAL};
+use super::super::messages::{CopyMessage, EntryContent, EntrySort, RENEWAL};
 use super::super::receiver::{CopyReceiver, Destination};
 use super::super::report::FailedAction;
 use super::link_creation::Linked;
+use super::target_tree::TargetTree;
 use crate::entry_events::done;
 
 impl CopyReceiver {
@@ -100,12 +100,6 @@ impl CopyReceiver {
         }
     }
 
-    /// How the file of an entry is to be written.
-    pub(crate) fn write_options(&self, target: &TargetDirectory, item: &IncomingEntry) -> WriteOptions {
-        let there = || target.roots.metadata(&item.path).ok().flatten().filter(Metadata::is_file);
-        item.write_options(&self.rules, || there().map(|there| there.mode))
-    }
-
     pub(super) fn fail(&self, item: &IncomingEntry, failure: &Failure) {
         let message = self.failed(item, failure);
         self.shared.send(&[message]);
@@ -180,6 +174,15 @@ impl CopyReceiver {
         }
     }
 
+    /// Notes that an entry of another sort was in this one's place and is gone (in a dry run: would be).
+    pub(super) fn note_replaced(&self, item: &IncomingEntry, was: Option<EntrySort>) {
+        let by = EntrySort::from(&item.entry.what);
+        let Some(was) = was.filter(|was| *was != by && *was != EntrySort::Directory) else { return };
+        let path = item.path.as_bytes();
+        self.lists.add_replaced(path, was, by, self.rules.dry_run);
+        self.shared.send(&[CopyMessage::Replaced { path: path.to_vec(), was, by }]);
+    }
+
     pub(super) fn child_done(&self, item: &IncomingEntry) {
         let done = self.tree.child_done(item.parent, item.booked);
         self.finish_directories(done);
@@ -188,7 +191,7 @@ impl CopyReceiver {
     pub(super) fn finish_directories(&self, done: Vec<UnfinishedDirectory>) {
         let Destination::Tree(target) = &self.destination else { return };
         for directory in done.into_iter().filter(|directory| directory.is_made) {
-            self.partials.forget(&directory.path);
+            target.forget_partials(&directory.path);
             self.counts.directories.fetch_add(1, Relaxed);
             let made = match self.rules.dry_run {
                 true => Ok(()),
@@ -202,7 +205,7 @@ impl CopyReceiver {
     /// Gives a directory whose entries are done its mode, time and attributes.
     fn set_directory_metadata(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         directory: &UnfinishedDirectory,
     ) -> Result<(), Failure> {
         let path = &directory.path;
@@ -216,7 +219,9 @@ impl CopyReceiver {
                 target.roots.each_with(path, |root| root.set_attributes(path, &directory.attributes, kinds))
             }
         };
-        self.set_of_directory(target, path, directory.mode, directory.mtime)?;
+        target
+            .set_of_directory(path, directory.mode, directory.mtime)
+            .map_err(|error| self.cannot("set its mode and time", path, &error))?;
         attributed.map_err(|error| self.cannot("set its attributes", path, &error))
     }
 

@@ -13,7 +13,6 @@ use farhaul_volume::{Partial, PartialError, RelPath, Resume, SourceIdentity, Sou
 use rustix::io::Errno;
 
 use super::super::chunked_file::{ChunkedFile, JOURNAL_MIN};
-use super::super::destination::TargetDirectory;
 use super::super::directory_tree::OUTSTANDING_MAX;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::incoming_file::{IncomingFile, IncomingKind, IncomingStream};
@@ -21,7 +20,7 @@ use super::super::manifest::EntryFate;
 use super::super::messages::{Decision, EntryContent};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination, ToldChunks, WaitingPartial};
 use super::super::roots::is_full;
-use super::entries::FileWant;
+use super::target_tree::{FileWant, TargetTree};
 use crate::failures::{Failure, of_partial};
 use crate::options::VerifyMode;
 
@@ -59,7 +58,7 @@ impl CopyReceiver {
     /// now.
     pub(super) fn open_large(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -94,7 +93,7 @@ impl CopyReceiver {
     /// `waited` is set if another transfer has held the partial file, and is the deadline for waiting.
     fn open_partial(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         waited: Option<Instant>,
         conversation: &mut ConversationState,
@@ -173,7 +172,7 @@ impl CopyReceiver {
 
     fn open_stream(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -196,7 +195,7 @@ impl CopyReceiver {
 
     fn open_for(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         path: &RelPath,
         identity: &SourceIdentity,
     ) -> Result<Partial, PartialError> {

@@ -26,7 +26,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::events::{EntryAction, Event};
+use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::crew::together;
+use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::events::EntryAction;
+use farhaul_session::exchange::arrived_bytes;
+use farhaul_session::messages::{EndFigures, senseless, unexpected};
+use farhaul_session::producer_token::ProducerToken;
+use farhaul_session::report::SessionFigures;
+use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_volume::{
     AttributeKinds, Attributes, EntryKind, RelPath, ScanOptions, Scanner, Source, SourceRef, SpecialSources,
     leads_out,
@@ -35,16 +43,6 @@ use farhaul_volume::{
 use self::directories::DirectoryRecords;
 use self::names::RequestedNames;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
-use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::crew::together;
-use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_session::exchange::arrived_bytes;
-use farhaul_session::messages::{EndFigures, senseless, unexpected};
-use farhaul_session::producer_token::ProducerToken;
-use farhaul_session::report::SessionFigures;
-use farhaul_session::request::Request;
-use farhaul_session::session::{Dialogue, DialogueStep};
-
 use self::outstanding_entries::OutstandingEntries;
 use self::renewal_ids::Renewals;
 use self::table::{EntryTable, ResendSource, SendRequest};
@@ -59,7 +57,7 @@ use super::report::{FailedAction, SpreadFigures};
 use super::report_lists::ReportLists;
 use super::request::CopyRequest;
 use super::resolution::{Confinement, far_scan};
-use crate::entry_events::done;
+use crate::entry_events::{count_renamed, done, tell_deleted};
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 
 /// The source of a transfer.
@@ -341,23 +339,7 @@ impl CopySender {
                 (first..end).try_for_each(|id| self.leave(id, EntryFate::Unchanged, counts))
             }
             CopyMessage::Done { id } => self.done(id, counts),
-            CopyMessage::Failed { id, path, failure } => {
-                let mut record = None;
-                // The news of this failure may have crossed the news that the file has changed.
-                for id in [id].into_iter().chain(self.renewals.take(id)) {
-                    let Some(pending) = self.table.remove(id) else { continue };
-                    let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
-                    counts.given_up = counts.given_up.saturating_add(given_up);
-                    if let Some(large) = pending.large() {
-                        large.cancel();
-                        counts.kept += large.bytes_kept();
-                    }
-                    record = pending.record.or(record);
-                }
-                let record = record.or_else(|| self.directories.take(id));
-                self.fail(&path, &failure, FailedAction::Copy, record);
-                Ok(())
-            }
+            CopyMessage::Failed { id, path, failure } => self.failed(id, &path, &failure, counts),
             CopyMessage::NotSet { path, reason } => {
                 self.lists.add_not_set(&path, &reason);
                 Ok(())
@@ -369,17 +351,7 @@ impl CopySender {
                 }
                 Ok(())
             }
-            CopyMessage::Renamed { id, from } => {
-                let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
-                let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
-                counts.renames += 1;
-                count_renamed(&self.shared, &from, &job.path, job.size, self.dry_run);
-                if let Some(record) = &mut pending.record {
-                    record.note = Some(from);
-                }
-                self.note(&mut pending, EntryFate::Renamed);
-                Ok(())
-            }
+            CopyMessage::Renamed { id, from } => self.renamed(id, from, counts),
             CopyMessage::Digests { id, digests } => self.table.note_digests(id, digests),
             CopyMessage::DirectoriesDone { count } => {
                 counts.directories = counts.directories.saturating_add(count);
@@ -465,6 +437,25 @@ impl CopySender {
         Ok(())
     }
 
+    /// Accounts for an entry that has failed at the receiver.
+    fn failed(&self, id: u64, path: &[u8], failure: &Failure, counts: &mut Counts) -> Result<(), Error> {
+        let mut record = None;
+        // The news of this failure may have crossed the news that the file has changed.
+        for id in [id].into_iter().chain(self.renewals.take(id)) {
+            let Some(pending) = self.table.remove(id) else { continue };
+            let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
+            counts.given_up = counts.given_up.saturating_add(given_up);
+            if let Some(large) = pending.large() {
+                large.cancel();
+                counts.kept += large.bytes_kept();
+            }
+            record = pending.record.or(record);
+        }
+        let record = record.or_else(|| self.directories.take(id));
+        self.fail(path, failure, FailedAction::Copy, record);
+        Ok(())
+    }
+
     /// Accounts for an entry of which the receiver wants nothing.
     fn leave(&self, id: u64, fate: EntryFate, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
@@ -498,6 +489,7 @@ impl CopySender {
         }
     }
 
+    /// Accounts for an entry that is in its place.
     fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.table.remove(id) else {
             // The result of a directory is only sent for a manifest.
@@ -517,6 +509,19 @@ impl CopySender {
         } else {
             counts.links += 1;
         }
+        Ok(())
+    }
+
+    /// Accounts for a file that the receiver had under the name `from`.
+    fn renamed(&self, id: u64, from: Vec<u8>, counts: &mut Counts) -> Result<(), Error> {
+        let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
+        let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
+        counts.renames += 1;
+        count_renamed(&self.shared, &from, &job.path, job.size, self.dry_run);
+        if let Some(record) = &mut pending.record {
+            record.note = Some(from);
+        }
+        self.note(&mut pending, EntryFate::Renamed);
         Ok(())
     }
 
@@ -572,21 +577,6 @@ impl CopySender {
             ..self.lists.take()
         }
     }
-}
-
-/// Tells the user of an entry that was removed, at the other end or here.
-pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
-    let path = || farhaul_text::escape(path);
-    shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run });
-}
-
-/// Counts a file that the destination had under another name.
-pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
-    shared.handle.counts().bytes_skipped.fetch_add(size, Relaxed);
-    shared.handle.counts().bytes_done.fetch_add(size, Relaxed);
-    shared.handle.counts().files_done.fetch_add(1, Relaxed);
-    let from = || farhaul_text::escape(from);
-    shared.handle.tell_detail(|| done(path, EntryAction::Renamed { from: from() }, dry_run));
 }
 
 fn unknown(id: u64) -> Error {

@@ -16,8 +16,8 @@ use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::{CopyMessage, EntryContent, Presence};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::super::report::FailedAction;
-use super::super::sender::tell_deleted;
 use super::target_tree::{TargetTree, directory_there};
+use crate::entry_events::tell_deleted;
 use crate::options::{DeleteOptions, DeleteWhen};
 
 /// The most entries that may wait until their places are free.

@@ -28,10 +28,10 @@ use super::super::incoming_entry::IncomingEntry;
 use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::CopyMessage;
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
-use super::super::sender::count_renamed;
 use super::comparison::{FileToRead, UndecidedEntry};
 use super::moves::{Inode, Pair};
 use super::target_tree::TargetTree;
+use crate::entry_events::count_renamed;
 
 /// The most memory for names of the destination: enough for about a million.
 const INDEX_BYTES_MAX: usize = 192 << 20;

@@ -49,6 +49,7 @@ mod patches;
 mod queues;
 mod renames;
 mod settlement;
+mod source_request;
 mod target_tree;
 mod told_chunks;
 mod untold_count;
@@ -78,6 +79,7 @@ use self::moves::Moves;
 use self::queues::ReceiverQueues;
 use self::renames::Renames;
 pub(crate) use self::settlement::{WholeFile, finish_small};
+pub(crate) use self::source_request::SourceRequest;
 use self::target_tree::TargetTree;
 use self::told_chunks::ChunkWindow;
 pub(crate) use self::told_chunks::ToldChunks;
@@ -109,18 +111,6 @@ pub(crate) enum Destination<Tree = Box<TargetDirectory>> {
     Pipe,
     /// Nowhere: everything is checked and counted, nothing is kept.
     Null,
-}
-
-/// The request to the source.
-pub(crate) struct SourceRequest<'a> {
-    pub(crate) filter: Filter,
-    /// The names to request from the sender, if there is a list of names.
-    pub(crate) names: Option<&'a [Vec<u8>]>,
-    /// Further sources for which the request had no room.
-    pub(crate) more_paths: Option<&'a [Vec<u8>]>,
-    pub(crate) notes: EntryNotes,
-    /// Set if there is to be a receipt.
-    pub(crate) receipt: Option<Arc<ReceiptExchange>>,
 }
 
 /// Runs the receiving end to its end.

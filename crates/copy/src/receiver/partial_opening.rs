@@ -139,24 +139,30 @@ impl CopyReceiver {
             conversation.replies.extend(self.skip(&item, fate, None));
             return Ok(());
         }
-        let have = partial.have_ranges();
-        let resumed = ChunkedFile::bytes_of(&have, size);
-        let needed = if sparse { 0 } else { size.saturating_sub(partial.allocated_bytes()) };
-        if let Ok(free) = target.roots.of(path).free_bytes(&path.parent().unwrap_or_default())
-            && free < needed
-        {
-            let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));
+        if let Err(failure) = check_room(target, &item, &partial) {
             partial.discard_if_empty();
-            if have.is_empty() && target.roots.assign_elsewhere(path) {
+            if partial.have_ranges().is_empty() && target.roots.assign_elsewhere(path) {
                 return self.open_partial(target, item, None, conversation);
             }
-            self.refuse(&item, Failure::new(Code::NoSpace, reason));
+            self.refuse(&item, failure);
             return Ok(());
         }
         if let Err(error) = partial.begin_in_place() {
             self.refuse(&item, of_partial(error));
             return Ok(());
         }
+        self.ask_for_rest(item, partial, conversation)
+    }
+
+    /// Asks for what is missing in a partial file.
+    fn ask_for_rest(
+        &self,
+        item: IncomingEntry,
+        partial: Partial,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let have = partial.have_ranges();
+        let resumed = ChunkedFile::bytes_of(&have, item.entry.size());
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
         self.shared.handle.counts().found(resumed);
         if self.is_compared(&partial) {
@@ -224,6 +230,20 @@ impl CopyReceiver {
             self.open_partial(target, item, Some(deadline), conversation)?;
         }
         Ok(())
+    }
+}
+
+/// Whether the file system has room for what is missing in a partial file.
+fn check_room(target: &TargetTree, item: &IncomingEntry, partial: &Partial) -> Result<(), Failure> {
+    let EntryContent::File { size, sparse: false, .. } = item.entry.what else { return Ok(()) };
+    let directory = item.path.parent().unwrap_or_default();
+    let needed = size.saturating_sub(partial.allocated_bytes());
+    match target.roots.of(&item.path).free_bytes(&directory) {
+        Ok(free) if free < needed => {
+            let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));
+            Err(Failure::new(Code::NoSpace, reason))
+        }
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

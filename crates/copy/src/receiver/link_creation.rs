@@ -321,7 +321,7 @@ impl CopyReceiver {
             Ok(LinkOutcome::Kept) => {
                 (EntryFate::Kept, CopyMessage::Decide { id: item.id(), decision: Decision::Keep })
             }
-            Err(failure) => return self.failed(item, &failure),
+            Err(failure) => return self.book_failure(item, &failure),
         };
         let is_made = matches!(reply, CopyMessage::Done { .. });
         let count = if is_made { &self.counts.links } else { &self.counts.skipped };

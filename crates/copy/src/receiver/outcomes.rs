@@ -1,7 +1,7 @@
 //! Books what has become of entries: tells the sender, the user and the manifest, and makes what waited for
 //! it.
 //!
-//! Always true: an entry is booked once, by whoever has taken it out of its table.
+//! Always true: an entry is booked once. A file that was in the table is booked by whoever has taken it out.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,7 +46,7 @@ impl CopyReceiver {
                 self.child_done(&file.item);
             }
             Err(failure) => {
-                replies.push(self.failed(&file.item, &failure));
+                replies.push(self.book_failure(&file.item, &failure));
                 self.link_target_done(&file.item, LinkTargetOutcome::Failed);
                 self.child_done(&file.item);
             }
@@ -65,17 +65,41 @@ impl CopyReceiver {
     /// Books a failure that the sender has reported itself.
     pub(super) fn settle_failure(&self, file: &IncomingFile, failure: &Failure) {
         let _ = self.settle_in_roots(&file.item.path, None, Ok(()));
-        self.shared.send(&[self.failed(&file.item, failure)]);
+        self.shared.send(&[self.book_failure(&file.item, failure)]);
         self.link_target_done(&file.item, LinkTargetOutcome::Failed);
         self.child_done(&file.item);
     }
 
+    /// Books a file that is never asked for, since it cannot have its place.
     pub(super) fn refuse(&self, item: &IncomingEntry, failure: Failure) {
         let failure = self.in_place(&item.path, failure);
         let _ = self.settle_in_roots(&item.path, None, Ok(()));
         self.fail(item, &failure);
         self.link_target_done(item, LinkTargetOutcome::Failed);
         self.child_done(item);
+    }
+
+    /// Discards the part of a file for whose rest one of several directories has no room, so that the next
+    /// run begins the file in another one.
+    fn discard_for_another_directory(&self, file: &IncomingFile, failure: &Failure) {
+        let Destination::Tree(target) = &self.destination else { return };
+        if failure.code == Code::NoSpace
+            && target.roots.is_spread()
+            && let Some(partial) = file.partial()
+            && matches!(target.roots.of(&file.item.path).metadata(&file.item.path), Ok(None))
+        {
+            partial.discard();
+        }
+    }
+
+    /// Closes a file that has failed. The part that can be resumed stays.
+    pub(crate) fn abandon(&self, file: &IncomingFile) {
+        self.keep_for_later(file.partial().map_or(0, |partial| partial.bytes_kept()));
+        file.abandon();
+    }
+
+    pub(crate) fn keep_for_later(&self, bytes: u64) {
+        self.counts.bytes_kept.fetch_add(bytes, Relaxed);
     }
 
     /// Tells the directories of the destination that a file is in its place or has failed at this end.
@@ -91,24 +115,25 @@ impl CopyReceiver {
         result
     }
 
-    /// Adds to the reason which of several directories it was.
-    fn in_place(&self, path: &RelPath, failure: Failure) -> Failure {
-        let Destination::Tree(target) = &self.destination else { return failure };
-        match target.roots.name_of(path) {
-            Some(name) => Failure { reason: format!("{} (in {name})", failure.reason), ..failure },
-            None => failure,
-        }
-    }
-
+    /// Books the failure of an entry, and tells the sender at once.
     pub(super) fn fail(&self, item: &IncomingEntry, failure: &Failure) {
-        let message = self.failed(item, failure);
+        let message = self.book_failure(item, failure);
         self.shared.send(&[message]);
     }
 
-    pub(super) fn failed(&self, item: &IncomingEntry, failure: &Failure) -> CopyMessage {
+    /// Books the failure of an entry, and returns the message for the sender.
+    pub(super) fn book_failure(&self, item: &IncomingEntry, failure: &Failure) -> CopyMessage {
         let failure = &self.with_reason_for_no_room(&item.path, failure);
         self.notes.add(|| self.record(item, EntryFate::Failed).failed(failure));
         self.report_failed(item.id(), &item.path, failure)
+    }
+
+    /// As [`CopyReceiver::book_failure`], for an entry that is already in the manifest.
+    pub(super) fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> CopyMessage {
+        let failure = self.with_reason_for_no_room(path, failure);
+        let path = self.source_path(path);
+        self.lists.add_failed(&path, &failure, FailedAction::Copy);
+        CopyMessage::Failed { id, path, failure }
     }
 
     /// Changes the reason of a failure for lack of room if the file system has as many files as it can have.
@@ -127,12 +152,13 @@ impl CopyReceiver {
         }
     }
 
-    /// As [`CopyReceiver::failed`], for an entry that is already in the manifest.
-    pub(super) fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> CopyMessage {
-        let failure = self.with_reason_for_no_room(path, failure);
-        let path = self.source_path(path);
-        self.lists.add_failed(&path, &failure, FailedAction::Copy);
-        CopyMessage::Failed { id, path, failure }
+    /// Adds to the reason which of several directories it was.
+    fn in_place(&self, path: &RelPath, failure: Failure) -> Failure {
+        let Destination::Tree(target) = &self.destination else { return failure };
+        match target.roots.name_of(path) {
+            Some(name) => Failure { reason: format!("{} (in {name})", failure.reason), ..failure },
+            None => failure,
+        }
     }
 
     /// Turns a failure that is only about metadata into success, since all of the content is there, and books
@@ -152,6 +178,15 @@ impl CopyReceiver {
             }
             other => other,
         }
+    }
+
+    /// Notes that an entry of another sort was in this one's place and is gone (in a dry run: would be).
+    pub(super) fn note_replaced(&self, item: &IncomingEntry, was: Option<EntrySort>) {
+        let by = EntrySort::from(&item.entry.what);
+        let Some(was) = was.filter(|was| *was != by && *was != EntrySort::Directory) else { return };
+        let path = item.path.as_bytes();
+        self.lists.add_replaced(path, was, by, self.rules.dry_run);
+        self.shared.send(&[CopyMessage::Replaced { path: path.to_vec(), was, by }]);
     }
 
     /// Makes the links that have waited for a file until it was in its place or had failed.
@@ -174,15 +209,7 @@ impl CopyReceiver {
         }
     }
 
-    /// Notes that an entry of another sort was in this one's place and is gone (in a dry run: would be).
-    pub(super) fn note_replaced(&self, item: &IncomingEntry, was: Option<EntrySort>) {
-        let by = EntrySort::from(&item.entry.what);
-        let Some(was) = was.filter(|was| *was != by && *was != EntrySort::Directory) else { return };
-        let path = item.path.as_bytes();
-        self.lists.add_replaced(path, was, by, self.rules.dry_run);
-        self.shared.send(&[CopyMessage::Replaced { path: path.to_vec(), was, by }]);
-    }
-
+    /// Books an entry as done in its directory, which may be done then, too.
     pub(super) fn child_done(&self, item: &IncomingEntry) {
         let done = self.tree.child_done(item.parent, item.booked);
         self.finish_directories(done);
@@ -223,28 +250,5 @@ impl CopyReceiver {
             .set_of_directory(path, directory.mode, directory.mtime)
             .map_err(|error| self.cannot("set its mode and time", path, &error))?;
         attributed.map_err(|error| self.cannot("set its attributes", path, &error))
-    }
-
-    /// Closes a file that has failed. The part that can be resumed stays.
-    pub(crate) fn abandon(&self, file: &IncomingFile) {
-        self.keep_for_later(file.partial().map_or(0, |partial| partial.bytes_kept()));
-        file.abandon();
-    }
-
-    /// Discards the part of a file for whose rest one of several directories has no room, so that the next
-    /// run begins the file in another one.
-    fn discard_for_another_directory(&self, file: &IncomingFile, failure: &Failure) {
-        let Destination::Tree(target) = &self.destination else { return };
-        if failure.code == Code::NoSpace
-            && target.roots.is_spread()
-            && let Some(partial) = file.partial()
-            && matches!(target.roots.of(&file.item.path).metadata(&file.item.path), Ok(None))
-        {
-            partial.discard();
-        }
-    }
-
-    pub(crate) fn keep_for_later(&self, bytes: u64) {
-        self.counts.bytes_kept.fetch_add(bytes, Relaxed);
     }
 }

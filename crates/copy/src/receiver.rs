@@ -57,9 +57,9 @@ mod warnings;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver as Channel;
@@ -207,8 +207,6 @@ pub(crate) struct CopyReceiver {
     receipt: Option<Arc<ReceiptExchange>>,
     is_client: bool,
     moves: Moves,
-    /// The name of the single source at its own end, if it has another name here.
-    original_name: OnceLock<Vec<u8>>,
 }
 
 impl CopyReceiver {
@@ -248,7 +246,6 @@ impl CopyReceiver {
             receipt: wanted.receipt,
             is_client: dialogue.is_client(),
             moves: Moves::within(&shared.budget),
-            original_name: OnceLock::new(),
             shared,
         }
     }
@@ -514,7 +511,7 @@ impl CopyReceiver {
             bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
             bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_kept: self.counts.bytes_kept.load(Relaxed) + self.unfinished_bytes(),
-            renamed: self.original_name.get().is_some(),
+            renamed: matches!(&self.destination, Destination::Tree(target) if target.renamed.get().is_some()),
             spread: self.spread_figures(),
             figures: SessionFigures { ours: dialogue.figures(), theirs },
             ..self.lists.take()

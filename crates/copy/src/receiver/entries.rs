@@ -47,7 +47,9 @@ impl CopyReceiver {
             (EntryContent::Directory, true) => Some(target.place_of_content()?),
             _ => target.place(&entry.path)?,
         };
-        self.note_name(target, &entry.path);
+        if entry.id == 0 {
+            self.note_name(target);
+        }
         let Some(path) = path else { return self.entry_without_place(entry) };
         let is_below = entry.path.contains(&b'/');
         let name = (!is_below).then(|| entry.path.clone());

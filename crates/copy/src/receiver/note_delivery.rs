@@ -21,26 +21,21 @@ use crate::failures::Failure;
 impl CopyReceiver {
     // ---- names -------------------------------------------------------------------------------------------------
 
-    /// Notes that the single source has another name here. Called before anything else is noted.
-    pub(super) fn note_name(&self, target: &TargetTree, path: &[u8]) {
-        let Some(renamed) = &target.rename else { return };
-        if self.original_name.get().is_some() {
-            return;
-        }
-        let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-        let _ = self.original_name.set(top.to_vec());
-        self.notes.set_renamed(renamed);
+    /// Notes that the single source has another name here, if it has. Called before anything else is noted.
+    pub(super) fn note_name(&self, target: &TargetTree) {
+        let Some(name) = &target.rename else { return };
+        self.notes.set_renamed(name);
         if !self.is_client {
-            self.shared.send(&[CopyMessage::Placed { name: renamed.clone() }]);
+            self.shared.send(&[CopyMessage::Placed { name: name.clone() }]);
         }
     }
 
     /// The name that the sender has for `path`.
     pub(super) fn source_path(&self, path: &RelPath) -> Vec<u8> {
-        let path = path.as_bytes();
-        let Some(original) = self.original_name.get() else { return path.to_vec() };
-        let top = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
-        [original, &path[top..]].concat()
+        match &self.destination {
+            Destination::Tree(target) => target.source_path(path),
+            Destination::Pipe | Destination::Null => path.as_bytes().to_vec(),
+        }
     }
 
     /// The manifest record of an entry.

@@ -16,8 +16,7 @@ use farhaul_volume::{
     CHUNK, ChunkCv, ChunkMap, Entry, FileTime, FileTree, RelPath, SourceFile, SourceRef, is_changed,
 };
 
-use super::failures::Failure;
-use super::vanished_entries;
+use super::failures::{self, Failure};
 
 /// Files of at least this size get a journal. A smaller one is sent again sooner than a journal is written.
 pub(super) const JOURNAL_MIN: u64 = 4 << 20;
@@ -57,7 +56,7 @@ impl ReadTrouble {
 
     pub(super) fn of(error: &std::io::Error) -> ReadTrouble {
         let failure = match error.kind() {
-            ErrorKind::NotFound => vanished_entries::failure(),
+            ErrorKind::NotFound => failures::vanished(),
             _ => Failure::cannot("read", error),
         };
         ReadTrouble { failure, is_change: is_changed(error), is_unsized: false }

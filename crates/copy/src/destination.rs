@@ -138,6 +138,14 @@ impl TargetDirectory {
         let renamed = [&rename[..], &path[top_len..]].concat();
         Ok(RelPath::from_bytes(&renamed).ok())
     }
+
+    /// The path that the sender has for `path`, if the single source has another name here.
+    pub(crate) fn source_path(&self, path: &RelPath) -> Vec<u8> {
+        let path = path.as_bytes();
+        let Some(name) = self.renamed.get() else { return path.to_vec() };
+        let top_len = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+        [name, &path[top_len..]].concat()
+    }
 }
 
 #[cfg(test)]
@@ -219,7 +227,9 @@ mod tests {
     fn a_single_source_is_renamed_at_its_top_only() {
         let target = target(Some("new"), &["/data/old"]);
         assert_eq!(target.place(b"old").unwrap().unwrap().as_bytes(), b"new");
-        assert_eq!(target.place(b"old/old/x").unwrap().unwrap().as_bytes(), b"new/old/x");
+        let placed = target.place(b"old/old/x").unwrap().unwrap();
+        assert_eq!(placed.as_bytes(), b"new/old/x");
+        assert_eq!(target.source_path(&placed), b"old/old/x");
     }
 
     #[test]

@@ -1,6 +1,9 @@
-//! Events that tell a user of an entry.
+//! Events that tell a user of an entry, at either end.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::events::{EntryAction, Event};
+use farhaul_session::request::Request;
 use farhaul_text::escape;
 use farhaul_volume::RelPath;
 
@@ -19,4 +22,19 @@ pub(crate) fn shown_path(path: &[u8]) -> &[u8] {
 /// The event of an entry that failed.
 pub(crate) fn failed(path: &[u8], failure: &Failure) -> Event {
     Event::EntryFailed { path: escape(shown_path(path)), code: failure.code, reason: failure.reason.clone() }
+}
+
+/// Tells the user of an entry that was removed, at the other end or here.
+pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
+    let path = || escape(path);
+    shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run });
+}
+
+/// Counts a file that the destination had under another name.
+pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
+    shared.handle.counts().bytes_skipped.fetch_add(size, Relaxed);
+    shared.handle.counts().bytes_done.fetch_add(size, Relaxed);
+    shared.handle.counts().files_done.fetch_add(1, Relaxed);
+    let from = || escape(from);
+    shared.handle.tell_detail(|| done(path, EntryAction::Renamed { from: from() }, dry_run));
 }

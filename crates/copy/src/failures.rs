@@ -1,4 +1,4 @@
-//! The entries that could not be transferred.
+//! Why entries cannot be transferred.
 
 use std::io;
 
@@ -7,14 +7,14 @@ pub(crate) use farhaul_session::error::Failure;
 pub(crate) use farhaul_text::plain;
 use farhaul_volume::{NameError, PartialError};
 
-use super::bounded_list::{BoundedList, ListedPart};
-use super::entry_events::shown_path;
-use super::report::{FailedAction, FailedEntry};
+/// The reason why a source file is not sent that was listed, but vanished before it was read.
+pub(crate) fn vanished() -> Failure {
+    Failure::new(Code::SourceVanished, "it vanished before it was read")
+}
 
-/// Bytes of listed failures: at the client enough for a few hundred thousand as a rule; a far end needs them
-/// only for its log.
-const CLIENT_BYTES_MAX: usize = 64 << 20;
-const FAR_BYTES_MAX: usize = 1 << 20;
+pub(crate) fn is_vanished(failure: &Failure) -> bool {
+    failure.code == Code::SourceVanished
+}
 
 /// The failure of an entry whose name the file system does not take as it is.
 pub(crate) fn of_name(name: &NameError, error: &io::Error) -> Failure {
@@ -37,30 +37,4 @@ pub(crate) fn of_partial(error: PartialError) -> Failure {
         error => error.to_string(),
     };
     Failure::new(code, reason)
-}
-
-#[derive(Debug)]
-pub(crate) struct Failures {
-    listing: BoundedList<FailedEntry>,
-}
-
-impl Failures {
-    /// `is_client`: the list goes into the client's report.
-    pub(crate) fn new(is_client: bool) -> Failures {
-        Failures { listing: BoundedList::new(if is_client { CLIENT_BYTES_MAX } else { FAR_BYTES_MAX }) }
-    }
-
-    pub(crate) fn add(&self, path: &[u8], failure: &Failure, action: FailedAction) {
-        let code = failure.code;
-        self.listing.add(shown_path(path), &failure.reason, |path, reason| FailedEntry {
-            path,
-            code,
-            reason,
-            action,
-        });
-    }
-
-    pub(crate) fn take(&self) -> ListedPart<FailedEntry> {
-        self.listing.take()
-    }
 }

@@ -3,7 +3,7 @@
 use farhaul_volume::{RelPath, WriteOptions, umask};
 
 use super::messages::{EntryContent, EntrySort, ManifestEntry};
-use super::receiver::ReceiveRules;
+use super::receive_rules::ReceiveRules;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IncomingEntry {

@@ -25,7 +25,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::failures::{Failure, of_partial};
 use super::incoming_entry::IncomingEntry;
 use super::messages::EntryContent;
-use super::receiver::{CopyReceiver, Destination, ReceiveRules, ToldChunks};
+use super::receive_rules::ReceiveRules;
+use super::receiver::{CopyReceiver, Destination, ToldChunks};
 use super::roots::is_full;
 use super::stream_arrival::StreamArrival;
 use super::trailer::BlockPiece;
@@ -236,7 +237,7 @@ impl IncomingFile {
     ) -> Result<Option<UnnamedFile>, Failure> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(None) };
         let path = &self.item.path;
-        let options = receiver.write_options(target, &self.item);
+        let options = target.write_options(&self.item);
         let is_linked = self.item.is_place_free && !receiver.rules.files.announce;
         let write = if is_linked { UnnamedFile::new } else { UnnamedFile::replacing };
         loop {
@@ -372,7 +373,7 @@ impl IncomingFile {
                     return Err(Failure::new(Code::DiskFailed, why));
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
-                let finished = partial.finish(&receiver.write_options(target, &self.item)).map(drop);
+                let finished = partial.finish(&target.write_options(&self.item)).map(drop);
                 let finished = finished.map_err(|error| match error {
                     PartialError::Io { what, source } => receiver.cannot(what, &self.item.path, &source),
                     error => {
@@ -394,7 +395,7 @@ impl IncomingFile {
                     temp.forget_cached().and_then(|()| readback(stream)).map_err(cannot)?;
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
-                let finished = temp.finish(&receiver.write_options(target, &self.item)).map_err(cannot);
+                let finished = temp.finish(&target.write_options(&self.item)).map_err(cannot);
                 if finished.as_ref().err().is_none_or(Failure::is_about_metadata) {
                     self.set_digest(stream.digest(self.size()), receiver.rules);
                 }

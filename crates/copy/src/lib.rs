@@ -31,24 +31,22 @@ mod location_spec;
 pub(crate) mod manifest;
 pub(crate) mod messages;
 mod name_clashes;
-mod not_set_entries;
 mod options;
 mod read_queue;
 pub(crate) mod receipt;
+mod receive_rules;
 mod receiver;
-mod replacements;
 pub(crate) mod report;
+mod report_lists;
 pub(crate) mod request;
 mod resolution;
 pub(crate) mod retry;
 mod roots;
 mod sender;
 mod serve;
-mod skipped_entries;
 mod stream_arrival;
 mod surplus;
 pub(crate) mod trailer;
-mod vanished_entries;
 pub(crate) mod verify;
 mod writer;
 
@@ -99,7 +97,7 @@ use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use manifest::ManifestLog;
 use receipt::ReceiptExchange;
-use receiver::ReceiveRules;
+use receive_rules::ReceiveRules;
 use sender::ReadPlan;
 
 /// The part of this end: to send the content or to receive it.

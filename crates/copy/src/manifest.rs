@@ -22,10 +22,9 @@ use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error};
 use farhaul_volume::{Algorithm, SpecialNode};
 
+use super::failures::{Failure, is_vanished};
 use super::messages::{EntryContent, ManifestEntry};
 use super::report::Report;
-use super::vanished_entries::is_vanished;
-use crate::failures::Failure;
 pub use manifest_copy::ManifestCopy;
 pub use text::is_manifest_result;
 pub(crate) use text::{ManifestEntryText, ManifestLine, parse, unhex};

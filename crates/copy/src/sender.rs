@@ -26,7 +26,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::events::{EntryAction, Event};
+use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::crew::together;
+use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::events::EntryAction;
+use farhaul_session::exchange::arrived_bytes;
+use farhaul_session::messages::{EndFigures, senseless, unexpected};
+use farhaul_session::producer_token::ProducerToken;
+use farhaul_session::report::SessionFigures;
+use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_volume::{
     AttributeKinds, Attributes, EntryKind, RelPath, ScanOptions, Scanner, Source, SourceRef, SpecialSources,
     leads_out,
@@ -35,34 +43,21 @@ use farhaul_volume::{
 use self::directories::DirectoryRecords;
 use self::names::RequestedNames;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
-use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::crew::together;
-use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_session::exchange::arrived_bytes;
-use farhaul_session::messages::{EndFigures, senseless, unexpected};
-use farhaul_session::producer_token::ProducerToken;
-use farhaul_session::report::SessionFigures;
-use farhaul_session::request::Request;
-use farhaul_session::session::{Dialogue, DialogueStep};
-
 use self::outstanding_entries::OutstandingEntries;
 use self::renewal_ids::Renewals;
 use self::table::{EntryTable, ResendSource, SendRequest};
 use super::conversation::Conversation;
 use super::end_summary::EndSummary;
-use super::failures::{Failure, Failures};
+use super::failures::Failure;
 use super::manifest::{EntryFate, ManifestLog, ManifestRecord};
 use super::messages::{CopyMessage, Decision, Decoder, EntryContent, decode_spread};
-use super::not_set_entries::NotSetEntries;
 use super::read_queue::{PeerChunk, ReadQueue};
 use super::receipt::ReceiptExchange;
-use super::replacements::ReplacementNotes;
 use super::report::{FailedAction, SpreadFigures};
+use super::report_lists::ReportLists;
 use super::request::CopyRequest;
 use super::resolution::{Confinement, far_scan};
-use super::skipped_entries::SkippedEntries;
-use super::vanished_entries::VanishedEntries;
-use crate::entry_events::done;
+use crate::entry_events::{count_renamed, done, tell_deleted};
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 
 /// The source of a transfer.
@@ -205,17 +200,13 @@ pub(crate) struct CopySender {
     growth: Option<Duration>,
     taking: MetadataSelection,
     sync: Option<SyncOptions>,
-    skipped: SkippedEntries,
-    not_set: NotSetEntries,
     is_client: bool,
     names: RequestedNames,
     paths: RequestedNames,
     /// Why nothing can be sent of the sources that the receiver has named.
     refusal: Mutex<Option<Error>>,
     renewals: Renewals,
-    failures: Failures,
-    vanished: VanishedEntries,
-    replacements: ReplacementNotes,
+    lists: ReportLists,
     /// The client's manifest, and its records of directories whose result is not known yet.
     log: Option<Arc<ManifestLog>>,
     directories: DirectoryRecords,
@@ -276,16 +267,12 @@ pub(crate) fn run(
         growth,
         taking,
         sync,
-        skipped: SkippedEntries::new(dialogue.is_client()),
-        not_set: NotSetEntries::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
         names: RequestedNames::new(awaits_names, &shared.budget),
         paths: RequestedNames::new(awaits_paths, &shared.budget),
         refusal: Mutex::default(),
         renewals: Renewals::default(),
-        failures: Failures::new(dialogue.is_client() && !taking.is_daemon),
-        vanished: VanishedEntries::new(dialogue.is_client()),
-        replacements: ReplacementNotes::default(),
+        lists: ReportLists::new(dialogue, taking.is_daemon),
         log,
         directories: DirectoryRecords::default(),
         receipt,
@@ -352,25 +339,9 @@ impl CopySender {
                 (first..end).try_for_each(|id| self.leave(id, EntryFate::Unchanged, counts))
             }
             CopyMessage::Done { id } => self.done(id, counts),
-            CopyMessage::Failed { id, path, failure } => {
-                let mut record = None;
-                // The news of this failure may have crossed the news that the file has changed.
-                for id in [id].into_iter().chain(self.renewals.take(id)) {
-                    let Some(pending) = self.table.remove(id) else { continue };
-                    let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
-                    counts.given_up = counts.given_up.saturating_add(given_up);
-                    if let Some(large) = pending.large() {
-                        large.cancel();
-                        counts.kept += large.bytes_kept();
-                    }
-                    record = pending.record.or(record);
-                }
-                let record = record.or_else(|| self.directories.take(id));
-                self.fail(&path, &failure, FailedAction::Copy, record);
-                Ok(())
-            }
+            CopyMessage::Failed { id, path, failure } => self.failed(id, &path, &failure, counts),
             CopyMessage::NotSet { path, reason } => {
-                self.not_set.add(&path, &reason, &self.shared.handle);
+                self.lists.add_not_set(&path, &reason);
                 Ok(())
             }
             CopyMessage::Placed { name } => {
@@ -380,17 +351,7 @@ impl CopySender {
                 }
                 Ok(())
             }
-            CopyMessage::Renamed { id, from } => {
-                let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
-                let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
-                counts.renames += 1;
-                count_renamed(&self.shared, &from, &job.path, job.size, self.dry_run);
-                if let Some(record) = &mut pending.record {
-                    record.note = Some(from);
-                }
-                self.note(&mut pending, EntryFate::Renamed);
-                Ok(())
-            }
+            CopyMessage::Renamed { id, from } => self.renamed(id, from, counts),
             CopyMessage::Digests { id, digests } => self.table.note_digests(id, digests),
             CopyMessage::DirectoriesDone { count } => {
                 counts.directories = counts.directories.saturating_add(count);
@@ -411,11 +372,11 @@ impl CopySender {
                 Ok(())
             }
             CopyMessage::Left { path, border } => {
-                self.replacements.left(&self.shared, &path, border, self.dry_run);
+                self.lists.add_left(&path, border, self.dry_run);
                 Ok(())
             }
             CopyMessage::Replaced { path, was, by } => {
-                self.replacements.replaced(&self.shared, &path, was, by, self.dry_run);
+                self.lists.add_replaced(&path, was, by, self.dry_run);
                 Ok(())
             }
             CopyMessage::NotDeleted { path, failure } => {
@@ -476,6 +437,25 @@ impl CopySender {
         Ok(())
     }
 
+    /// Accounts for an entry that has failed at the receiver.
+    fn failed(&self, id: u64, path: &[u8], failure: &Failure, counts: &mut Counts) -> Result<(), Error> {
+        let mut record = None;
+        // The news of this failure may have crossed the news that the file has changed.
+        for id in [id].into_iter().chain(self.renewals.take(id)) {
+            let Some(pending) = self.table.remove(id) else { continue };
+            let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
+            counts.given_up = counts.given_up.saturating_add(given_up);
+            if let Some(large) = pending.large() {
+                large.cancel();
+                counts.kept += large.bytes_kept();
+            }
+            record = pending.record.or(record);
+        }
+        let record = record.or_else(|| self.directories.take(id));
+        self.fail(path, failure, FailedAction::Copy, record);
+        Ok(())
+    }
+
     /// Accounts for an entry of which the receiver wants nothing.
     fn leave(&self, id: u64, fate: EntryFate, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
@@ -509,6 +489,7 @@ impl CopySender {
         }
     }
 
+    /// Accounts for an entry that is in its place.
     fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.table.remove(id) else {
             // The result of a directory is only sent for a manifest.
@@ -528,6 +509,19 @@ impl CopySender {
         } else {
             counts.links += 1;
         }
+        Ok(())
+    }
+
+    /// Accounts for a file that the receiver had under the name `from`.
+    fn renamed(&self, id: u64, from: Vec<u8>, counts: &mut Counts) -> Result<(), Error> {
+        let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
+        let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
+        counts.renames += 1;
+        count_renamed(&self.shared, &from, &job.path, job.size, self.dry_run);
+        if let Some(record) = &mut pending.record {
+            record.note = Some(from);
+        }
+        self.note(&mut pending, EntryFate::Renamed);
         Ok(())
     }
 
@@ -572,37 +566,17 @@ impl CopySender {
             links: counts.links,
             skipped: counts.skipped,
             deleted: counts.deleted,
-            replaced: self.replacements.replaced_count(),
-            left: self.replacements.take_left(),
             renames: counts.renames,
             bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_kept: counts.kept + self.table.bytes_kept(),
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
-            failures: self.failures.take(),
-            vanished: self.vanished.take(),
-            not_set: self.not_set.take(),
-            not_taken: self.skipped.take(),
             spread: theirs.spread,
             figures: SessionFigures { ours: dialogue.figures(), theirs: theirs.figures },
+            ..self.lists.take()
         }
     }
-}
-
-/// Tells the user of an entry that was removed, at the other end or here.
-pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
-    let path = || farhaul_text::escape(path);
-    shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run });
-}
-
-/// Counts a file that the destination had under another name.
-pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
-    shared.handle.counts().bytes_skipped.fetch_add(size, Relaxed);
-    shared.handle.counts().bytes_done.fetch_add(size, Relaxed);
-    shared.handle.counts().files_done.fetch_add(1, Relaxed);
-    let from = || farhaul_text::escape(from);
-    shared.handle.tell_detail(|| done(path, EntryAction::Renamed { from: from() }, dry_run));
 }
 
 fn unknown(id: u64) -> Error {

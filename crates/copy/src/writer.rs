@@ -4,12 +4,11 @@
 //! it was written. A block's credit goes back when its last piece is on its way to the disk. A whole file
 //! gets its name after the wait for the disk (`receiver/settlement.rs`), or here if no wait is needed.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
+use crossbeam_channel::{RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::meter::Meter;
 use farhaul_session::shared::CompleteBlock;
@@ -26,19 +25,12 @@ use crate::options::VerifyMode;
 /// How often large files are synced, which bounds how much has to be read back after a reboot.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Runs a writer thread. Nothing is sent through `over`; it is closed when the session ends.
-pub(crate) fn run(
-    receiver: &CopyReceiver,
-    finish: &ChannelEnd<Arc<IncomingFile>>,
-    finishing: &Channel<Arc<IncomingFile>>,
-    whole: &ChannelEnd<WholeFile>,
-    over: &Channel<Infallible>,
-) {
+/// Runs a writer thread. Files that have to wait for the disk go `to_settle`.
+pub(crate) fn run(receiver: &CopyReceiver, to_settle: &ChannelEnd<WholeFile>) {
     let meter = |stage| receiver.shared.meters.meter(stage);
     let mut writer = Writer {
         receiver,
-        finish,
-        whole,
+        to_settle,
         digest: meter("digest"),
         write: meter("write"),
         finish_meter: meter("finish"),
@@ -50,16 +42,18 @@ pub(crate) fn run(
     loop {
         crossbeam_channel::select! {
             recv(receiver.shared.arrived.bell().rings()) -> _ => writer.take_arrived(),
-            recv(finishing) -> file => if let Ok(file) = file { writer.settle(|writer| writer.finish(&file)) },
-            recv(over) -> _ => return,
+            recv(receiver.queues.complete.tasks()) -> file => if let Ok(file) = file {
+                writer.settle(|writer| writer.finish(&file));
+            },
+            recv(receiver.over) -> _ => return,
         }
     }
 }
 
 /// Runs the thread that syncs large files now and then, so that a reboot costs little. Writers go on
 /// meanwhile.
-pub(crate) fn checkpoints(receiver: &CopyReceiver, over: &Channel<Infallible>) {
-    while over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+pub(crate) fn checkpoints(receiver: &CopyReceiver) {
+    while receiver.over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         let files = receiver.files.all();
         for file in files {
             if let Err(error) = file.checkpoint() {
@@ -77,8 +71,7 @@ pub(crate) fn checkpoints(receiver: &CopyReceiver, over: &Channel<Infallible>) {
 
 struct Writer<'a> {
     receiver: &'a CopyReceiver,
-    finish: &'a ChannelEnd<Arc<IncomingFile>>,
-    whole: &'a ChannelEnd<WholeFile>,
+    to_settle: &'a ChannelEnd<WholeFile>,
     digest: Arc<Meter>,
     write: Arc<Meter>,
     finish_meter: Arc<Meter>,
@@ -170,7 +163,7 @@ impl Writer<'_> {
             Ok(true) => {
                 self.count(piece.len);
                 if file.is_complete() {
-                    let _ = self.finish.send(file);
+                    self.receiver.queues.complete.put(file);
                 }
             }
             Ok(false) => {}
@@ -196,7 +189,7 @@ impl Writer<'_> {
                 self.receiver.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
                 self.receiver.shared.handle.counts().found(matched);
                 if file.is_complete() {
-                    let _ = self.finish.send(file.clone());
+                    self.receiver.queues.complete.put(file.clone());
                 }
             }
             Ok(PatchOutcome::There) => {}
@@ -237,7 +230,7 @@ impl Writer<'_> {
         }
         let named = match written {
             Ok(Some(unnamed)) if unnamed.needs_a_disk() => {
-                return self.receiver.wait_for_disk(self.whole, WholeFile::Small(file.clone(), unnamed));
+                return self.receiver.wait_for_disk(self.to_settle, WholeFile::Small(file.clone(), unnamed));
             }
             Ok(Some(unnamed)) => self.write.clone().time(|| finish_small(self.receiver, file, unnamed)),
             Ok(None) => Ok(()),
@@ -258,7 +251,7 @@ impl Writer<'_> {
     /// Names a complete file, or hands it over to wait for the disk.
     fn finish(&mut self, file: &Arc<IncomingFile>) {
         if file.needs_a_disk() {
-            return self.receiver.wait_for_disk(self.whole, WholeFile::Large(file.clone()));
+            return self.receiver.wait_for_disk(self.to_settle, WholeFile::Large(file.clone()));
         }
         let result = self.finish_meter.clone().time(|| file.complete(self.receiver));
         if self.receiver.files.take(file.item.id()).is_some() {

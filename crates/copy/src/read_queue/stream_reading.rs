@@ -18,11 +18,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::super::chunked_file::FileJob;
-use super::super::failures::Failure;
+use super::super::failures::{self, Failure};
 use super::super::messages::CopyMessage;
 use super::super::read_queue::Reader;
 use super::super::trailer::BlockPiece;
-use super::super::vanished_entries;
 
 /// How often a reader looks up from a silent pipe to see whether the session still runs: ten times a second.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -43,7 +42,7 @@ impl Reader<'_> {
                 ErrorKind::WouldBlock => {
                     Failure::new(Code::FilesFailed, format!("cannot {what}: it has no end"))
                 }
-                ErrorKind::NotFound => vanished_entries::failure(),
+                ErrorKind::NotFound => failures::vanished(),
                 _ => Failure::cannot(what, &error),
             };
             self.queue.shared.send(&[CopyMessage::FileFailed { id: job.id, failure }]);

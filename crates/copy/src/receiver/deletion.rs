@@ -10,44 +10,35 @@ use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::session::Dialogue;
 use farhaul_volume::{RelPath, Removal, RemovalOutcome, Root};
 
-use super::super::destination::TargetDirectory;
 use super::super::failures::Failure;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::{CopyMessage, EntryContent, Presence};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::super::report::FailedAction;
-use super::super::sender::tell_deleted;
+use super::target_tree::{TargetTree, directory_there};
+use crate::entry_events::tell_deleted;
 use crate::options::{DeleteOptions, DeleteWhen};
 
 /// The most entries that may wait until their places are free.
 const BLOCKED_MAX: usize = 4096;
-/// The failure of an entry that cannot take the place of a directory.
-pub(super) fn directory_there() -> Failure {
-    Failure::new(Code::AlreadyExists, "a directory is in its place")
-}
-
 impl CopyReceiver {
-    pub(super) fn delete_options(&self) -> Option<DeleteOptions> {
-        self.rules.sync.and_then(|sync| sync.delete)
-    }
-
     // ---- the listing -------------------------------------------------------------------------------------------
 
     /// Notes an entry for the comparison, if that goes by the manifest.
     pub(super) fn note_entry(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: &IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
-        let Some(surplus) = conversation.surplus_after(self.delete_options()) else { return Ok(()) };
+        let Some(surplus) = conversation.surplus_after(self.rules.delete()) else { return Ok(()) };
         let IncomingEntry { entry, path, .. } = item;
         let is_dir = matches!(entry.what, EntryContent::Directory);
         if !path.is_empty() {
             surplus.name(path, is_dir)?;
             // A part of it that an earlier run has left is not surplus either.
-            self.partials_of(path).iter().try_for_each(|partial| surplus.name(partial, false))?;
+            target.partials_of(path).iter().try_for_each(|partial| surplus.name(partial, false))?;
         }
         if is_dir {
             let mode = self.rules.mode(entry.mode).filter(|_| !path.is_empty());
@@ -60,7 +51,7 @@ impl CopyReceiver {
     /// Notes that all entries of a directory have arrived.
     pub(super) fn note_end(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        match conversation.surplus_after(self.delete_options()) {
+        match conversation.surplus_after(self.rules.delete()) {
             Some(surplus) => surplus.leave(&target.roots, &self.protection),
             None => Ok(()),
         }
@@ -73,7 +64,7 @@ impl CopyReceiver {
     ) -> Result<(), Error> {
         let path = RelPath::from_bytes(path)
             .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
-        match conversation.surplus_after(self.delete_options()) {
+        match conversation.surplus_after(self.rules.delete()) {
             Some(surplus) => match surplus.leave_unlisted(&path) {
                 true => Ok(()),
                 false => surplus.name(&path, false),
@@ -102,15 +93,15 @@ impl CopyReceiver {
         match presence {
             Presence::Plain => {
                 surplus.name(&path, false)?;
-                self.partials_of(&path).iter().try_for_each(|partial| surplus.name(partial, false))
+                target.partials_of(&path).iter().try_for_each(|partial| surplus.name(partial, false))
             }
             Presence::Directory => {
                 if !path.is_empty() {
                     surplus.name(&path, true)?;
                 }
                 // If a link is not used, the creation of the directory says why.
-                let _ = self.keep_links(target, &path);
-                self.note_partials(target, &path);
+                let _ = target.keep_links(&path);
+                target.note_partials(&path);
                 surplus.enter(&target.roots, &path, None)
             }
             Presence::DirectoryUnlisted => {
@@ -130,7 +121,7 @@ impl CopyReceiver {
         dialogue: &mut Dialogue,
         conversation: &mut ConversationState,
     ) {
-        let (Some(delete), Some(mut surplus)) = (self.delete_options(), conversation.surplus.take()) else {
+        let (Some(delete), Some(mut surplus)) = (self.rules.delete(), conversation.surplus.take()) else {
             return;
         };
         let Destination::Tree(target) = &self.destination else { return };
@@ -169,7 +160,7 @@ impl CopyReceiver {
             });
             let restore = |(mode, mtime)| {
                 target.roots.each_with(directory, |root| match touches(root) {
-                    true => self.set_at(root, directory, mode, mtime),
+                    true => target.set_at(root, directory, mode, mtime),
                     false => Ok(()),
                 })
             };
@@ -196,7 +187,7 @@ impl CopyReceiver {
     /// Deletes an entry. Returns whether all of it is gone, and whether deletion goes on.
     fn delete(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         delete: DeleteOptions,
         directory: &RelPath,
         name: &[u8],
@@ -236,7 +227,7 @@ impl CopyReceiver {
             // It was reported under its new name.
             RemovalOutcome::Moved => {}
             RemovalOutcome::Left(border) => {
-                self.replacements.left(&self.shared, path.as_bytes(), border, self.rules.dry_run);
+                self.lists.add_left(path.as_bytes(), border, self.rules.dry_run);
                 self.shared.send(&[CopyMessage::Left { path: path.as_bytes().to_vec(), border }]);
             }
             RemovalOutcome::Gone => {
@@ -261,7 +252,7 @@ impl CopyReceiver {
     }
 
     fn not_deleted(&self, path: &RelPath, failure: &Failure) {
-        self.book_failure(path.as_bytes(), failure, FailedAction::Delete);
+        self.lists.add_failed(path.as_bytes(), failure, FailedAction::Delete);
         let record = || ManifestRecord::of_path(path.as_bytes(), EntryFate::Failed).failed(failure);
         self.notes.add(|| ManifestRecord { fate: EntryFate::NotDeleted, ..record() });
         self.shared
@@ -274,11 +265,11 @@ impl CopyReceiver {
     /// as that is allowed.
     pub(super) fn blocked(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
-        match self.delete_options().map(|delete| delete.when) {
+        match self.rules.delete().map(|delete| delete.when) {
             Some(DeleteWhen::After) if conversation.blocked.len() < BLOCKED_MAX => {
                 conversation.blocked.push(item);
             }
@@ -297,7 +288,7 @@ impl CopyReceiver {
     pub(super) fn free_places(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for item in std::mem::take(&mut conversation.blocked) {
-            let delete = self.delete_options().filter(|_| !conversation.listing_failed);
+            let delete = self.rules.delete().filter(|_| !conversation.listing_failed);
             let directory = item.path.parent().unwrap_or_default();
             let name = item.path.file_name().unwrap_or_default();
             if delete.is_some_and(|delete| self.delete(target, delete, &directory, name, true).0) {

@@ -8,26 +8,22 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::{EntryAction, Event};
-use farhaul_volume::{
-    CHUNK, Digest, Digests, FileKind, Metadata, RelPath, RelPathError, SpecialNode, name_error, umask,
-};
+use farhaul_volume::{CHUNK, Digest, Digests, Metadata, RelPath, RelPathError, name_error, umask};
 
-use super::super::destination::TargetDirectory;
 use super::super::directory_tree::{DirectoryAbsence, UnfinishedDirectory};
-use super::super::failures::plain;
 use super::super::hard_links::LinkTargetOutcome;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::incoming_file::{IncomingFile, IncomingKind};
 use super::super::manifest::EntryFate;
-use super::super::messages::{CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, RENEWAL};
+use super::super::messages::{CopyMessage, Decision, EntryContent, ManifestEntry, RENEWAL};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::comparison::{FileToRead, UndecidedEntry};
-use super::deletion::directory_there;
 use super::link_creation::LinkOutcome;
 use super::settlement::finish_small;
+use super::target_tree::{FileWant, TargetTree};
 use crate::entry_events::done;
 use crate::failures::Failure;
-use crate::options::{OverwriteMode, compares_content};
+use crate::options::OverwriteMode;
 
 impl CopyReceiver {
     pub(super) fn entry(
@@ -51,7 +47,9 @@ impl CopyReceiver {
             (EntryContent::Directory, true) => Some(target.place_of_content()?),
             _ => target.place(&entry.path)?,
         };
-        self.note_name(target, &entry.path);
+        if entry.id == 0 {
+            self.note_name(target);
+        }
         let Some(path) = path else { return self.entry_without_place(entry) };
         let is_below = entry.path.contains(&b'/');
         let name = (!is_below).then(|| entry.path.clone());
@@ -82,7 +80,7 @@ impl CopyReceiver {
         if matches!(item.entry.what, EntryContent::Directory) {
             // The comparison looks behind the link; if the link is not used, the creation of the directory
             // says why.
-            let _ = self.keep_links(target, &item.path);
+            let _ = target.keep_links(&item.path);
         }
         self.note_entry(target, &item, conversation)?;
         if let Some(absence) = parent.and_then(|parent| parent.absence) {
@@ -108,7 +106,7 @@ impl CopyReceiver {
             | EntryContent::Symlink { .. }
             | EntryContent::HardLink { .. }
             | EntryContent::Special(_) => {
-                if self.delete_options().is_some() && is_directory(target, &item.path) {
+                if self.rules.delete().is_some() && target.has_directory(&item.path) {
                     return self.blocked(target, item, conversation);
                 }
                 self.link(target, &item, conversation)
@@ -119,7 +117,7 @@ impl CopyReceiver {
     /// Puts an entry in a place that has been made free, or asks for its content.
     pub(super) fn put(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -138,9 +136,9 @@ impl CopyReceiver {
         }
     }
 
-    fn directory(&self, target: &TargetDirectory, item: IncomingEntry) -> Result<(), Error> {
+    fn directory(&self, target: &TargetTree, item: IncomingEntry) -> Result<(), Error> {
         let (entry, path) = (&item.entry, &item.path);
-        let made = self.with_descriptor(|| self.make_directory(target, path, entry.mode));
+        let made = self.with_descriptor(|| target.make_directory(path, entry.mode));
         let made = made.map(|(is_new, replaced)| {
             self.note_replaced(&item, replaced);
             is_new
@@ -148,9 +146,9 @@ impl CopyReceiver {
         let is_made = made.is_ok();
         let is_new = matches!(made, Ok(true)) && !self.rules.dry_run;
         // A dry run creates nothing, but has to know what would be deleted.
-        let is_compared = self.rules.dry_run && self.delete_options().is_some();
+        let is_compared = self.rules.dry_run && self.rules.delete().is_some();
         if matches!(made, Ok(false)) || is_compared {
-            self.note_partials(target, path);
+            target.note_partials(path);
         }
         let absence = made.err().map(|error| {
             let failure =
@@ -186,7 +184,7 @@ impl CopyReceiver {
 
     fn file(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -198,15 +196,15 @@ impl CopyReceiver {
             }
             Ok(FileWant::Same(existing)) => self.unchanged(target, item, &existing, None, conversation),
             Ok(FileWant::Comparison) => {
-                let _ = conversation.queues.compare.send(FileToRead::Compare(item.id(), item.path.clone()));
+                self.queues.digest.put(FileToRead::Compare(item.id(), item.path.clone()));
                 conversation.comparing.insert(item.id(), UndecidedEntry { item, from: None });
             }
             Ok(FileWant::Room) => return self.blocked(target, item, conversation),
             Ok(FileWant::Content(replaces)) => {
-                return self.fetch(target, IncomingEntry { replaces, ..item }, conversation);
+                return self.fetch(target, IncomingEntry { replaces: Some(replaces), ..item }, conversation);
             }
             Ok(FileWant::New) => {
-                let is_place_free = item.parent.is_some() && !self.has_partial(&item.path);
+                let is_place_free = item.parent.is_some() && !target.has_partial(&item.path);
                 return self.fetch(target, IncomingEntry { is_place_free, ..item }, conversation);
             }
         }
@@ -216,7 +214,7 @@ impl CopyReceiver {
     /// Handles a file that is unchanged. `digest` is that of its content, if known.
     pub(super) fn unchanged(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         existing: &Metadata,
         digest: Option<[u8; 32]>,
@@ -227,7 +225,7 @@ impl CopyReceiver {
             return self.refuse(&item, failure);
         }
         if self.notes.reads_unchanged() && !self.rules.dry_run {
-            let _ = conversation.queues.compare.send(FileToRead::Unchanged(item));
+            self.queues.digest.put(FileToRead::Unchanged(item));
             return;
         }
         let digests = digest.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
@@ -235,14 +233,9 @@ impl CopyReceiver {
     }
 
     /// Gives an unchanged file the mode, time and attributes of the source, if the two are to be the same.
-    fn adopt(
-        &self,
-        target: &TargetDirectory,
-        item: &IncomingEntry,
-        existing: &Metadata,
-    ) -> Result<(), Failure> {
+    fn adopt(&self, target: &TargetTree, item: &IncomingEntry, existing: &Metadata) -> Result<(), Failure> {
         let IncomingEntry { entry, path, .. } = item;
-        self.remove_partial(path);
+        target.remove_partial(path);
         // A copy does not touch a file that it skips, unless `--overwrite content` has found equal content.
         let is_left = self.rules.sync.is_none() && self.rules.files.overwrite != OverwriteMode::Content;
         if is_left || self.rules.dry_run {
@@ -256,7 +249,7 @@ impl CopyReceiver {
         };
         let mode = self.rules.mode(entry.mode);
         let mtime = self.rules.mtime(entry.mtime());
-        let mtime = mtime.filter(|&mtime| !self.is_time_of(target, path, existing, mtime));
+        let mtime = mtime.filter(|&mtime| !target.is_time_of(path, existing, mtime));
         // Setting an access control list may have changed the mode.
         let is_so = kinds.is_none() && mode.is_none_or(|mode| mode == existing.mode) && mtime.is_none();
         let set = if is_so { Ok(()) } else { root.set_meta(path, mode, mtime) };
@@ -266,7 +259,7 @@ impl CopyReceiver {
     /// Gets a file's content: from the same content under another name, or from the sender.
     pub(super) fn fetch(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -281,7 +274,7 @@ impl CopyReceiver {
     /// Asks the sender for a file's content.
     pub(super) fn fetch_content(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -349,110 +342,11 @@ impl CopyReceiver {
         }
     }
 
-    /// The entry that is in an item's place. Even in a directory that this run has created, somebody else may
-    /// have put a file that the rules on overwriting protect.
-    pub(super) fn existing(
-        &self,
-        target: &TargetDirectory,
-        item: &IncomingEntry,
-    ) -> std::io::Result<Option<Metadata>> {
-        let is_protected = matches!(self.rules.files.overwrite, OverwriteMode::Never | OverwriteMode::Older);
-        if item.is_place_free && !is_protected {
-            return Ok(None);
-        }
-        match target.roots.lookup(&item.path) {
-            // In a real run, an entry in the place of a parent directory would have been replaced.
-            Err(error) if self.rules.dry_run && error.kind() == std::io::ErrorKind::PermissionDenied => {
-                Ok(None)
-            }
-            existing => existing,
-        }
-    }
-
-    /// Decides by what is in a file's place what is wanted of it.
-    pub(super) fn wants(&self, target: &TargetDirectory, item: &IncomingEntry) -> Result<FileWant, Failure> {
-        let IncomingEntry { entry, path, .. } = item;
+    /// Looks at what is in a file's place, and decides what is wanted of the file.
+    pub(super) fn wants(&self, target: &TargetTree, item: &IncomingEntry) -> Result<FileWant, Failure> {
         let existing =
-            self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
-        let Some(existing) = existing else { return Ok(FileWant::New) };
-        if existing.is_dir() {
-            let may_go = self.delete_options().is_some();
-            return if may_go { Ok(FileWant::Room) } else { Err(directory_there()) };
-        }
-        let theirs = entry.mtime();
-        let is_same_time = || self.is_time_of(target, path, &existing, theirs);
-        let by_content = compares_content(&self.rules.files, self.rules.sync.as_ref());
-        let content = || FileWant::Content(Some(existing.kind.into()));
-        let unless = |kept| if kept { FileWant::Nothing } else { content() };
-        let want = match self.rules.files.overwrite {
-            OverwriteMode::Always => content(),
-            OverwriteMode::Never => FileWant::Nothing,
-            OverwriteMode::Older => unless(existing.mtime >= theirs || is_same_time()),
-            OverwriteMode::Different | OverwriteMode::Content => match entry.what {
-                EntryContent::File { size, .. } if existing.is_file() && existing.size == size => {
-                    match by_content && size > 0 {
-                        true => FileWant::Comparison,
-                        false if by_content || is_same_time() => FileWant::Same(existing),
-                        false => content(),
-                    }
-                }
-                _ => content(),
-            },
-        };
-        if matches!(want, FileWant::Content(_)) {
-            self.may_replace(&existing)?;
-        }
-        Ok(want)
-    }
-
-    /// Refuses to replace a special file, as another program may use it, and the user probably meant to write
-    /// into it. A device is never replaced, a FIFO or socket only by a sync.
-    pub(super) fn may_replace(&self, existing: &Metadata) -> Result<(), Failure> {
-        let kind = match existing.kind {
-            FileKind::Special(SpecialNode::CharDevice { .. } | SpecialNode::BlockDevice { .. }) => "device",
-            FileKind::Special(SpecialNode::Fifo) if self.rules.sync.is_none() => "FIFO",
-            FileKind::Special(SpecialNode::Socket) if self.rules.sync.is_none() => "socket",
-            FileKind::Special(_) | FileKind::File | FileKind::Dir | FileKind::Symlink => return Ok(()),
-        };
-        let why =
-            format!("a {kind} is in its place, and is not replaced (the destination null: keeps nothing)");
-        Err(Failure::new(Code::AlreadyExists, why))
-    }
-
-    /// Looks for partial files that earlier runs have left in a directory, as a killed run does.
-    pub(super) fn note_partials(&self, target: &TargetDirectory, directory: &RelPath) {
-        let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
-        self.partials.found(directory, found.collect());
-    }
-
-    /// Whether an earlier run has left a part of the file, in a directory of the manifest.
-    fn has_partial(&self, path: &RelPath) -> bool {
-        self.partials.has_of(path, self.partial_names(path))
-    }
-
-    /// The paths at which parts of a file may be, if there are any partial files in its directory.
-    pub(super) fn partials_of(&self, path: &RelPath) -> Vec<RelPath> {
-        let Some(parent) = path.parent() else { return Vec::new() };
-        if !self.partials.are_in(&parent) {
-            return Vec::new();
-        }
-        self.partial_names(path).filter_map(|name| parent.join(&name).ok()).collect()
-    }
-
-    fn partial_names(&self, path: &RelPath) -> impl Iterator<Item = Vec<u8>> {
-        let roots = if let Destination::Tree(target) = &self.destination { target.roots.all() } else { &[] };
-        roots.iter().flat_map(|root| root.partial_names(path))
-    }
-
-    /// Removes the partial file of a file that needs no more content.
-    pub(super) fn remove_partial(&self, path: &RelPath) {
-        let Destination::Tree(target) = &self.destination else { return };
-        let is_left = !self.rules.dry_run && self.has_partial(path);
-        for root in target.roots.all().iter().filter(|_| is_left) {
-            if let Err(error) = root.remove_partial(path) {
-                tracing::debug!(%path, error = plain(&error), "a partial file stays");
-            }
-        }
+            target.existing(item).map_err(|error| self.cannot("look it up", &item.path, &error))?;
+        existing.map_or(Ok(FileWant::New), |existing| target.judge(item, existing))
     }
 
     /// Books a file that is not sent; returns the messages for the sender.
@@ -495,7 +389,7 @@ impl CopyReceiver {
         let there = target.roots.lookup(&item.path).ok().flatten();
         let is_it = |there: &Metadata| {
             let mtime = item.entry.mtime();
-            there.is_file() && there.size == *size && self.is_time_of(target, &item.path, there, mtime)
+            there.is_file() && there.size == *size && target.is_time_of(&item.path, there, mtime)
         };
         there.is_some_and(|there| is_it(&there))
     }
@@ -605,24 +499,4 @@ impl CopyReceiver {
         }
         Ok(())
     }
-}
-
-/// The receiver's decision on a file.
-pub(super) enum FileWant {
-    /// Its content, for the place of an existing entry of this sort.
-    Content(Option<EntrySort>),
-    /// Its content; nothing has this name.
-    New,
-    /// Nothing: the existing entry may not be overwritten.
-    Nothing,
-    /// Nothing: the file is there already.
-    Same(Metadata),
-    /// Its content, if the sender's differs from the receiver's.
-    Comparison,
-    /// Its content, after the directory in its place is removed.
-    Room,
-}
-
-fn is_directory(target: &TargetDirectory, path: &RelPath) -> bool {
-    target.roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()))
 }

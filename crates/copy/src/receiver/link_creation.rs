@@ -7,19 +7,16 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{
-    FileKind, FileTime, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, leads_out,
-};
+use farhaul_volume::{FileKind, RelPath, SpecialNode, WriteOptions, clone_file, leads_out};
 use rustix::io::Errno;
 
-use super::super::destination::TargetDirectory;
 use super::super::failures::{Failure, plain};
 use super::super::hard_links::LinkTargetOutcome;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::manifest::EntryFate;
 use super::super::messages::{CopyMessage, Decision, EntryContent};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
-use super::deletion::directory_there;
+use super::target_tree::{TargetTree, directory_there};
 use crate::options::OverwriteMode;
 
 /// The result of making a hard link.
@@ -54,7 +51,7 @@ impl CopyReceiver {
     /// Makes a link or special file, at once or as soon as the file that it links to is there.
     pub(super) fn link(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: &IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -70,7 +67,7 @@ impl CopyReceiver {
 
     fn special(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: &IncomingEntry,
         node: SpecialNode,
     ) -> Result<LinkOutcome, Failure> {
@@ -81,8 +78,7 @@ impl CopyReceiver {
         if !(if node.is_device() { self.rules.files.devices } else { self.rules.files.specials }) {
             return Err(Failure::new(Code::Forbidden, "it was not asked for"));
         }
-        let existing =
-            self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
+        let existing = target.existing(item).map_err(|error| self.cannot("look it up", path, &error))?;
         let (mode, mtime) = (self.rules.mode(entry.mode), self.rules.mtime(entry.mtime()));
         let mut is_there = false;
         if let Some(existing) = &existing {
@@ -92,15 +88,15 @@ impl CopyReceiver {
             is_there = existing.kind == FileKind::Special(node);
             let is_same = is_there
                 && mode.is_none_or(|mode| mode == existing.mode)
-                && mtime.is_none_or(|mtime| self.is_time_of(target, path, existing, mtime));
+                && mtime.is_none_or(|mtime| target.is_time_of(path, existing, mtime));
             if is_same {
                 return Ok(LinkOutcome::Skipped);
             }
-            if self.keeps(target, path, existing, entry.mtime()) {
+            if target.keeps(path, existing, entry.mtime()) {
                 return Ok(LinkOutcome::Kept);
             }
             if !is_there && !node.is_device() {
-                self.may_replace(existing)?;
+                target.may_replace(existing)?;
             }
         }
         let was = existing.filter(|_| !is_there).map(|existing| existing.kind.into());
@@ -124,28 +120,22 @@ impl CopyReceiver {
         self.but_for_metadata(path, set).map(|()| LinkOutcome::New)
     }
 
-    fn symlink(
-        &self,
-        target: &TargetDirectory,
-        item: &IncomingEntry,
-        to: &[u8],
-    ) -> Result<LinkOutcome, Failure> {
+    fn symlink(&self, target: &TargetTree, item: &IncomingEntry, to: &[u8]) -> Result<LinkOutcome, Failure> {
         let IncomingEntry { entry, path, .. } = item;
         if self.rules.files.safe_links && leads_out(item.source_path(), to) {
             return Err(Failure::new(Code::BadPath, "the symbolic link leads out of what is copied"));
         }
         let mtime = self.rules.mtime(entry.mtime());
-        let existing =
-            self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
+        let existing = target.existing(item).map_err(|error| self.cannot("look it up", path, &error))?;
         if let Some(existing) = &existing {
             if existing.is_dir() {
                 return Err(directory_there());
             }
             let is_same = target.roots.of(path).read_link(path).is_ok_and(|there| there == to);
-            if is_same && mtime.is_none_or(|mtime| self.is_time_of(target, path, existing, mtime)) {
+            if is_same && mtime.is_none_or(|mtime| target.is_time_of(path, existing, mtime)) {
                 return Ok(LinkOutcome::Skipped);
             }
-            if self.keeps(target, path, existing, entry.mtime()) {
+            if target.keeps(path, existing, entry.mtime()) {
                 return Ok(if is_same { LinkOutcome::Skipped } else { LinkOutcome::Kept });
             }
             if is_same {
@@ -158,7 +148,7 @@ impl CopyReceiver {
                 let set = set.map_err(|error| self.cannot("set its time", path, &error));
                 return self.but_for_metadata(path, set).map(|()| LinkOutcome::Skipped);
             }
-            self.may_replace(existing)?;
+            target.may_replace(existing)?;
         }
         let was = existing.map(|existing| existing.kind.into());
         if self.rules.dry_run {
@@ -174,7 +164,7 @@ impl CopyReceiver {
 
     fn hard_link(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: &IncomingEntry,
         to: u64,
         conversation: &mut ConversationState,
@@ -193,7 +183,7 @@ impl CopyReceiver {
     /// file.
     pub(super) fn make_hard_link(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         outcome: LinkTargetOutcome,
         to: &RelPath,
         item: &IncomingEntry,
@@ -201,8 +191,7 @@ impl CopyReceiver {
         match self.try_hard_link(target, outcome, to, item) {
             Ok(Some(made)) => Linked::Settled(Ok(made)),
             Ok(None) => {
-                // The send only fails if the session has ended.
-                let _ = self.link_copies.send(LinkCopy { item: item.clone(), to: to.clone() });
+                self.queues.link_copies.put(LinkCopy { item: item.clone(), to: to.clone() });
                 Linked::Copying
             }
             Err(failure) => Linked::Settled(Err(failure)),
@@ -212,7 +201,7 @@ impl CopyReceiver {
     /// Returns `None` if the file has to be copied.
     fn try_hard_link(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         outcome: LinkTargetOutcome,
         to: &RelPath,
         item: &IncomingEntry,
@@ -222,7 +211,7 @@ impl CopyReceiver {
             return Err(Failure::new(Code::FilesFailed, "the file that it links to has failed"));
         }
         let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
-        let there = self.existing(target, item).map_err(cannot)?;
+        let there = target.existing(item).map_err(cannot)?;
         let source = match outcome {
             LinkTargetOutcome::There => target.roots.metadata(to).map_err(cannot)?,
             LinkTargetOutcome::Listed | LinkTargetOutcome::Kept | LinkTargetOutcome::Failed => None,
@@ -233,13 +222,13 @@ impl CopyReceiver {
             }
             let newest = source.map_or(entry.mtime(), |source| source.mtime);
             // With deletion, only a dry run finds a directory here.
-            if there.is_dir() && self.delete_options().is_none() {
+            if there.is_dir() && self.rules.delete().is_none() {
                 return Err(directory_there());
             }
-            if self.keeps(target, path, there, newest) {
+            if target.keeps(path, there, newest) {
                 return Ok(Some(LinkOutcome::Kept));
             }
-            self.may_replace(there)?;
+            target.may_replace(there)?;
         }
         if outcome == LinkTargetOutcome::Kept {
             let why = "the file that it links to was not overwritten";
@@ -261,7 +250,7 @@ impl CopyReceiver {
                     )
                 });
                 let is_copied = there.zip(source).is_some_and(|(there, source)| {
-                    let is_same_time = || self.is_time_of(target, path, &there, source.mtime);
+                    let is_same_time = || target.is_time_of(path, &there, source.mtime);
                     there.is_file() && there.size == source.size && is_same_time()
                 });
                 let may_stay = self.rules.files.overwrite != OverwriteMode::Always;
@@ -285,11 +274,11 @@ impl CopyReceiver {
         self.child_done(&copy.item);
     }
 
-    fn copy_of_link(&self, target: &TargetDirectory, copy: &LinkCopy) -> Result<LinkOutcome, Failure> {
+    fn copy_of_link(&self, target: &TargetTree, copy: &LinkCopy) -> Result<LinkOutcome, Failure> {
         let LinkCopy { item, to } = copy;
         let path = &item.path;
         let cannot = |error: std::io::Error| self.cannot("copy it, as it cannot be linked", path, &error);
-        let was = self.existing(target, item).map_err(cannot)?;
+        let was = target.existing(item).map_err(cannot)?;
         let (before, root) = (target.roots.of(path), target.roots.of(to));
         let Some(source) = root.metadata(to).map_err(cannot)? else {
             return Err(Failure::new(Code::NotFound, "the file that it links to has vanished meanwhile"));
@@ -312,17 +301,6 @@ impl CopyReceiver {
         }
         self.note_replaced(item, was.map(|was| was.kind.into()));
         Ok(LinkOutcome::New)
-    }
-
-    /// Whether the rules on overwriting protect the existing entry from one of time `theirs`.
-    fn keeps(&self, target: &TargetDirectory, path: &RelPath, existing: &Metadata, theirs: FileTime) -> bool {
-        match self.rules.files.overwrite {
-            OverwriteMode::Never => true,
-            OverwriteMode::Older => {
-                existing.mtime >= theirs || self.is_time_of(target, path, existing, theirs)
-            }
-            OverwriteMode::Always | OverwriteMode::Different | OverwriteMode::Content => false,
-        }
     }
 
     pub(super) fn settle_link(
@@ -348,7 +326,7 @@ impl CopyReceiver {
             Ok(LinkOutcome::Kept) => {
                 (EntryFate::Kept, CopyMessage::Decide { id: item.id(), decision: Decision::Keep })
             }
-            Err(failure) => return self.failed(item, &failure),
+            Err(failure) => return self.book_failure(item, &failure),
         };
         let is_made = matches!(reply, CopyMessage::Done { .. });
         let count = if is_made { &self.counts.links } else { &self.counts.skipped };

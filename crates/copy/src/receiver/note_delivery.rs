@@ -8,7 +8,6 @@ use std::io;
 use farhaul_session::error::Code;
 use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
-use super::super::destination::TargetDirectory;
 use super::super::directory_tree::UnfinishedDirectory;
 use super::super::failures::plain;
 use super::super::incoming_entry::IncomingEntry;
@@ -16,31 +15,27 @@ use super::super::incoming_file::IncomingFile;
 use super::super::manifest::{EntryFate, ManifestRecord, RecordKind};
 use super::super::messages::{CopyMessage, EntryContent};
 use super::super::receiver::{CopyReceiver, Destination};
+use super::target_tree::TargetTree;
 use crate::failures::Failure;
 
 impl CopyReceiver {
     // ---- names -------------------------------------------------------------------------------------------------
 
-    /// Notes that the single source has another name here. Called before anything else is noted.
-    pub(super) fn note_name(&self, target: &TargetDirectory, path: &[u8]) {
-        let Some(renamed) = &target.rename else { return };
-        if self.original_name.get().is_some() {
-            return;
-        }
-        let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-        let _ = self.original_name.set(top.to_vec());
-        self.notes.set_renamed(renamed);
+    /// Notes that the single source has another name here, if it has. Called before anything else is noted.
+    pub(super) fn note_name(&self, target: &TargetTree) {
+        let Some(name) = &target.rename else { return };
+        self.notes.set_renamed(name);
         if !self.is_client {
-            self.shared.send(&[CopyMessage::Placed { name: renamed.clone() }]);
+            self.shared.send(&[CopyMessage::Placed { name: name.clone() }]);
         }
     }
 
     /// The name that the sender has for `path`.
     pub(super) fn source_path(&self, path: &RelPath) -> Vec<u8> {
-        let path = path.as_bytes();
-        let Some(original) = self.original_name.get() else { return path.to_vec() };
-        let top = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
-        [original, &path[top..]].concat()
+        match &self.destination {
+            Destination::Tree(target) => target.source_path(path),
+            Destination::Pipe | Destination::Null => path.as_bytes().to_vec(),
+        }
     }
 
     /// The manifest record of an entry.
@@ -141,7 +136,7 @@ impl CopyReceiver {
         }
     }
 
-    fn read(&self, target: &TargetDirectory, path: &RelPath) -> io::Result<Digests> {
+    fn read(&self, target: &TargetTree, path: &RelPath) -> io::Result<Digests> {
         let goes_on = || !self.shared.is_stopped();
         let file = SourceFile::at(target.roots.of(path), path)?;
         file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)

@@ -13,7 +13,6 @@ use farhaul_volume::{Partial, PartialError, RelPath, Resume, SourceIdentity, Sou
 use rustix::io::Errno;
 
 use super::super::chunked_file::{ChunkedFile, JOURNAL_MIN};
-use super::super::destination::TargetDirectory;
 use super::super::directory_tree::OUTSTANDING_MAX;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::incoming_file::{IncomingFile, IncomingKind, IncomingStream};
@@ -21,7 +20,7 @@ use super::super::manifest::EntryFate;
 use super::super::messages::{Decision, EntryContent};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination, ToldChunks, WaitingPartial};
 use super::super::roots::is_full;
-use super::entries::FileWant;
+use super::target_tree::{FileWant, TargetTree};
 use crate::failures::{Failure, of_partial};
 use crate::options::VerifyMode;
 
@@ -59,7 +58,7 @@ impl CopyReceiver {
     /// now.
     pub(super) fn open_large(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -94,7 +93,7 @@ impl CopyReceiver {
     /// `waited` is set if another transfer has held the partial file, and is the deadline for waiting.
     fn open_partial(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         waited: Option<Instant>,
         conversation: &mut ConversationState,
@@ -140,31 +139,37 @@ impl CopyReceiver {
             conversation.replies.extend(self.skip(&item, fate, None));
             return Ok(());
         }
-        let have = partial.have_ranges();
-        let resumed = ChunkedFile::bytes_of(&have, size);
-        let needed = if sparse { 0 } else { size.saturating_sub(partial.allocated_bytes()) };
-        if let Ok(free) = target.roots.of(path).free_bytes(&path.parent().unwrap_or_default())
-            && free < needed
-        {
-            let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));
+        if let Err(failure) = check_room(target, &item, &partial) {
             partial.discard_if_empty();
-            if have.is_empty() && target.roots.assign_elsewhere(path) {
+            if partial.have_ranges().is_empty() && target.roots.assign_elsewhere(path) {
                 return self.open_partial(target, item, None, conversation);
             }
-            self.refuse(&item, Failure::new(Code::NoSpace, reason));
+            self.refuse(&item, failure);
             return Ok(());
         }
         if let Err(error) = partial.begin_in_place() {
             self.refuse(&item, of_partial(error));
             return Ok(());
         }
+        self.ask_for_rest(item, partial, conversation)
+    }
+
+    /// Asks for what is missing in a partial file.
+    fn ask_for_rest(
+        &self,
+        item: IncomingEntry,
+        partial: Partial,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        let have = partial.have_ranges();
+        let resumed = ChunkedFile::bytes_of(&have, item.entry.size());
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
         self.shared.handle.counts().found(resumed);
         if self.is_compared(&partial) {
             let told = ToldChunks::new(&self.window);
             let file = Arc::new(IncomingFile::new(item, IncomingKind::chunked(partial)).compared(told));
             self.files.admit(&file)?;
-            let _ = conversation.queues.patch.send(file);
+            self.queues.patch.put(file);
             return Ok(());
         }
         let decision = if have.is_empty() { Decision::Send } else { Decision::Have(have) };
@@ -173,7 +178,7 @@ impl CopyReceiver {
 
     fn open_stream(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
@@ -196,7 +201,7 @@ impl CopyReceiver {
 
     fn open_for(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         path: &RelPath,
         identity: &SourceIdentity,
     ) -> Result<Partial, PartialError> {
@@ -225,6 +230,20 @@ impl CopyReceiver {
             self.open_partial(target, item, Some(deadline), conversation)?;
         }
         Ok(())
+    }
+}
+
+/// Whether the file system has room for what is missing in a partial file.
+fn check_room(target: &TargetTree, item: &IncomingEntry, partial: &Partial) -> Result<(), Failure> {
+    let EntryContent::File { size, sparse: false, .. } = item.entry.what else { return Ok(()) };
+    let directory = item.path.parent().unwrap_or_default();
+    let needed = size.saturating_sub(partial.allocated_bytes());
+    match target.roots.of(&item.path).free_bytes(&directory) {
+        Ok(free) if free < needed => {
+            let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));
+            Err(Failure::new(Code::NoSpace, reason))
+        }
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

@@ -5,11 +5,8 @@
 //!
 //! Always true: a file whose old content is hardly of use is soon sent as if there were none.
 
-use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crossbeam_channel::Receiver as Channel;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Partial, PatchOutcome};
 
@@ -18,30 +15,23 @@ use super::super::failures::plain;
 use super::super::incoming_file::IncomingFile;
 use super::super::messages::{CopyMessage, Decision};
 use super::super::receiver::CopyReceiver;
-use super::link_creation::LinkCopy;
 use super::told_chunks::ToldChunks;
 use crate::failures::Failure;
 
-/// Runs a thread that tells of chunks, and copies where a link cannot be made. Nothing is sent through
-/// `over`; it is closed when the session ends.
-pub(super) fn run(
-    receiver: &CopyReceiver,
-    files: &Channel<Arc<IncomingFile>>,
-    copies: &Channel<LinkCopy>,
-    over: &Channel<Infallible>,
-) {
+/// Runs a thread that tells of chunks, and copies where a link cannot be made.
+pub(super) fn run(receiver: &CopyReceiver) {
+    let queues = &receiver.queues;
     let mut buffer = Vec::new();
     loop {
         crossbeam_channel::select! {
-            recv(files) -> file => match file {
-                Ok(file) => receiver.tell_marks(&file, &mut buffer),
-                Err(_) => return,
+            recv(queues.patch.tasks()) -> file => if let Ok(file) = file {
+                receiver.tell_marks(&file, &mut buffer);
             },
-            recv(copies) -> copy => if let Ok(copy) = copy {
+            recv(queues.link_copies.tasks()) -> copy => if let Ok(copy) = copy {
                 receiver.untold.during(|| receiver.copy_instead(copy));
                 receiver.shared.control.notify();
             },
-            recv(over) -> _ => return,
+            recv(receiver.over) -> _ => return,
         }
     }
 }
@@ -106,13 +96,7 @@ impl CopyReceiver {
     }
 
     /// The sender has confirmed a chunk from an earlier run.
-    pub(super) fn same(
-        &self,
-        id: u64,
-        chunk: u64,
-        replies: &mut Vec<CopyMessage>,
-        finish: &crossbeam_channel::Sender<Arc<IncomingFile>>,
-    ) -> Result<(), Error> {
+    pub(super) fn same(&self, id: u64, chunk: u64, replies: &mut Vec<CopyMessage>) -> Result<(), Error> {
         // The file has failed meanwhile.
         let Some(file) = self.files.get(id) else { return Ok(()) };
         if !file.told.as_ref().is_some_and(|told| told.take_kept(chunk)) {
@@ -130,7 +114,7 @@ impl CopyReceiver {
                 self.counts.bytes_resumed.fetch_add(len, Relaxed);
                 self.shared.handle.counts().found(len);
                 if file.is_complete() {
-                    let _ = finish.send(file);
+                    self.queues.complete.put(file);
                 }
             }
             Ok(PatchOutcome::There | PatchOutcome::Differs) => {}

@@ -22,16 +22,16 @@ use farhaul_volume::{
     FileTime, Filter, FilterSide, RelPath, Removal, Root, clone_file, coarser, is_about_metadata,
 };
 
-use super::super::destination::TargetDirectory;
 use super::super::failures::plain;
 use super::super::hard_links::LinkTargetOutcome;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::CopyMessage;
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
-use super::super::sender::count_renamed;
 use super::comparison::{FileToRead, UndecidedEntry};
 use super::moves::{Inode, Pair};
+use super::target_tree::TargetTree;
+use crate::entry_events::count_renamed;
 
 /// The most memory for names of the destination: enough for about a million.
 const INDEX_BYTES_MAX: usize = 192 << 20;
@@ -93,23 +93,18 @@ impl CopyReceiver {
                 continue;
             };
             conversation.comparing.insert(id, file);
-            let _ = conversation.queues.compare.send(FileToRead::Candidate(id, from));
+            self.queues.digest.put(FileToRead::Candidate(id, from));
         }
         Ok(())
     }
 
     /// The likeliest file for an entry; the destination may keep only a coarser time of it.
-    fn candidate(
-        &self,
-        target: &TargetDirectory,
-        index: &mut Index,
-        item: &IncomingEntry,
-    ) -> Option<RelPath> {
+    fn candidate(&self, target: &TargetTree, index: &mut Index, item: &IncomingEntry) -> Option<RelPath> {
         let wanted = item.entry.mtime();
         let key = |time: FileTime| (item.entry.size(), time.secs, time.nanos);
         let has_time = |from: &RelPath| {
             let there = target.roots.first().metadata(from).ok().flatten();
-            there.is_some_and(|there| self.is_time_of(target, from, &there, wanted))
+            there.is_some_and(|there| target.is_time_of(from, &there, wanted))
         };
         candidate(index, key(wanted), &item.path).or_else(|| {
             coarser(wanted).find_map(|time| candidate(index, key(time), &item.path).filter(has_time))
@@ -120,7 +115,7 @@ impl CopyReceiver {
         let (send, listing) = crossbeam_channel::bounded(1);
         let (root, filter, shared) = (root.clone(), self.protection.clone(), self.shared.clone());
         // Where nothing is deleted, no file has another name that may go.
-        let crosses = self.delete_options().is_none_or(|delete| delete.across_mounts);
+        let crosses = self.rules.delete().is_none_or(|delete| delete.across_mounts);
         let list = move || {
             shared.work(|| {
                 let kept = shared.budget.nothing();
@@ -141,7 +136,7 @@ impl CopyReceiver {
     /// Takes the sender's answer about a file that the receiver has under another name.
     pub(super) fn candidate_compared(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         file: UndecidedEntry,
         is_same: bool,
         conversation: &mut ConversationState,
@@ -152,12 +147,12 @@ impl CopyReceiver {
             self.notes.remembered(id);
             return self.fetch_content(target, file.item, conversation);
         }
-        let _ = conversation.queues.compare.send(FileToRead::TakeOver(file));
+        self.queues.digest.put(FileToRead::TakeOver(file));
         Ok(())
     }
 
     /// Gives a file that exists under another name its new name. Runs in a thread of its own.
-    pub(super) fn take_over(&self, target: &TargetDirectory, file: UndecidedEntry) {
+    pub(super) fn take_over(&self, target: &TargetTree, file: UndecidedEntry) {
         let Some(from) = file.from.clone() else { return };
         let digested = self.moves.take_digested(file.item.id());
         if !self.rules.dry_run {
@@ -176,9 +171,9 @@ impl CopyReceiver {
         let item = file.item;
         let (entry, path) = (&item.entry, &item.path);
         if !self.rules.dry_run {
-            self.remove_partial(path);
+            target.remove_partial(path);
         }
-        if self.delete_options().is_some() {
+        if self.rules.delete().is_some() {
             self.moves.add_source(&from);
         }
         self.counts.renames.fetch_add(1, Relaxed);
@@ -200,7 +195,7 @@ impl CopyReceiver {
     /// Returns false if the old name no longer leads to the file that was digested.
     fn place(
         &self,
-        target: &TargetDirectory,
+        target: &TargetTree,
         file: &UndecidedEntry,
         from: &RelPath,
         digested: Inode,
@@ -208,7 +203,7 @@ impl CopyReceiver {
         let source = target.roots.first().open_read(from)?;
         let (size, wanted) = (file.item.entry.size(), file.item.entry.mtime());
         let first = target.roots.first().metadata(from)?;
-        let first = first.filter(|first| self.is_time_of(target, from, first, wanted));
+        let first = first.filter(|first| target.is_time_of(from, first, wanted));
         let is_it = || -> std::io::Result<bool> {
             let there = source.metadata()?;
             let mtime = FileTime::new(there.mtime(), there.mtime_nsec() as u32);
@@ -218,9 +213,9 @@ impl CopyReceiver {
         if !is_it()? {
             return Ok(false);
         }
-        let options = self.write_options(target, &file.item);
+        let options = target.write_options(&file.item);
         // A link cannot get other attributes, so they must be right already.
-        let may_go = self.delete_options().is_some()
+        let may_go = self.rules.delete().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
             && options.attribute_kinds.is_none();
         let may_link = may_go && !self.rules.durable && self.moves.reserve_link(from, &file.item.path);

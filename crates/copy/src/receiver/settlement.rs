@@ -71,17 +71,6 @@ pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
     }
 }
 
-impl CopyReceiver {
-    /// Hands a whole file to the threads that wait for the disk. The file still counts as untold.
-    pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
-        self.untold.begin();
-        if whole.send(file).is_err() {
-            // The threads are gone with the session, and so is whoever waits for the file.
-            self.untold.end(1);
-        }
-    }
-}
-
 impl WholeFile {
     fn begin(&self) -> std::io::Result<()> {
         match self {
@@ -117,6 +106,15 @@ impl WholeFile {
 }
 
 impl CopyReceiver {
+    /// Hands a whole file to the threads that wait for the disk. The file still counts as untold.
+    pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
+        self.untold.begin();
+        if whole.send(file).is_err() {
+            // The threads are gone with the session, and so is whoever waits for the file.
+            self.untold.end(1);
+        }
+    }
+
     /// Books a small file. If its directory has no room for it, asks for the file again for another
     /// directory: some file systems report that only after everything was written.
     pub(crate) fn settle_small(

@@ -13,13 +13,12 @@ use farhaul_volume::{
 };
 
 use super::super::chunked_file::FileJob;
-use super::super::failures::Failure;
+use super::super::failures::{self, Failure};
 use super::super::hard_links::LINK_BYTES;
 use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::{CopyMessage, EntryContent, ManifestEntry, Presence};
 use super::super::report::FailedAction;
 use super::super::sender::{CopySender, CopySource, ScanPlan};
-use super::super::vanished_entries;
 use super::notes::LinkIds;
 use super::outstanding_entries::Booking;
 use super::table::PendingEntry;
@@ -40,6 +39,9 @@ const NAMES_UNSENT_MAX: u64 = 512 << 10;
 /// (it allows twice as many). Beyond that, a further link is sent as a file of its own.
 const LINKS_MAX: usize = 1 << 20;
 pub(crate) const LINKS_BYTES_MAX: usize = 192 << 20;
+/// The number of scanned items whose messages are sent together: a lock and a wake-up for each would cost more
+/// than the entry. The first entries are sent sooner.
+const BATCH: usize = 64;
 
 impl CopySender {
     pub(super) fn announce(&self, origin: CopySource, _scanning: ProducerToken) {
@@ -130,7 +132,7 @@ impl CopySender {
                 },
             };
             batch.push(CopyMessage::Present { path: path.into_bytes(), presence });
-            if batch.len() >= 64 {
+            if batch.len() >= BATCH {
                 self.shared.send(&std::mem::take(&mut batch));
             }
         }
@@ -143,137 +145,27 @@ impl CopySender {
     /// Announces the entries. `says_all`: name also the entries that exist but are not sent.
     fn announce_tree(&self, mut scanner: Scanner, says_all: bool) {
         let meter = self.shared.meters.meter("scan");
-        let mut next_id = 0;
-        let mut directories: Vec<(u64, Arc<Booking>)> = Vec::new();
-        let mut links = LinkIds::default();
-        // Entries are sent a few dozen at a time, but the first ones sooner: a lock and a wake-up for each
-        // would cost more than the entry.
-        let mut batch = Vec::new();
+        let mut tree = TreeAnnouncement {
+            sender: self,
+            says_all,
+            next_id: 0,
+            directories: Vec::new(),
+            links: LinkIds::default(),
+            batch: Vec::new(),
+        };
         let mut unsent = 0;
         while !self.shared.is_stopped() {
             let Some(item) = meter.time(|| scanner.next()) else { break };
-            match item {
-                ScanItem::Failed { path, error } => {
-                    let failure = match error.kind() {
-                        // Only the entry's name is at fault.
-                        ErrorKind::AlreadyExists => Failure::of(&error),
-                        _ => Failure::cannot("read", &error),
-                    };
-                    self.fail(&path, &failure, FailedAction::Copy, None);
-                    batch.push(CopyMessage::SourceFailed { path, failure });
-                }
-                ScanItem::Vanished { path, is_open } => {
-                    self.note_vanished(&path, &mut batch);
-                    batch.extend((says_all && is_open).then_some(CopyMessage::LeftOut { path }));
-                }
-                ScanItem::LeftOut { path } => {
-                    batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
-                }
-                ScanItem::Unlisted { path } => {
-                    self.shared.handle.tell_detail(|| Event::NotEntered {
-                        path: path.to_string(),
-                        reason: "something is mounted there".into(),
-                    });
-                    batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
-                }
-                ScanItem::DirEnd { .. } => {
-                    if let Some((id, _)) = directories.pop() {
-                        batch.push(CopyMessage::DirectoryEnd { id });
-                    }
-                }
-                ScanItem::Entry { path, mut entry, handle } => {
-                    if let (true, EntryKind::File { sparse, .. }) = (self.in_order, &mut entry.kind) {
-                        *sparse = false;
-                    }
-                    if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
-                        self.skipped.add(path.as_bytes(), why, &self.shared.handle);
-                        if let Some(log) = &self.log {
-                            log.add(
-                                ManifestRecord::of_path(path.as_bytes(), EntryFate::Skipped).because(why),
-                            );
-                        }
-                        let reason = why.to_string();
-                        let skipped = || CopyMessage::Skipped { path: path.as_bytes().to_vec(), reason };
-                        batch.extend((!self.is_client).then(skipped));
-                        batch.extend(says_all.then(|| CopyMessage::LeftOut { path: path.into_bytes() }));
-                        continue;
-                    }
-                    let what = describe(&entry, &mut links, next_id, &path, self.log.is_some());
-                    let attributes = match self.taking.attributes(&what, &handle) {
-                        Ok(attributes) => attributes,
-                        // The listing of a directory reports this itself.
-                        Err(error) if error.kind() == ErrorKind::NotFound => match what {
-                            EntryContent::Directory => Attributes::new(),
-                            _ => {
-                                if matches!(what, EntryContent::File { linked: true, .. }) {
-                                    links.forget(&entry);
-                                }
-                                self.note_vanished(path.as_bytes(), &mut batch);
-                                continue;
-                            }
-                        },
-                        Err(error) => {
-                            let Failure { reason, .. } =
-                                Failure::cannot("read its extended attributes", &error);
-                            self.not_set.add(path.as_bytes(), &reason, &self.shared.handle);
-                            batch.push(CopyMessage::NotSet { path: path.as_bytes().to_vec(), reason });
-                            Attributes::new()
-                        }
-                    };
-                    let told = manifest_entry(next_id, path.as_bytes().to_vec(), &entry, what);
-                    let told = ManifestEntry { attributes, ..told };
-                    let record = self.log.as_ref().map(|_| {
-                        let to = if let EntryContent::HardLink { to } = told.what {
-                            links.path_of(to)
-                        } else {
-                            None
-                        };
-                        Box::new(ManifestRecord::of_entry(&told, EntryFate::Sent, to))
-                    });
-                    self.wait_for_room(next_id, &mut batch);
-                    let above = directories.last().map(|(_, above)| above.clone());
-                    let booking = Booking::new(&self.outstanding, told.names_bytes(), above);
-                    if told.what == EntryContent::Directory {
-                        directories.push((next_id, Arc::new(booking)));
-                        if let Some(record) = record {
-                            self.directories.add(next_id, record);
-                        }
-                    } else {
-                        let has_content =
-                            matches!(told.what, EntryContent::File { .. } | EntryContent::Stream);
-                        let job = has_content.then(|| file_job(next_id, entry, handle, path));
-                        self.admit(&told, job, record, booking);
-                    }
-                    batch.push(CopyMessage::Entry(told));
-                    next_id += 1;
-                }
-            }
+            let first_id = tree.next_id;
+            tree.take(item);
             unsent += 1;
-            if unsent >= 64 || next_id.is_power_of_two() {
-                self.shared.send(&batch);
-                batch.clear();
+            let is_early = tree.next_id > first_id && tree.next_id.is_power_of_two();
+            if unsent >= BATCH || is_early {
+                tree.send_batch();
                 unsent = 0;
             }
         }
-        self.shared.send(&batch);
-    }
-
-    /// Reports a listed entry that has vanished.
-    fn note_vanished(&self, path: &[u8], batch: &mut Vec<CopyMessage>) {
-        let failure = vanished_entries::failure();
-        self.fail(path, &failure, FailedAction::Copy, None);
-        batch.push(CopyMessage::SourceFailed { path: path.to_vec(), failure });
-    }
-
-    /// Waits while too many entries are outstanding. Then lets the receiver speak of entry `id`.
-    fn wait_for_room(&self, id: u64, batch: &mut Vec<CopyMessage>) {
-        let may_announce = |entries| self.may_announce(entries) || self.shared.is_stopped();
-        // The receiver cannot answer for entries that it has not seen, so the batch is sent before the wait.
-        let send_batch = (!batch.is_empty()).then_some(|| {
-            self.shared.send(batch);
-            batch.clear();
-        });
-        self.table.announce_when(id, may_announce, send_batch);
+        tree.send_batch();
     }
 
     /// Books an entry other than a directory as outstanding.
@@ -298,6 +190,158 @@ impl CopySender {
         // If only directories are outstanding, there are at most as many as a path has levels, and waiting
         // would not finish any.
         files == 0 || self.outstanding.has_room() && (files < OUTSTANDING || has_time())
+    }
+}
+
+/// The announcement of a tree, as far as it has come.
+struct TreeAnnouncement<'a> {
+    sender: &'a CopySender,
+    /// Name also the entries that exist but are not sent.
+    says_all: bool,
+    next_id: u64,
+    /// The directories that are open, from the outermost to the one that is being listed.
+    directories: Vec<(u64, Arc<Booking>)>,
+    links: LinkIds,
+    /// Messages that are not sent yet.
+    batch: Vec<CopyMessage>,
+}
+
+impl TreeAnnouncement<'_> {
+    fn take(&mut self, item: ScanItem) {
+        match item {
+            ScanItem::Failed { path, error } => {
+                let failure = match error.kind() {
+                    // Only the entry's name is at fault.
+                    ErrorKind::AlreadyExists => Failure::of(&error),
+                    _ => Failure::cannot("read", &error),
+                };
+                self.fail(path, failure);
+            }
+            ScanItem::Vanished { path, is_open } => {
+                self.fail(path.clone(), failures::vanished());
+                if is_open {
+                    self.leave_out(path);
+                }
+            }
+            ScanItem::LeftOut { path } => self.leave_out(path.into_bytes()),
+            ScanItem::Unlisted { path } => {
+                self.sender.shared.handle.tell_detail(|| Event::NotEntered {
+                    path: path.to_string(),
+                    reason: "something is mounted there".into(),
+                });
+                self.leave_out(path.into_bytes());
+            }
+            ScanItem::DirEnd { .. } => {
+                if let Some((id, _)) = self.directories.pop() {
+                    self.batch.push(CopyMessage::DirectoryEnd { id });
+                }
+            }
+            ScanItem::Entry { path, entry, handle } => self.entry(path, entry, handle),
+        }
+    }
+
+    fn entry(&mut self, path: RelPath, mut entry: Entry, source: SourceRef) {
+        let sender = self.sender;
+        if let (true, EntryKind::File { sparse, .. }) = (sender.in_order, &mut entry.kind) {
+            *sparse = false;
+        }
+        if let Some(why) = sender.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
+            return self.skip(path, why);
+        }
+        let id = self.next_id;
+        let what = describe(&entry, &mut self.links, id, &path, sender.log.is_some());
+        let Some(attributes) = self.attributes(&path, &entry, &what, &source) else { return };
+        let told = manifest_entry(id, path.as_bytes().to_vec(), &entry, what);
+        let told = ManifestEntry { attributes, ..told };
+        let record = sender.log.as_ref().map(|_| {
+            let to =
+                if let EntryContent::HardLink { to } = told.what { self.links.path_of(to) } else { None };
+            Box::new(ManifestRecord::of_entry(&told, EntryFate::Sent, to))
+        });
+        self.wait_for_room();
+        let above = self.directories.last().map(|(_, above)| above.clone());
+        let booking = Booking::new(&sender.outstanding, told.names_bytes(), above);
+        if told.what == EntryContent::Directory {
+            self.directories.push((id, Arc::new(booking)));
+            if let Some(record) = record {
+                sender.directories.add(id, record);
+            }
+        } else {
+            let has_content = matches!(told.what, EntryContent::File { .. } | EntryContent::Stream);
+            let job = has_content.then(|| file_job(id, entry, source, path));
+            sender.admit(&told, job, record, booking);
+        }
+        self.batch.push(CopyMessage::Entry(told));
+        self.next_id += 1;
+    }
+
+    /// Reads the attributes of an entry. Returns `None` if the entry has vanished; then that is reported.
+    fn attributes(
+        &mut self,
+        path: &RelPath,
+        entry: &Entry,
+        what: &EntryContent,
+        source: &SourceRef,
+    ) -> Option<Attributes> {
+        let error = match self.sender.taking.attributes(what, source) {
+            Ok(attributes) => return Some(attributes),
+            Err(error) => error,
+        };
+        if error.kind() != ErrorKind::NotFound {
+            let Failure { reason, .. } = Failure::cannot("read its extended attributes", &error);
+            self.sender.lists.add_not_set(path.as_bytes(), &reason);
+            self.batch.push(CopyMessage::NotSet { path: path.as_bytes().to_vec(), reason });
+            return Some(Attributes::new());
+        }
+        if *what == EntryContent::Directory {
+            // The listing of the directory reports this itself.
+            return Some(Attributes::new());
+        }
+        if matches!(what, EntryContent::File { linked: true, .. }) {
+            self.links.forget(entry);
+        }
+        self.fail(path.as_bytes().to_vec(), failures::vanished());
+        None
+    }
+
+    /// Reports an entry that is not sent, since it cannot be read or has vanished.
+    fn fail(&mut self, path: Vec<u8>, failure: Failure) {
+        self.sender.fail(&path, &failure, FailedAction::Copy, None);
+        self.batch.push(CopyMessage::SourceFailed { path, failure });
+    }
+
+    /// Reports an entry of a kind that was not asked for.
+    fn skip(&mut self, path: RelPath, why: &str) {
+        self.sender.lists.add_skipped(path.as_bytes(), why);
+        if let Some(log) = &self.sender.log {
+            log.add(ManifestRecord::of_path(path.as_bytes(), EntryFate::Skipped).because(why));
+        }
+        if !self.sender.is_client {
+            let reason = why.to_string();
+            self.batch.push(CopyMessage::Skipped { path: path.as_bytes().to_vec(), reason });
+        }
+        self.leave_out(path.into_bytes());
+    }
+
+    /// Tells a receiver that deletes of an entry that exists but is not sent.
+    fn leave_out(&mut self, path: Vec<u8>) {
+        if self.says_all {
+            self.batch.push(CopyMessage::LeftOut { path });
+        }
+    }
+
+    /// Waits while too many entries are outstanding. Then lets the receiver speak of the next entry.
+    fn wait_for_room(&mut self) {
+        let (sender, id) = (self.sender, self.next_id);
+        let may_announce = |entries| sender.may_announce(entries) || sender.shared.is_stopped();
+        // The receiver cannot answer for entries that it has not seen, so the batch is sent before the wait.
+        let send_batch = (!self.batch.is_empty()).then_some(|| self.send_batch());
+        sender.table.announce_when(id, may_announce, send_batch);
+    }
+
+    fn send_batch(&mut self) {
+        self.sender.shared.send(&self.batch);
+        self.batch.clear();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The sender's records for the manifest, if this end is the client.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Acquire;
 
 use farhaul_handover::Held as _;
 use farhaul_volume::{Entry, whole_digest};
@@ -10,10 +10,8 @@ use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::report::FailedAction;
 use super::super::sender::CopySender;
 use super::table::PendingEntry;
-use crate::entry_events::failed;
 use crate::failures::Failure;
 use crate::manifest;
-use crate::vanished_entries::is_vanished;
 
 /// The files with several links, by device and inode.
 #[derive(Default)]
@@ -47,13 +45,7 @@ impl CopySender {
         action: FailedAction,
         record: Option<Box<ManifestRecord>>,
     ) {
-        if is_vanished(failure) {
-            self.vanished.add(path, &self.shared.handle);
-        } else {
-            self.failures.add(path, failure, action);
-            self.shared.handle.counts().failed.fetch_add(1, Relaxed);
-            self.shared.handle.tell_detail(|| failed(path, failure));
-        }
+        self.lists.add_failed(path, failure, action);
         let Some(log) = &self.log else { return };
         let record = record
             .map_or_else(|| ManifestRecord::of_path(path, EntryFate::Failed), |record| *record)

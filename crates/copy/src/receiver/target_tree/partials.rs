@@ -6,6 +6,9 @@ use std::sync::Mutex;
 use farhaul_handover::Held as _;
 use farhaul_volume::RelPath;
 
+use super::TargetTree;
+use crate::failures::plain;
+
 /// The conversing thread notes what it finds when it opens a directory; whoever finishes the directory
 /// removes the note.
 ///
@@ -41,6 +44,47 @@ impl Partials {
     /// Forgets a directory that is finished.
     pub(super) fn forget(&self, directory: &RelPath) {
         self.0.lock().whole().remove(directory);
+    }
+}
+
+impl TargetTree {
+    /// Looks for partial files that earlier runs have left in a directory, as a killed run does.
+    pub(in super::super) fn note_partials(&self, directory: &RelPath) {
+        let found = self.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
+        self.partials.found(directory, found.collect());
+    }
+
+    /// Whether an earlier run has left a part of the file, in a directory of the manifest.
+    pub(in super::super) fn has_partial(&self, path: &RelPath) -> bool {
+        self.partials.has_of(path, self.partial_names(path))
+    }
+
+    /// The paths at which parts of a file may be, if there are any partial files in its directory.
+    pub(in super::super) fn partials_of(&self, path: &RelPath) -> Vec<RelPath> {
+        let Some(parent) = path.parent() else { return Vec::new() };
+        if !self.partials.are_in(&parent) {
+            return Vec::new();
+        }
+        self.partial_names(path).filter_map(|name| parent.join(&name).ok()).collect()
+    }
+
+    fn partial_names(&self, path: &RelPath) -> impl Iterator<Item = Vec<u8>> {
+        self.roots.all().iter().flat_map(|root| root.partial_names(path))
+    }
+
+    /// Removes the partial file of a file that needs no more content.
+    pub(in super::super) fn remove_partial(&self, path: &RelPath) {
+        let is_left = !self.rules.dry_run && self.has_partial(path);
+        for root in self.roots.all().iter().filter(|_| is_left) {
+            if let Err(error) = root.remove_partial(path) {
+                tracing::debug!(%path, error = plain(&error), "a partial file stays");
+            }
+        }
+    }
+
+    /// Forgets the partial files of a directory that is finished.
+    pub(in super::super) fn forget_partials(&self, directory: &RelPath) {
+        self.partials.forget(directory);
     }
 }
 

@@ -1,0 +1,143 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::job::{JOB_OPTIONS, OptionRule};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_reaches_what_its_prefixes_say() {
+    let fixture = Fixture::new();
+    let folder = fixture.folder.path().canonicalize().unwrap().join("a");
+    std::fs::create_dir(&folder).unwrap();
+    let own = |name: &str| folder.join(name).display().to_string();
+    let beside = format!("{}b", folder.display());
+    let reach = CallerReach { local: Some(vec![folder.clone()]), peers: Some(BTreeMap::new()) };
+    let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
+    let submit = async |from: &str, to: &str| {
+        let spec =
+            json!({"schema": 1, "sources": [from], "destination": to, "not_before": "2200-01-01T00:00:00Z"});
+        fixture.ask(Method::POST, "/jobs", Some(&token), Some(spec)).await
+    };
+    let (status, job) = submit("zero:5", &own("x")).await;
+    assert_eq!(status, StatusCode::CREATED, "{job}");
+    for (from, to) in [
+        ("/etc/passwd", own("x").as_str()),
+        ("zero:5", beside.as_str()),
+        ("zero:5", "fh://hpc/x"),
+        ("zero:5", "hpc:/x"),
+    ] {
+        assert_eq!(submit(from, to).await.0, StatusCode::FORBIDDEN, "{from} {to}");
+    }
+    let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": "/tmp/other", "not_before": "2200-01-01T00:00:00Z"});
+    let (_, other) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
+    let (_, seen) = fixture.ask(Method::GET, "/jobs", Some(&token), None).await;
+    assert_eq!(seen["jobs"].as_array().unwrap().len(), 1);
+    let path = format!("/jobs/{}/cancel", other["id"].as_str().unwrap());
+    assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.0, StatusCode::FORBIDDEN);
+    let path = format!("/jobs/{}/cancel", job["id"].as_str().unwrap());
+    assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.1["state"], "cancelled");
+}
+
+/// The document with another value in a field. The field's name is joined by dots.
+fn with(document: &Value, field: &str, value: Value) -> Value {
+    let mut document = document.clone();
+    let mut place = &mut document;
+    for name in field.split('.') {
+        place = &mut place[name];
+    }
+    *place = value;
+    document
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
+    let fixture = Fixture::new();
+    let folder = fixture.folder.path().canonicalize().unwrap().join("a");
+    std::fs::create_dir(&folder).unwrap();
+    let own = |name: &str| folder.join(name).display().to_string();
+    let peers = [("hpc".to_string(), vec!["/incoming/a".to_string()])];
+    let reach = CallerReach { local: Some(vec![folder.clone()]), peers: Some(peers.into()) };
+    let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
+    let usual = json!({"schema": 1, "sources": [own("x")], "destination": "fh://hpc/incoming/a/x",
+        "not_before": "2200-01-01T00:00:00Z"});
+    let refused = || {
+        let text = std::fs::read_to_string(fixture.folder.path().join("audit.log")).unwrap();
+        text.lines().filter(|line| line.contains(r#""outcome":"refused""#)).count()
+    };
+    let ask = async |what: &str, document: &Value| {
+        let before = refused();
+        let answer = fixture.ask(Method::POST, "/jobs", Some(&token), Some(document.clone())).await;
+        let is_refused = answer.0 == StatusCode::FORBIDDEN;
+        assert_eq!(refused() - before, usize::from(is_refused), "{what}: {}", answer.1);
+        answer
+    };
+    assert_eq!(ask("usual", &usual).await.0, StatusCode::CREATED);
+    // Values that somebody could try for an option under these rules, out of the token's reach.
+    let attempts = |field: &str| match field {
+        "sources" => {
+            vec![json!(["/etc/passwd"]), json!([own("x"), own("../b")]), json!(["fh://hpc/incoming/b"])]
+        }
+        "destination" => vec![
+            json!("/etc/x"),
+            json!(own("../b")),
+            json!("fh://hpc/incoming/b"),
+            json!("hpc:/incoming/a"),
+            json!("ssh://hpc/incoming/a"),
+        ],
+        "options.spread" => vec![
+            json!([[folder, "/etc"]]),
+            json!([[folder, format!("{}/y\\x2f..\\x2f..\\x2fb", folder.display())]]),
+            json!([["/incoming/a", "/incoming/b"]]),
+            json!([["incoming/a", "incoming/b"]]),
+        ],
+        "options.files.keep_setuid" | "options.files.devices" => vec![json!(true)],
+        other => panic!("what could {other} be used for?"),
+    };
+    for option in
+        JOB_OPTIONS.iter().filter(|option| matches!(option.rule, OptionRule::Reach | OptionRule::Admin))
+    {
+        for field in option.fields {
+            for value in attempts(field) {
+                let what = format!("{field} = {value}");
+                let (status, problem) = ask(&what, &with(&usual, field, value)).await;
+                let code = problem["code"].as_str();
+                assert_eq!(
+                    (status, code),
+                    (StatusCode::FORBIDDEN, Some("FH-OUT-OF-SCOPE")),
+                    "{what}: {problem}"
+                );
+            }
+        }
+    }
+    let both = with(&usual, "options.spread", json!([[folder, folder.join("../a2")]]));
+    assert_eq!(ask("..", &both).await.0, StatusCode::FORBIDDEN);
+    let within = with(&usual, "options.spread", json!([["/incoming/a/x", "/incoming/a/y"]]));
+    assert_eq!(ask("spread within reach", &within).await.0, StatusCode::CREATED);
+    // Jobs of a watched folder are judged in the same way.
+    let watch = json!({"folder": folder, "destination": "fh://hpc/incoming/a"});
+    for option in JOB_OPTIONS.iter().filter(|option| option.rule == OptionRule::Admin) {
+        for field in option.fields {
+            let wish = with(&watch, field, json!(true));
+            let (status, problem) = fixture.ask(Method::POST, "/watches", Some(&token), Some(wish)).await;
+            assert_eq!(status, StatusCode::FORBIDDEN, "{field}: {problem}");
+        }
+    }
+    // The API has no field for options that are not for jobs, whichever group somebody puts them into.
+    let groups = ["", "options", "options.network", "options.files", "options.select", "options.integrity"];
+    let not_taken = |rule: OptionRule| {
+        matches!(rule, OptionRule::Submitter | OptionRule::Configuration | OptionRule::Terminal)
+    };
+    for flag in JOB_OPTIONS.iter().filter(|option| not_taken(option.rule)).flat_map(|option| option.flags) {
+        let name = flag.trim_start_matches('-').replace('-', "_");
+        for field in groups.map(|group| format!("{group}.{name}").trim_start_matches('.').to_string()) {
+            // Receipts and manifests are asked for by true or false; no file can be named.
+            let document = with(&usual, &field, json!("/etc/passwd"));
+            let (status, problem) = ask(&field, &document).await;
+            assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{field}: {problem}");
+        }
+    }
+    for rule in ["merge /etc/passwd", ". /etc/passwd", "dir-merge x"] {
+        let (status, problem) = ask(rule, &with(&usual, "options.select.rules", json!([rule]))).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{rule}: {problem}");
+        assert!(!problem.to_string().contains("root:"), "{problem}");
+    }
+}

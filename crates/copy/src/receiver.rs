@@ -34,6 +34,7 @@
 mod ambiguous_directories;
 mod comparison;
 mod deletion;
+mod dry_run;
 mod durability;
 mod entries;
 mod entry_notes;

@@ -5,8 +5,8 @@
 
 use std::ffi::OsString;
 
+use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, CommandFactory as _};
 
 use super::Cli;
 
@@ -191,7 +191,7 @@ fn knows(verb: &str, letter: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{Command, Parser as _};
 
     use super::*;
 
@@ -241,10 +241,7 @@ mod tests {
                             .get_arguments()
                             .any(|known| known.get_long().is_some_and(|long| word == format!("--{long}")))
                     };
-                    assert!(
-                        of_others.contains(&word) || verbs.iter().all(|name| is_known(name)),
-                        "{word} in {instead:?}"
-                    );
+                    assert!(of_others.contains(&word) || verbs.iter().all(is_known), "{word} in {instead:?}");
                 }
             }
         }

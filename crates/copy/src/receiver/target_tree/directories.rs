@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
-use farhaul_volume::{CHUNK, FileTime, RelPath, Root, is_about_metadata, name_error};
+use farhaul_volume::{FileTime, RelPath, Root, is_about_metadata, name_error};
 
 use super::super::super::messages::EntrySort;
 use super::TargetTree;
@@ -53,39 +53,6 @@ impl TargetTree {
         let Some(there) = root.metadata(path)? else { return Err(io::ErrorKind::NotFound.into()) };
         let mode = mode.map(|mode| mode | there.mode & SET_GROUP_ID);
         root.set_meta(path, mode, self.rules.directory_mtime(mtime))
-    }
-
-    /// In a dry run: fails as making an entry, or replacing it, would.
-    pub(super) fn check_put(
-        &self,
-        target: &TargetDirectory,
-        path: &RelPath,
-        what: &str,
-    ) -> Result<(), Failure> {
-        target.roots.of(path).check_put(path).map_err(|error| self.cannot(what, path, &error))
-    }
-
-    /// In a dry run: fails as writing a file would.
-    pub(super) fn check_file(&self, target: &TargetDirectory, item: &IncomingEntry) -> Result<(), Failure> {
-        let (root, path) = (target.roots.of(&item.path), &item.path);
-        let in_place = self.rules.files.in_place
-            && item.entry.size() > CHUNK
-            && root
-                .metadata(path)
-                .is_ok_and(|there| there.is_some_and(|there| there.is_file() && there.size >= CHUNK));
-        if in_place {
-            let what = "open it to be changed in place";
-            return root.check_change(path).map_err(|error| self.cannot(what, path, &error));
-        }
-        root.check_put(path).map_err(|error| {
-            // Only a large file is opened before any content comes, which is when the steps have names.
-            let what = match (item.entry.size() > CHUNK, error.raw_os_error()) {
-                (false, _) => "write",
-                (true, Some(_)) => "create a file",
-                (true, None) => "replace it",
-            };
-            self.cannot(what, path, &error)
-        })
     }
 
     /// Makes sure that a directory exists. Returns whether it is new, and the entry that has made room for

@@ -1,0 +1,38 @@
+//! What a dry run asks of the file system, in place of making and replacing entries.
+
+use farhaul_volume::{CHUNK, RelPath};
+
+use super::super::incoming_entry::IncomingEntry;
+use super::CopyReceiver;
+use super::target_tree::TargetTree;
+use crate::failures::Failure;
+
+impl CopyReceiver {
+    /// In a dry run: fails as making an entry, or replacing it, would.
+    pub(super) fn check_put(&self, target: &TargetTree, path: &RelPath, what: &str) -> Result<(), Failure> {
+        target.roots.of(path).check_put(path).map_err(|error| self.cannot(what, path, &error))
+    }
+
+    /// In a dry run: fails as writing a file would.
+    pub(super) fn check_file(&self, target: &TargetTree, item: &IncomingEntry) -> Result<(), Failure> {
+        let (root, path) = (target.roots.of(&item.path), &item.path);
+        let in_place = self.rules.files.in_place
+            && item.entry.size() > CHUNK
+            && root
+                .metadata(path)
+                .is_ok_and(|there| there.is_some_and(|there| there.is_file() && there.size >= CHUNK));
+        if in_place {
+            let what = "open it to be changed in place";
+            return root.check_change(path).map_err(|error| self.cannot(what, path, &error));
+        }
+        root.check_put(path).map_err(|error| {
+            // Only a large file is opened before any content comes, which is when the steps have names.
+            let what = match (item.entry.size() > CHUNK, error.raw_os_error()) {
+                (false, _) => "write",
+                (true, Some(_)) => "create a file",
+                (true, None) => "replace it",
+            };
+            self.cannot(what, path, &error)
+        })
+    }
+}

@@ -139,7 +139,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--delete-across-mounts"], &["options.sync.delete.across_mounts"], OptionRule::Anyone),
     // These hold for every job anyway: directories are copied, nobody is asked, and the service decides how
     // to report.
-    row(&["-r", "-B", "--json", "--quiet"], &[], OptionRule::Anyone),
+    row(&["--recursive", "-B", "--json", "--quiet"], &[], OptionRule::Anyone),
     not(&["--identity", "-F", "-J", "-o", "-S", "--remote-program"], OptionRule::Configuration, SSH),
     not(&["-C", "-4", "-6"], OptionRule::Configuration, SSH),
     not(

@@ -93,6 +93,7 @@ def test_a_long_listing_says_what_each_is(place):
     assert found["file"] == ["-rw-r-----", "1234", "2000-02-29T00:00:00Z", "file"]
     assert found["link"][0] == "lrwxrwxrwx" and found["link"][3:] == ["link", "->", "file"]
     assert found["pipe"][0].startswith("p")
+    assert any(line.split()[1:3] == ["1.21", "KiB"] for line in place.lines("ls", "-lh", place.url("")))
 
 
 def test_json_is_what_the_system_says(place):
@@ -150,6 +151,7 @@ def test_du_counts_each_file_once(place):
     assert (whole["files"], whole["directories"], whole["bytes"]) == (3, 1, 1500)
     both = place.objects("du", "-d", "1", place.url("tree"))
     assert [(one["path"].rsplit("/", 1)[-1], one["files"]) for one in both] == [("sub", 2), ("tree", 3)]
+    assert place.lines("du", "-sh", place.url("tree")) == place.lines("du", place.url("tree"))
     (line,) = place.lines("du", "-b", place.url("tree"))
     assert line.split()[0] == "1500"
     os.symlink("a", place.folder / "tree/link")

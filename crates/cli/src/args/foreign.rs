@@ -155,11 +155,17 @@ pub fn hints(words: &[OsString], refused: &clap::Error) -> Vec<String> {
             let verb = words.get(1).and_then(|verb| verb.to_str()).unwrap_or_default();
             let option = named(ContextKind::InvalidArg);
             let option = option.split('=').next().unwrap_or_default();
-            let instead = instead_of(verb, option).map(|text| format!("{option}: {text}"));
-            let others = beside(verb, option, words);
-            let others =
-                others.iter().filter_map(|other| Some(format!("{other}: {}", instead_of(verb, other)?)));
-            instead.into_iter().chain(others).collect()
+            let mut hints: Vec<(String, &str)> = Vec::new();
+            for option in std::iter::once(option.to_string()).chain(beside(verb, option, words)) {
+                match (instead_of(verb, &option), hints.last_mut()) {
+                    (Some(text), Some((options, last))) if *last == text => {
+                        *options += &format!(", {option}")
+                    }
+                    (Some(text), _) => hints.push((option, text)),
+                    (None, _) => {}
+                }
+            }
+            hints.into_iter().map(|(options, text)| format!("{options}: {text}")).collect()
         }
         _ => Vec::new(),
     }
@@ -258,6 +264,8 @@ mod tests {
         assert!(
             hints[0].starts_with("-a: ") && hints[1].starts_with("-z: ") && hints[2].contains("--dry-run")
         );
+        let of_both = hints_for("farhaul ls -lrt a");
+        assert!(of_both.len() == 1 && of_both[0].starts_with("-r, -t: "), "{of_both:?}");
         assert!(hints_for("farhaul cp --bwlimit=10M a b")[0].contains("--rate"));
         assert_eq!(hints_for("farhaul tail a"), ["instead of tail, use farhaul cat --range"]);
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::Args as Group;
+use clap::{ArgAction, Args as Group};
 use farhaul::{Algorithm, NetworkOptions};
 
 use super::network::NetworkArgs;
@@ -12,15 +12,21 @@ use crate::values;
 const LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, or fh://[user@]host[:port]/path at a daemon. The \
 far end expands * ? and [a-z] in a path. Nothing is written there.";
 
+/// The text of `--help` in verbs whose `-h` is that of ls and du.
+const HELP: &str = "Print help";
+
 /// List directories, here or on another host
 #[derive(Group, Debug)]
-#[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"), disable_help_flag = true)]
 pub struct LsArgs {
     #[command(flatten)]
     pub read: ReadArgs,
     /// Also print kind, permissions, size in bytes, modification time (UTC), and the target of a link
     #[arg(short = 'l', help_heading = OUTPUT)]
     pub long: bool,
+    /// With -l: print sizes in KiB, MiB and so on
+    #[arg(short = 'h', long, help_heading = OUTPUT)]
+    pub human_readable: bool,
     /// Also list all directories below
     #[arg(short = 'R', long, help_heading = OUTPUT)]
     pub recursive: bool,
@@ -34,6 +40,8 @@ pub struct LsArgs {
     /// sorted
     #[arg(short = 'U', long, help_heading = OUTPUT)]
     pub unsorted: bool,
+    #[arg(long, action = ArgAction::Help, help = HELP)]
+    help: Option<bool>,
 }
 
 /// Show kind, size, permissions, times, inode and device of files and directories
@@ -60,7 +68,7 @@ pub struct CatArgs {
 
 /// Show how much is in directories: number of files, and bytes of content
 #[derive(Group, Debug)]
-#[command(after_help = format!("{LOCATIONS} The content of a file with several names counts once.\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{LOCATIONS} The content of a file with several names counts once.\n\n{EXIT_CODES}"), disable_help_flag = true)]
 pub struct DuArgs {
     #[command(flatten)]
     pub read: ReadArgs,
@@ -68,8 +76,16 @@ pub struct DuArgs {
     #[arg(short = 'd', long, value_name = "N", default_value_t = 0, help_heading = OUTPUT)]
     pub max_depth: u64,
     /// Print sizes as plain numbers of bytes
-    #[arg(short = 'b', long, help_heading = OUTPUT)]
+    #[arg(short = 'b', long, conflicts_with = "human_readable", help_heading = OUTPUT)]
     pub bytes: bool,
+    /// Accepted for du's sake; without -b, sizes are always in KiB, MiB and so on
+    #[arg(short = 'h', long, help_heading = OUTPUT)]
+    pub human_readable: bool,
+    /// Accepted for du's sake; without -d, each location has one line
+    #[arg(short = 's', long, conflicts_with = "max_depth", help_heading = OUTPUT)]
+    pub summarize: bool,
+    #[arg(long, action = ArgAction::Help, help = HELP)]
+    help: Option<bool>,
 }
 
 /// Print digests of files, computed at the far end, in the format of sha256sum, b3sum, md5sum and xxhsum

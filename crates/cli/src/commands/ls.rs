@@ -188,7 +188,11 @@ fn line(args: &LsArgs, name: &[u8], entry: &ListEntry, outcome: &mut LookOutcome
     }
     let mut text = Vec::new();
     if args.long {
-        let (size, time) = (entry.identity.size, entry.identity.mtime);
+        let time = entry.identity.mtime;
+        let size = match args.human_readable {
+            true => units::size(entry.identity.size),
+            false => entry.identity.size.to_string(),
+        };
         text.extend_from_slice(
             format!("{} {size:>14} {} ", permissions(entry), units::date(time.secs)).as_bytes(),
         );

@@ -292,7 +292,7 @@ struct ConversationState {
     surplus: Option<Surplus>,
     /// True if a part of the source could not be listed.
     listing_failed: bool,
-    /// Entries in whose places there are directories.
+    /// Entries that wait until the directories in their places are deleted.
     blocked: Vec<IncomingEntry>,
     /// Surplus directories of which, in a dry run, something would stay.
     staying_directories: HashSet<RelPath>,

@@ -238,9 +238,13 @@ def test_a_cancellation_can_be_taken_back_for_a_while(place, visitor):
     expect(page.get_by_text("cancelled").first).to_be_visible()
 
 
-def test_who_leaves_the_page_has_not_taken_it_back(place, visitor):
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_who_leaves_the_page_has_not_taken_it_back(place, visitor, is_answered):
     id = place.submit("zero:10G", "null:", "--rate", "20M")
     visitor.go(f"job/{id}")
+    if not is_answered:
+        # The job is held, but the page does not hear of it any more.
+        visitor.page.route("**/api/v1/jobs/*/pause", lambda _route: place.service.run("pause", id))
     visitor.page.get_by_role("button", name="Cancel").click()
     wait_until(lambda: place.state(id) == "paused", what="the job is held")
     visitor.page.goto("about:blank")

@@ -52,8 +52,8 @@ export async function change(id: string, what: JobChange): Promise<boolean> {
   }
 }
 
-/** Cancellations that can still be taken back. */
-const pending = new Map<string, ReturnType<typeof setTimeout>>();
+/** Cancellations that can still be taken back; without a timer while the job is being paused. */
+const pending = new Map<string, ReturnType<typeof setTimeout> | undefined>();
 
 /**
  * Cancels a job after five seconds. Until then the job is paused, so that nothing more of it moves, and the
@@ -62,7 +62,13 @@ const pending = new Map<string, ReturnType<typeof setTimeout>>();
 export async function cancelSoon(job: LiveJob["view"]): Promise<void> {
   if (pending.has(job.id)) return;
   const wasHeld = job.state === "paused";
-  if (!wasHeld && !(await steer(job.id, "pause"))) return;
+  pending.set(job.id, undefined);
+  if (!wasHeld && !(await steer(job.id, "pause"))) {
+    pending.delete(job.id);
+    return;
+  }
+  // The user has left the page meanwhile, which has sent the cancellation.
+  if (!pending.has(job.id)) return;
   const undo = async () => {
     clearTimeout(pending.get(job.id));
     pending.delete(job.id);

@@ -395,6 +395,7 @@ def test_a_link_that_cannot_be_trusted_is_not_used(net, way, what):
         if name == "data":
             link.unlink()
         (way.target.parent / "origin" / name).symlink_to("../disk")
+        tick(net)
         cp(net.alpha, f"{way.target.parent}/origin/", way.target)
     tick(net)
     before = names(way.target.parent / "disk")

@@ -44,14 +44,18 @@ def call(*argv, **options):
 
 
 def wait_until(condition, seconds=10.0, every=0.02, what="condition"):
-    """Polls until `condition()` is true and returns its value."""
+    """Polls until `condition()` is true and returns its value. A file that goes while the condition looks at it
+    is no reason to stop: files of a run that goes on are renamed and removed at any time."""
     end = time.monotonic() + seconds
     while True:
-        value = condition()
+        try:
+            value, gone = condition(), ""
+        except FileNotFoundError as error:
+            value, gone = None, f" ({error})"
         if value:
             return value
         if time.monotonic() > end:
-            raise HarnessError(f"timed out after {seconds} s: {what}")
+            raise HarnessError(f"timed out after {seconds} s: {what}{gone}")
         time.sleep(every)
 
 

@@ -92,7 +92,8 @@ def test_white_jitter_keeps_the_order_or_not(jitter, ordered, least, most):
     assert sorted(figures["numbers"]) == list(range(1000))
     assert (figures["numbers"] == sorted(figures["numbers"])) == ordered
     delay = sorted(figures["delays_ms"])
-    assert delay[0] >= least and delay[900] <= most + 2, (delay[0], delay[900])
+    # A busy machine makes packets later than drawn, never earlier.
+    assert delay[0] >= least and delay[900] <= most + 5, (delay[0], delay[900])
     # Delays are drawn evenly. If order is kept, a packet waits for those before it, so most delays are near
     # the maximum.
     assert (delay[500] < (least + most) / 2 + 2) != ordered, delay[500]

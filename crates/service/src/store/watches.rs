@@ -20,26 +20,23 @@ pub(crate) struct WatchRow {
 
 /// Adds a watch.
 pub(crate) fn insert(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<()> {
-    transaction.execute(
-        "INSERT INTO watches (id, owner, spec, confined, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![
-            watch.id,
-            watch.owner,
-            json(&watch.spec)?,
-            watch.confined.as_ref().map(json).transpose()?,
-            watch.created_ms
-        ],
-    )?;
-    Ok(())
+    write(transaction, watch, "").map(|_| ())
 }
 
 /// Sets a watch of the configuration; rows of its files stay. Returns false if another owner has the id, and
 /// then changes nothing.
 pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<bool> {
-    let rows = transaction.execute(
-        "INSERT INTO watches (id, owner, spec, confined, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (id) DO UPDATE SET spec = excluded.spec, confined = excluded.confined
-         WHERE owner = excluded.owner",
+    let update = "ON CONFLICT (id) DO UPDATE SET spec = excluded.spec, confined = excluded.confined \
+                  WHERE owner = excluded.owner";
+    Ok(write(transaction, watch, update)? > 0)
+}
+
+/// Writes a row, and returns how many rows were written. `conflict` says what to do if the id is there.
+fn write(transaction: &Transaction<'_>, watch: &WatchRow, conflict: &str) -> rusqlite::Result<usize> {
+    transaction.execute(
+        &format!(
+            "INSERT INTO watches (id, owner, spec, confined, created_ms) VALUES (?1, ?2, ?3, ?4, ?5) {conflict}"
+        ),
         params![
             watch.id,
             watch.owner,
@@ -47,8 +44,7 @@ pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::
             watch.confined.as_ref().map(json).transpose()?,
             watch.created_ms
         ],
-    )?;
-    Ok(rows > 0)
+    )
 }
 
 /// Removes a watch, with the rows of its files.

@@ -423,8 +423,8 @@ pub struct ServeArgs {
     /// [default: ~/.config/farhaul/authorized_keys]
     #[arg(long, value_name = "FILE")]
     pub authorized_keys: Option<PathBuf>,
-    /// File with this daemon's private key, which farhaul keygen -f has made [default: ~/.config/farhaul/id_ed25519,
-    /// which the first start makes]
+    /// File with this daemon's private key, which farhaul keygen -f has made [default:
+    /// ~/.config/farhaul/id_ed25519, which the first start makes]
     #[arg(short = 'i', long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
     /// Let clients read, but not write

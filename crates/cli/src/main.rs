@@ -44,19 +44,19 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Prints the parser's message. Help and version were asked for and go to stdout, so it is an error if they
-/// cannot be written.
+/// Prints the parser's message, or hints for users of other tools in its place. Help and version were asked for
+/// and go to stdout, so it is an error if they cannot be written.
 fn told(message: &clap::Error) -> ExitCode {
     if !matches!(message.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // If stderr is gone, nobody is left to read it.
         let words: Vec<_> = std::env::args_os().collect();
         let hints = args::foreign::hints(&words, message);
         if hints.is_empty() {
+            // If stderr is gone, nobody is left to read it.
             let _ = message.print();
-            return ExitCode::Usage;
+        } else {
+            printer::line(message.to_string().lines().next().unwrap_or_default());
+            hints.iter().for_each(|hint| printer::line(&format!("hint: {hint}")));
         }
-        printer::line(message.to_string().lines().next().unwrap_or_default());
-        hints.iter().for_each(|hint| printer::line(&format!("hint: {hint}")));
         return ExitCode::Usage;
     }
     match printer::written(message.print()) {

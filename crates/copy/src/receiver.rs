@@ -5,14 +5,18 @@
 //! on each entry, and ends the session when nothing is left to do ([`CopyReceiver::converse`]). Content is read
 //! and written by other threads, which [`start_threads`] starts:
 //!
-//! | threads | what they do | who gives them work |
-//! | --- | --- | --- |
-//! | write | check the pieces of complete blocks, write them, name files (`writer.rs`) | the session; [`ReceiverQueues::complete`]: the writers themselves, the conversing thread |
-//! | settle | wait until the disk has whole files, then name them (`settlement.rs`) | the writers |
-//! | compare | compute digests of files that are there, take renamed files over (`comparison.rs`) | [`ReceiverQueues::digest`]: the conversing thread |
-//! | patch | tell the sender of old content (`patches.rs`), copy files that cannot be linked (`link_creation.rs`) | [`ReceiverQueues::patch`]: the conversing thread; [`ReceiverQueues::link_copies`]: whoever settles the file |
-//! | checkpoint | syncs large files every few seconds (`writer.rs`) | |
-//! | names | sends the list of what is wanted, if there is one | |
+//! - *write* threads check the pieces of complete blocks, write them, and name files (`writer.rs`). They get
+//!   blocks from the session, and complete files of several pieces from [`ReceiverQueues::complete`], into which
+//!   the writers themselves and the conversing thread put them.
+//! - *settle* threads wait until the disk has whole files, then name them (`settlement.rs`). They get these from
+//!   the writers.
+//! - *compare* threads compute digests of files that are there, and take renamed files over (`comparison.rs`).
+//!   They get these from the conversing thread, through [`ReceiverQueues::digest`].
+//! - *patch* threads tell the sender of old content (`patches.rs`), for the conversing thread
+//!   ([`ReceiverQueues::patch`]), and copy files that cannot be linked (`link_creation.rs`), for whoever settles
+//!   the file ([`ReceiverQueues::link_copies`]).
+//! - *checkpoint* syncs large files every few seconds (`writer.rs`).
+//! - *names* sends the list of what is wanted, if there is one.
 //!
 //! Two more run only when they are needed: one lists the destination (`renames.rs`), one syncs its file
 //! systems at the end (`durability.rs`). A thread sends its messages to the sender itself. When it has settled

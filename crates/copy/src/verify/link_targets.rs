@@ -14,13 +14,13 @@ use farhaul_volume::{Digest, FileTime, Metadata};
 const FILES_MAX: usize = 32 << 10;
 
 /// A file in a state: device, inode, size, modification time, change time.
-type State = (u64, u64, u64, FileTime, FileTime);
+type FileState = (u64, u64, u64, FileTime, FileTime);
 /// `None` until somebody has read the file, under the lock.
 type TargetDigest = Arc<Mutex<Option<Digest>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct LinkTargets {
-    digests: Mutex<HashMap<State, TargetDigest>>,
+    digests: Mutex<HashMap<FileState, TargetDigest>>,
 }
 
 impl LinkTargets {

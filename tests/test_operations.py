@@ -104,7 +104,7 @@ def test_what_does_not_end_in_time_stops_and_goes_on_later(own_net, drain, again
     assert finish(pushing).code in (EXIT_LOST, EXIT_INTERRUPTED, EXIT_TERMINATED)
     service.daemon.start()
     wait_until(lambda: service.job(id)["state"] == "running", 30, 0.1, "the job goes on")
-    assert service.job(id)["attempt"] == 1
+    assert service.job(id)["attempt"] == 1, service.run("logs", id)
     service.run("cancel", id)
 
 

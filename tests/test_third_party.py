@@ -616,7 +616,9 @@ def test_strangers_are_as_strange_as_before(three):
     """A grant for one key lets no other key in."""
     grant_at(three, three.c, "file")
     three.c.keys.write_text(three.key + public_key_line(9))
+    stranger = three.folder("stranger") / "key"
+    three.beta.run(["farhaul", "keygen", "-f", stranger], check=True)
     with pytest.raises(peer.Closed):
-        with three.session(three.c, peer.request("push", "file"), key=three.c.identity, host=three.beta,
+        with three.session(three.c, peer.request("push", "file"), key=stranger, host=three.beta,
                            grant=base64.b64encode(bytes(32)).decode()):
             pass

@@ -58,10 +58,11 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     let tls = tls(config)?;
     let (node, signals) = Node::open(state.path(), clock, NodeSettings::of(config))?;
     node.set_base_caps(config)?;
-    let conductor = Conductor::start(&node, signals)?;
     let PassedSockets { udp, tcp, api, api_tcp, metrics } = passed;
     let (doors, own_socket) = doors((api, api_tcp, metrics), config)?;
     let gate = Arc::new(Gate::new(config));
+    // From here on jobs run: whatever fails ends them first.
+    let conductor = Conductor::start(&node, signals)?;
     let answering = RequestThreads::start(&node, doors, config, tls.clone(), gate.clone(), audit.clone());
     let now = Mutex::new(config.clone());
     let reloading = Arc::new(Reloader { sources, now, node: node.clone(), audit, tls, gate });

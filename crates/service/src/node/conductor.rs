@@ -76,7 +76,8 @@ impl Conductor {
         }
     }
 
-    /// Waits until the thread has ended, which [`Node::stop`] asks for.
+    /// Waits until the thread has ended, which [`Node::stop`] asks for, and until the store has what became of
+    /// the jobs.
     pub(crate) fn wait(mut self) {
         self.node.watches.end();
         if let Some(thread) = self.thread.take() {
@@ -85,6 +86,7 @@ impl Conductor {
         if let Some(courier) = self.courier.take() {
             courier.end();
         }
+        self.node.store.end();
     }
 }
 

@@ -235,6 +235,22 @@ fn a_running_job_is_held_let_go_steered_and_ended() {
 }
 
 #[test]
+fn what_became_of_a_job_is_written_before_the_service_ends() {
+    let mut fixture = Fixture::new();
+    let running = fixture.submit(endless());
+    fixture.wait_for(running, JobState::Running);
+    // A thread that answers a client holds the node to the end of the process.
+    let held = fixture.running.as_ref().unwrap().0.clone();
+    held.store.later(|_| {
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(())
+    });
+    fixture.stop();
+    let row = held.store.read(|connection| jobs::get(connection, running)).unwrap().unwrap();
+    assert_eq!((row.state, row.attempt), (JobState::Queued, 0));
+}
+
+#[test]
 fn a_service_that_ends_goes_on_with_its_jobs() {
     let mut fixture = Fixture::new();
     let local = Caller::local();

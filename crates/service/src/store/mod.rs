@@ -149,6 +149,15 @@ impl Store {
         }
     }
 
+    /// Makes the changes that wait, if the disk takes them. Later changes are not made. A process that ends
+    /// calls this, as a thread that holds the store to the end would keep it from being dropped.
+    pub(crate) fn end(&self) {
+        let _ = self.to_writer.send(Work::End);
+        if let Some(writer) = self.writer.lock().in_any_case().take() {
+            let _ = writer.join();
+        }
+    }
+
     /// Makes a change soon, in the order of all changes. The closure may be called again if the disk has
     /// refused the change.
     pub(crate) fn later(
@@ -237,12 +246,8 @@ fn text(cell: &rusqlite::types::ValueRef<'_>) -> String {
 }
 
 impl Drop for Store {
-    /// Makes the changes that wait, if the disk takes them.
     fn drop(&mut self) {
-        let _ = self.to_writer.send(Work::End);
-        if let Some(writer) = self.writer.lock().in_any_case().take() {
-            let _ = writer.join();
-        }
+        self.end();
     }
 }
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import pathlib
+import random
 
 import pytest
 
@@ -15,6 +16,7 @@ from harness.ssh import SshServer
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run the slow tests too")
+    parser.addoption("--shuffle", metavar="SEED", help="run the files, and the tests of each, in an order by chance")
 
 
 def pytest_configure(config):
@@ -26,6 +28,25 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    drop_slow(config, items)
+    if seed := config.getoption("--shuffle"):
+        shuffle(items, seed)
+
+
+def shuffle(items, seed):
+    """Finds tests that need what another one has left behind. All workers of a run get the same order."""
+    chance = random.Random(seed)
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    groups = list(files.values())
+    chance.shuffle(groups)
+    for group in groups:
+        chance.shuffle(group)
+    items[:] = itertools.chain.from_iterable(groups)
+
+
+def drop_slow(config, items):
     if config.getoption("--full") or config.getoption("-m"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

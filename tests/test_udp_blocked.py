@@ -82,6 +82,7 @@ def test_udp_only_fails_and_names_the_port(own_road, way):
     assert outcome.code in (EXIT_CONNECT, EXIT_LOST), outcome
     assert outcome.seconds < 15, outcome
     assert "UDP" in outcome.error_line and "330" in outcome.error_line, outcome
+    assert "neither" not in outcome.error_line, "TCP was not tried"
     assert not (road.far / "file").exists()
 
 

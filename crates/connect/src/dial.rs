@@ -23,11 +23,12 @@ use tokio::runtime::Runtime;
 
 use super::dial_requester;
 use super::dial_requester::{Apart, DialRequester, is_wanted};
+use super::flows::reachable_from;
 use super::hello::HelloSecret;
 use super::identity::{Identity, default_identity_path};
 use super::race::RaceFailure;
 use super::trust;
-use super::{EstablishedSession, GRANTS, HelloParams, reachable_from};
+use super::{EstablishedSession, GRANTS, HelloParams};
 
 mod attempt;
 mod dialer;
@@ -172,7 +173,7 @@ fn dial(
     let runtime = handshake_runtime()?;
     let begin = Instant::now();
     let mut pin = server.first_pin();
-    let mut retries = Retries::new(busy_wait, route.params.opening.network.udp_only);
+    let mut retries = Retries::new(busy_wait, route.is_udp_only());
     loop {
         let takes_tcp = begin.elapsed() >= CONNECT_TIME;
         let failure = match (Attempt { route, pin: &pin, takes_tcp, is_blocked }).run(&runtime, requester) {

@@ -13,8 +13,8 @@ use farhaul_session::options::NetworkOptions;
 use farhaul_session::options::{FLOWS_MAX, PathAddresses};
 use serde::{Deserialize, Serialize};
 
+use super::flows::reserved_ids;
 use super::hello::{GENERATIONS, Hello};
-use super::reserved_ids;
 
 /// An interface of the client: its addresses, each with the number of bits that name the subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

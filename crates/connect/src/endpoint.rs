@@ -18,13 +18,11 @@ use farhaul_text::printable;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::direct_tcp::DirectListener;
+use super::flows::{attached_indices, random_flow_ids, reachable_from, reserved_ids};
 use super::hello;
 use super::hello::{Hello, HelloError, HelloReply, HelloSecret, Refusal, SessionOpening};
 use super::ssh::{client_address, server_address, session_secret};
-use super::{
-    AdmissionReply, EstablishedSession, attached_indices, direct_tcp, discovery, random_flow_ids,
-    reachable_from, reserved_ids,
-};
+use super::{AdmissionReply, EstablishedSession, direct_tcp, discovery};
 
 /// How long a session may take to end after its client has gone; then the process ends without it.
 const END_TIME: Duration = Duration::from_secs(30);

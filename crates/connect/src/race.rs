@@ -176,7 +176,7 @@ impl RaceFailure {
         matches!(self, RaceFailure::Busy(_) | RaceFailure::Cut)
     }
 
-    pub(crate) fn into_error(self, host: &str, port: u16, identity: &Identity) -> Error {
+    pub(crate) fn into_error(self, host: &str, port: u16, identity: &Identity, is_udp_only: bool) -> Error {
         let host = printable(host.as_bytes(), 255);
         let (code, what, hint) = match self {
             RaceFailure::Engine(error) => return error,
@@ -208,6 +208,11 @@ impl RaceFailure {
                 Code::NotListening,
                 format!("nothing listens on port {port} of {host}"),
                 "start `farhaul serve` there, or name its port as fh://HOST:PORT/".to_string(),
+            ),
+            RaceFailure::Silent if is_udp_only => (
+                Code::Unreachable,
+                format!("no answer from UDP port {port} of {host}"),
+                "without --udp-only TCP is tried, too, which more firewalls let through".to_string(),
             ),
             RaceFailure::Silent => (
                 Code::Unreachable,

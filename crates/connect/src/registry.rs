@@ -19,10 +19,10 @@ use farhaul_session::rate_cap::RateShares;
 use farhaul_session::setup::{FirstDatagram, FlowSetup, StopFlag};
 use tokio::sync::Notify;
 
+use super::flows::{attached_indices, random_flow_ids};
 use super::hello::HelloSecret;
 use super::principal::{AuthenticatedPeer, PrincipalId};
 use super::rights::Rights;
-use super::{attached_indices, random_flow_ids};
 
 /// The most first datagrams of a flow that wait for the session's thread; further ones are dropped, and the
 /// sender repeats them.

@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::accounts::Accounts;
 use super::client_tables::{ClientTables, ProvenClient};
+use super::flows::reserved_ids;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, HandshakeSlot};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, SessionOpening};
@@ -35,7 +36,7 @@ use super::registry::{AttachError, NewRegistration};
 use super::rights::AllowedRequest;
 use super::tls;
 use super::tls::ProvenClientCell;
-use super::{AdmissionReply, EstablishedSession, GRANTS, SessionKeys, discovery, quic, reserved_ids, tcp};
+use super::{AdmissionReply, EstablishedSession, GRANTS, SessionKeys, discovery, quic, tcp};
 
 /// Judges a session's opening before anything is set up for it. Returns the service's answer, and what the
 /// client's rights allow.
@@ -369,7 +370,7 @@ async fn attach_stream(
             return Ok(Err(Refusal::new(code, reason.to_string())));
         }
     };
-    let recv_id = super::random_flow_ids(1, |_| false)?[0];
+    let recv_id = super::flows::random_flow_ids(1, |_| false)?[0];
     let reply = HelloReply::accept(vec![recv_id]);
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| HandshakeFailure::TooSlow)??;
     Ok(Ok((FlowIds { index, send_id: attach.flow_id, recv_id }, session)))

@@ -35,12 +35,10 @@ use self::messages::MessageTail;
 pub use self::messages::SshMessages;
 use super::dial::Dialer;
 use super::dial_requester::{Apart, DialRequester, LOOK_EVERY, pause};
+use super::flows::{bind_flows, bind_further_flows, dialled_flows, random_flow_ids, reserved_ids};
 use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret};
-use super::{
-    EstablishedSession, HelloParams, bind_flows, bind_further_flows, dialled_flows, direct_tcp, discovery,
-    random_flow_ids, reserved_ids, with_session,
-};
+use super::{EstablishedSession, HelloParams, direct_tcp, discovery, with_session};
 
 /// How long ssh may take to end after the far end has ended.
 const SSH_END_TIME: Duration = Duration::from_secs(5);

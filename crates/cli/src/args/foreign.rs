@@ -105,7 +105,10 @@ const OPTIONS: &[ForeignOptions] = &[
     (&["stat"], &[(&["-c", "--format", "--printf"], "--json has every field")]),
     (
         &["cat"],
-        &[(&["-n", "-c", "--bytes"], "--range A-B writes a part of a file; -500 are the last 500 bytes")],
+        &[
+            (&["-c", "--bytes"], "--range A-B writes a part of a file; -500 are the last 500 bytes"),
+            (&["-n", "--number"], "the bytes are written as they are: pipe them through your own cat -n"),
+        ],
     ),
     (
         &["sum"],

@@ -15,14 +15,12 @@ use super::dialer::HelloOffer;
 use super::{HELLO_TIME, UDP_PATIENCE};
 use crate::dial_requester::{DialRequester, called_off};
 use crate::early_session::UnansweredHello;
+use crate::flows::{bind_flows, dialled_flows, dialled_spares, random_flow_ids, reserved_ids};
 use crate::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret, SessionOpening};
 use crate::identity::{Identity, PublicKey};
 use crate::race::{Race, RaceFailure, Road};
 use crate::tls::KeyPin;
-use crate::{
-    EstablishedSession, HelloParams, SessionKeys, bind_flows, dialled_flows, dialled_spares, discovery,
-    hello, quic, random_flow_ids, reserved_ids, tcp, with_session,
-};
+use crate::{EstablishedSession, HelloParams, SessionKeys, discovery, hello, quic, tcp, with_session};
 
 /// What stays the same from try to try.
 pub(super) struct Route<'a> {
@@ -33,6 +31,12 @@ pub(super) struct Route<'a> {
     pub(super) params: &'a HelloParams,
     /// The token of a grant, if this end comes on behalf of another principal.
     pub(super) grant: Option<&'a HelloSecret>,
+}
+
+impl Route<'_> {
+    pub(super) fn is_udp_only(&self) -> bool {
+        self.params.opening.network.udp_only
+    }
 }
 
 /// One try.
@@ -73,7 +77,7 @@ impl Attempt<'_> {
         let (pin, takes_tcp) = (self.pin, self.takes_tcp);
         let patience = if self.is_blocked { Duration::ZERO } else { UDP_PATIENCE };
         let udp = self.route.params.udp;
-        let tcp = !(udp && self.route.params.opening.network.udp_only);
+        let tcp = !(udp && self.route.is_udp_only());
         let road = Race { addresses, identity, pin, udp, tcp, takes_tcp, patience }.run().await?;
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
         let is_early = self.route.params.early && !self.route.params.opening.network.auto_paths;
@@ -201,7 +205,7 @@ impl Attempt<'_> {
             remote,
             identity: self.route.identity.clone(),
             key: key.to_string(),
-            udp_only: self.route.params.opening.network.udp_only,
+            udp_only: self.route.is_udp_only(),
             ids,
         }
     }

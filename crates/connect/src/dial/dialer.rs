@@ -13,11 +13,12 @@ use tokio::time::timeout;
 
 use super::attempt::agreed;
 use super::{CONNECT_TIME, handshake_runtime};
+use crate::flows::{attached_indices, random_flow_ids};
 use crate::hello::{Attach, HelloError, HelloSecret};
 use crate::identity::Identity;
 use crate::race::RaceFailure;
 use crate::tls::KeyPin;
-use crate::{attached_indices, direct_tcp, random_flow_ids, tcp, tls};
+use crate::{direct_tcp, tcp, tls};
 
 /// The part of a hello that makes further carriers once the reply has come, and errors if it does not come.
 pub(crate) struct HelloOffer {
@@ -43,7 +44,7 @@ impl HelloOffer {
     }
 
     pub(crate) fn error(&self, failure: RaceFailure) -> Error {
-        failure.into_error(&self.host, self.remote.port(), &self.identity)
+        failure.into_error(&self.host, self.remote.port(), &self.identity, self.udp_only)
     }
 }
 

@@ -99,7 +99,7 @@ impl ServerTrust for KnownServer<'_> {
     }
 
     fn error(&self, failure: RaceFailure, route: &Route<'_>) -> Error {
-        failure.into_error(route.host, route.port, route.identity)
+        failure.into_error(route.host, route.port, route.identity, route.is_udp_only())
     }
 }
 
@@ -135,7 +135,7 @@ impl ServerTrust for PinnedTarget {
                 let hint = "it may have expired long ago, or the daemon has been started anew: run the command again";
                 Error::new(Code::GrantRefused, what).with_hint(hint)
             }
-            other => other.into_error(host, port, identity),
+            other => other.into_error(host, port, identity, route.is_udp_only()),
         }
     }
 }

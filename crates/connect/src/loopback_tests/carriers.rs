@@ -1,3 +1,5 @@
+use farhaul_session::setup::FlowLink;
+
 use super::relay::{port_leading_to, relay};
 use super::*;
 

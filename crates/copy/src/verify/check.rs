@@ -220,9 +220,14 @@ impl Checker<'_> {
 
     fn digest_of(&self, file: &SourceFile, buffer: &mut [u8]) -> std::io::Result<Digest> {
         let digest = file.digest(buffer, || !self.handle.is_cancelled())?;
-        self.counts.bytes.fetch_add(file.size(), Ordering::Relaxed);
-        self.handle.counts().bytes_done.fetch_add(file.size(), Ordering::Relaxed);
+        self.has_read(file.size());
         Ok(digest)
+    }
+
+    /// Counts bytes that were read, for the report and for who watches the progress.
+    fn has_read(&self, bytes: u64) {
+        self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.handle.counts().bytes_done.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Whether the file has the time `wanted`, as far as its file system keeps that.
@@ -307,8 +312,7 @@ impl Checker<'_> {
             }
             cvs.push((chunk, ChunkCv(chunk_cv(&buffer[..want]))));
             next = chunk + 1;
-            self.counts.bytes.fetch_add(want as u64, Ordering::Relaxed);
-            self.handle.counts().bytes_done.fetch_add(want as u64, Ordering::Relaxed);
+            self.has_read(want as u64);
         }
         let mut tree = large.tree.lock().whole();
         for (chunk, cv) in cvs {
@@ -342,7 +346,7 @@ impl Checker<'_> {
             }
             let len = file.read_chunk(chunk, buffer)?;
             hashers.update(&buffer[..len]);
-            self.counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
+            self.has_read(len as u64);
         }
         if !file.unchanged()? {
             return Err(std::io::Error::other("it changed while it was read"));

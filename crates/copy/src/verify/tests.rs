@@ -138,6 +138,21 @@ fn absolute_paths_of_a_list_may_lie_in_the_directory() {
 }
 
 #[test]
+fn the_progress_counts_what_is_read_for_any_kind_of_digest() {
+    let (temp, job) = tree();
+    let list = temp.path().join("list");
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    std::fs::write(&list, format!("{digest}  a\n")).unwrap();
+    for (list, extra) in [(job.list.clone(), true), (list, false)] {
+        let handle = Handle::new();
+        let job = VerifyJob { list, extra, ..job.clone() };
+        let (report, error) = verify(&job, &handle, &mut |finding| panic!("{finding:?}"));
+        assert!(error.is_none() && report.bytes > 0, "{report:?}");
+        assert_eq!(handle.counts().bytes_done.load(Relaxed), report.bytes);
+    }
+}
+
+#[test]
 fn nothing_outside_is_looked_at() {
     let (temp, job) = tree();
     let list = temp.path().join("list");

@@ -197,5 +197,5 @@ def test_marks_are_obeyed(tmp_path):
     script = "farhaul cp --json -q $FARHAUL_LAB_CP_OPTIONS zero:200M ${FARHAUL_LAB_URL}null:"
     report = json.loads(lab.run(link, ["sh", "-ec", script]).stdout)
     forward = json.loads(stats.read_text().splitlines()[-1])["links"][0]["forward"]
-    assert 0 < forward["marked"] < 0.6 * forward["packets"], forward
+    assert 0 < forward["marked"] < 0.9 * forward["packets"], forward
     assert report["ok"] and report["transport"] == "udp", report

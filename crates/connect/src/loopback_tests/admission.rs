@@ -109,10 +109,11 @@ fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
     let host = Budget::of_process().rate_cap().beside("host", Some(900_000), now);
     let uplink = host.within("campus-uplink", Some(600_000), now);
     let known = uplink.clone();
-    let fixture = Fixture::start_within(Some(Arc::new(move |principal, far| {
+    let caps: Arc<CapAssigner> = Arc::new(move |principal, far| {
         assert!(far.address.is_loopback() && far.called.is_none() && principal.comment == "client");
         vec![CapMembership { cap: known.clone(), weight: 2.0 }].into()
-    })));
+    });
+    let fixture = Fixture::start_as(FixtureSetup { caps: Some(caps), ..FixtureSetup::default() });
     let [(_, first), (_, second)] = [true, false].map(|udp| fixture.connect(udp));
     let bps = |session: &EstablishedSession| session.session.rate_shares.bps();
     assert_eq!([bps(&first), bps(&second)], [Some(300_000); 2]);

@@ -14,7 +14,7 @@ const PATHS: fn() -> Vec<Vec<u8>> = || vec![b"in/x".to_vec()];
 
 impl TwoKeyFixture {
     fn start() -> TwoKeyFixture {
-        let fixture = Fixture::start_with(|opening, client| {
+        let admit = |opening: &SessionOpening, client: &AuthenticatedPeer| {
             let paths = vec![opening.request.clone()];
             let copy = CopyReach {
                 paths: &paths,
@@ -26,7 +26,8 @@ impl TwoKeyFixture {
             let asked =
                 RightsRequest { way: ContentDirection::Write, cipher: Cipher::default(), copy: Some(copy) };
             Ok((AdmissionReply::default(), client.rights.judge(asked)?))
-        });
+        };
+        let fixture = Fixture::start_as(FixtureSetup { admit: Arc::new(admit), ..FixtureSetup::default() });
         keygen(&fixture.path("bob"), "bob").unwrap();
         let bob = Identity::load(&fixture.path("bob")).unwrap();
         let near = connect_asking(&fixture.target(), asking(false, b"x"), &|_| None, &Handle::new()).unwrap();

@@ -16,7 +16,7 @@ fn a_daemon_listens_on_sockets_that_it_is_handed() {
     let kept = (udp.try_clone().unwrap(), tcp.try_clone().unwrap());
     let address = tcp.local_addr().unwrap();
     let held = HeldSockets { udp: vec![udp], tcp: vec![tcp] };
-    let fixture = Fixture::start_on(held, None, |_, client| all_of(client));
+    let fixture = Fixture::start_as(FixtureSetup { held, ..FixtureSetup::default() });
     assert_eq!(fixture.address, address);
     for datagrams in [true, false] {
         let (near, far) = fixture.connect(datagrams);
@@ -26,7 +26,7 @@ fn a_daemon_listens_on_sockets_that_it_is_handed() {
     drop(fixture);
     // Their maker keeps them for the next daemon.
     let held = HeldSockets { udp: vec![kept.0], tcp: vec![kept.1] };
-    assert_eq!(Fixture::start_on(held, None, |_, client| all_of(client)).address, address);
+    assert_eq!(Fixture::start_as(FixtureSetup { held, ..FixtureSetup::default() }).address, address);
 }
 
 #[test]

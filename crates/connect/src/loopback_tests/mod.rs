@@ -56,45 +56,31 @@ struct Fixture {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// What the daemon of a [`Fixture`] is to be.
+struct FixtureSetup {
+    held: HeldSockets,
+    caps: Option<Arc<CapAssigner>>,
+    admit: Arc<Admitter>,
+}
+
+impl Default for FixtureSetup {
+    fn default() -> FixtureSetup {
+        let admit = |opening: &SessionOpening, client: &AuthenticatedPeer| {
+            if opening.request.starts_with(b"/forbidden") {
+                return Err(Refusal::new(Code::Forbidden, "not for you"));
+            }
+            all_of(client)
+        };
+        FixtureSetup { held: HeldSockets::default(), caps: None, admit: Arc::new(admit) }
+    }
+}
+
 impl Fixture {
     fn start() -> Fixture {
-        Fixture::start_within(None)
+        Fixture::start_as(FixtureSetup::default())
     }
 
-    fn start_within(caps: Option<Arc<CapAssigner>>) -> Fixture {
-        Fixture::start_of(caps, |opening, client| match opening.request.starts_with(b"/forbidden") {
-            true => Err(Refusal::new(Code::Forbidden, "not for you")),
-            false => all_of(client),
-        })
-    }
-
-    fn start_with(
-        admit: impl Fn(&SessionOpening, &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Fixture {
-        Fixture::start_of(None, admit)
-    }
-
-    fn start_of(
-        caps: Option<Arc<CapAssigner>>,
-        admit: impl Fn(&SessionOpening, &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Fixture {
-        Fixture::start_on(HeldSockets::default(), caps, admit)
-    }
-
-    fn start_on(
-        held: HeldSockets,
-        caps: Option<Arc<CapAssigner>>,
-        admit: impl Fn(&SessionOpening, &AuthenticatedPeer) -> Result<(AdmissionReply, AllowedRequest), Refusal>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Fixture {
+    fn start_as(FixtureSetup { held, caps, admit }: FixtureSetup) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         keygen(&path("client"), "client").unwrap();
@@ -107,7 +93,7 @@ impl Fixture {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             identity: Identity::load_or_generate(&path("host"), "").unwrap(),
             authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), served()).unwrap()),
-            admit: Arc::new(admit),
+            admit,
         })
         .unwrap();
         let address = daemon.local_addrs()[0];

@@ -134,7 +134,7 @@ impl Tree {
             let cap = caps.get(name).unwrap_or(&host);
             let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, TimeZoneName::zone);
             let rate_bps = rate_at(&cap.schedule, cap.rate_bps, now, &zone);
-            next = [next, next_change(&cap.schedule, now, &zone)].into_iter().flatten().min();
+            next = [next, next_change(&cap.schedule, cap.rate_bps, now, &zone)].into_iter().flatten().min();
             let parent = parent_of(caps, name).and_then(|parent| self.live.get(parent));
             let above = parent.map(|parent| parent.cap.clone());
             match self.live.get_mut(name) {

@@ -11,6 +11,9 @@ use jiff::{Timestamp, ToSpan as _};
 
 pub(crate) use crate::config::values::WeeklyWindow;
 
+/// How far ahead a change is looked for: a week, and a day for windows that have begun.
+const DAYS: i32 = 8;
+
 fn has(window: &WeeklyWindow, day: Weekday, time: Time) -> bool {
     let is_on = |day: Weekday| window.days >> day.to_monday_zero_offset() & 1 == 1;
     let minute = i16::from(time.hour()) * 60 + i16::from(time.minute());
@@ -40,16 +43,31 @@ pub(crate) fn rate_at(
     holds.map_or(usual, |window| window.rate.map(|rate| rate.0))
 }
 
-/// When the rate may change after `now`: the next time at which any window begins or ends.
-pub(crate) fn next_change(windows: &[WeeklyWindow], now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
-    let here = now.to_zoned(zone.clone());
-    let tomorrow = here.date().checked_add(1.day()).ok()?;
-    let times = windows.iter().flat_map(|window| [window.from, window.to].map(time));
-    let moments = times.flat_map(|time| [here.date(), tomorrow].map(|date| date.to_datetime(time)));
-    let moments =
-        moments.filter_map(|moment| moment.to_zoned(zone.clone()).ok()).map(|moment| moment.timestamp());
-    // At a change of the clock the rate may change at other times; the next look, within a day, finds that.
-    moments.filter(|moment| *moment > now).min()
+/// When the rate changes after `now`: `None` if it stays the same for a week.
+pub(crate) fn next_change(
+    windows: &[WeeklyWindow],
+    usual: Option<u64>,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> Option<Timestamp> {
+    let rate = rate_at(windows, usual, now, zone);
+    let today = now.to_zoned(zone.clone()).date();
+    let days: Vec<_> = (0..=DAYS).filter_map(|days| today.checked_add(days.days()).ok()).collect();
+    let last = now.checked_add((i64::from(DAYS) * 24).hours()).ok()?;
+    // When clocks are put back, a time of day comes twice.
+    let begins_and_ends =
+        windows.iter().flat_map(|window| [window.from, window.to].map(time)).flat_map(|time| {
+            days.iter().flat_map(move |day| {
+                let moment = zone.to_ambiguous_timestamp(day.to_datetime(time));
+                [moment.earlier(), moment.later()].into_iter().flatten()
+            })
+        });
+    let clock_changes =
+        zone.following(now).map(|change| change.timestamp()).take_while(|change| *change <= last);
+    begins_and_ends
+        .chain(clock_changes)
+        .filter(|moment| *moment > now && rate_at(windows, usual, *moment, zone) != rate)
+        .min()
 }
 
 #[cfg(test)]
@@ -71,6 +89,10 @@ mod tests {
         rate_at(&windows(texts), Some(8), at.parse().unwrap(), &zurich())
     }
 
+    fn next(texts: &[&str], at: &str) -> String {
+        next_change(&windows(texts), Some(8), at.parse().unwrap(), &zurich()).unwrap().to_string()
+    }
+
     #[test]
     fn a_week_has_its_rates() {
         let week = ["mon-fri 09:00-18:00 2G", "wed 12:00-13:00 none", "sat,sun 22:00-06:00 500M"];
@@ -88,11 +110,32 @@ mod tests {
         ] {
             assert_eq!(rate(&week, at), expected, "{at}");
         }
-        let next =
-            |at: &str| next_change(&windows(&week), at.parse().unwrap(), &zurich()).unwrap().to_string();
-        assert_eq!(next("2026-11-27T07:59:59Z"), "2026-11-27T08:00:00Z");
-        assert_eq!(next("2026-11-27T08:00:00Z"), "2026-11-27T11:00:00Z");
-        assert_eq!(next("2026-11-27T21:30:00Z"), "2026-11-28T05:00:00Z");
+        assert_eq!(next(&week, "2026-11-27T07:59:59Z"), "2026-11-27T08:00:00Z");
+        // On a Friday nothing changes at noon, and on a Sunday nothing but the end of Saturday's window.
+        assert_eq!(next(&week, "2026-11-27T08:00:00Z"), "2026-11-27T17:00:00Z");
+        assert_eq!(next(&week, "2026-11-27T17:00:00Z"), "2026-11-28T21:00:00Z");
+        assert_eq!(next(&week, "2026-11-28T21:00:00Z"), "2026-11-29T05:00:00Z");
+        assert_eq!(next(&["mon 09:00-18:00 1G"], "2026-11-30T17:00:00Z"), "2026-12-07T08:00:00Z");
+    }
+
+    #[test]
+    fn a_rate_that_stays_the_same_does_not_change() {
+        let at = "2026-11-27T07:59:59Z".parse().unwrap();
+        let next = |texts: &[&str]| next_change(&windows(texts), Some(8), at, &zurich());
+        assert_eq!(next(&[]), None);
+        assert_eq!(next(&["mon-sun 00:00-24:00 1G"]), None);
+        assert_eq!(next(&["mon-sun 00:00-12:00 1G", "mon-sun 12:00-24:00 1G"]), None);
+    }
+
+    #[test]
+    fn changes_of_the_clock_are_foreseen() {
+        // Clocks are put back at 01:00 UTC on 25 October 2026, so 02:30 comes twice.
+        let night = ["sun 02:30-05:00 1G"];
+        assert_eq!(next(&night, "2026-10-25T00:00:00Z"), "2026-10-25T00:30:00Z");
+        assert_eq!(next(&night, "2026-10-25T00:30:00Z"), "2026-10-25T01:00:00Z");
+        assert_eq!(next(&night, "2026-10-25T01:00:00Z"), "2026-10-25T01:30:00Z");
+        // Clocks are put forward at 01:00 UTC on 28 March 2027, so 02:30 does not come.
+        assert_eq!(next(&night, "2027-03-28T00:00:00Z"), "2027-03-28T01:00:00Z");
     }
 
     #[test]
@@ -115,13 +158,16 @@ mod tests {
             };
             let windows: Vec<WeeklyWindow> = list.iter().filter(|one| one.1 != one.2).map(window).collect();
             prop_assume!(!windows.is_empty());
-            // A fixed offset, as [`next_change`] does not foresee changes of the clock.
-            let zone = TimeZone::fixed(jiff::tz::offset(3));
+            let zone = zurich();
             let now = Timestamp::from_second(start).unwrap();
-            let next = next_change(&windows, now, &zone).unwrap();
             let rate = rate_at(&windows, None, now, &zone);
+            let next = next_change(&windows, None, now, &zone);
+            if let Some(next) = next {
+                prop_assert_ne!(rate_at(&windows, None, next, &zone), rate);
+            }
+            let end = next.map_or(start + 7 * 24 * 3600, Timestamp::as_second);
             for share in shares {
-                let between = start + ((next.as_second() - start - 1) as f64 * share) as i64;
+                let between = start + ((end - start - 1) as f64 * share) as i64;
                 let between = Timestamp::from_second(between).unwrap();
                 prop_assert_eq!(rate_at(&windows, None, between, &zone), rate);
             }

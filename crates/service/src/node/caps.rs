@@ -92,7 +92,7 @@ impl CapView {
         CapView {
             name: name.into(),
             now_bps: rate_at(&cap.schedule, cap.rate_bps, now, &zone),
-            next_change: next_change(&cap.schedule, now, &zone),
+            next_change: next_change(&cap.schedule, cap.rate_bps, now, &zone),
             cap: cap.clone(),
             sessions: used.sessions,
             moved_bytes: used.moved_bytes,
@@ -181,6 +181,14 @@ impl Node {
                     .with_hint("remove it there, or set another rate"),
                 false => no_such(&named),
             })?;
+            let all = caps.all();
+            if !all.contains_key(&named)
+                && let Some((within, _)) =
+                    all.iter().find(|(_, cap)| cap.parent.as_deref() == Some(named.as_str()))
+            {
+                return Err(Error::new(Code::NotNow, format!("the cap {within} lies in {named}"))
+                    .with_hint(format!("remove {within} first, or set it with another parent")));
+            }
             let named = named.clone();
             Ok(move |transaction: &rusqlite::Transaction<'_>, _| caps::remove(transaction, &named))
         })?;

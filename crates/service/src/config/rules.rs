@@ -15,7 +15,7 @@ use super::sections::{
     ApiSection, CapSection, HookSection, IdentitySection, JobsSection, PeerSection, WatchSection,
 };
 use super::values::{ListenAddress, RateValue, SizeValue, TimeSpan};
-use crate::caps::spec::WEIGHTS;
+use crate::caps::spec::{HOST, WEIGHTS};
 use crate::watch::AfterAction;
 
 /// A rule that is broken, and the key to change.
@@ -223,7 +223,9 @@ impl List {
             let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
             self.add(&["caps", name, "weight"], format!("must be between {least} and {most}"));
         }
-        self.refers(&["caps", name, "parent"], cap.parent.as_ref(), "caps", caps);
+        // The host's cap is there in any case.
+        let parent = cap.parent.as_ref().filter(|parent| *parent != HOST);
+        self.refers(&["caps", name, "parent"], parent, "caps", caps);
         let mut above = cap.parent.as_ref();
         let mut depth = 1;
         while let Some(parent) = above {

@@ -83,6 +83,20 @@ fn the_example_is_the_default() {
     assert_eq!(loaded.unwrap().config, without);
 }
 
+/// Whoever takes the `#` away from a line of the example has a value that is accepted.
+#[test]
+fn the_values_of_the_example_are_accepted() {
+    let world = World::new();
+    let is_key = |line: &str| line.starts_with(|c: char| c.is_ascii_lowercase()) && line.contains(" = ");
+    let on: Vec<String> = example::file()
+        .lines()
+        .map(|line| line.strip_prefix('#').filter(|key| is_key(key)).unwrap_or(line).to_string())
+        .collect();
+    assert!(on.iter().filter(|line| is_key(line)).count() > 50, "{on:?}");
+    world.write("etc/farhaul.toml", &on.join("\n"));
+    assert_eq!(world.told(world.sources().load()), Vec::<String>::new());
+}
+
 /// With `FARHAUL_VECTORS=write` this updates deploy/farhaul.toml and the tables of
 /// docs/reference/configuration.md.
 #[test]

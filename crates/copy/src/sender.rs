@@ -30,7 +30,7 @@ use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::EntryAction;
-use farhaul_session::exchange::arrived_bytes;
+use farhaul_session::exchange::{arrived_bytes, unacknowledged_bytes};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::producer_token::ProducerToken;
 use farhaul_session::report::SessionFigures;
@@ -559,6 +559,8 @@ impl CopySender {
     /// Makes the summary; `theirs` is `None` if the session broke off.
     fn end(&self, dialogue: &Dialogue, counts: &Counts, theirs: Option<ReceiverEnd>) -> EndSummary {
         let given_up = theirs.as_ref().map(|_| counts.given_up);
+        // If the receiver has not told its end, it may lack what it has not acknowledged.
+        let unacknowledged = if theirs.is_none() { unacknowledged_bytes(&self.shared) } else { 0 };
         let theirs = theirs.unwrap_or_default();
         EndSummary {
             files: counts.files,
@@ -569,7 +571,7 @@ impl CopySender {
             renames: counts.renames,
             bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
-            bytes_kept: counts.kept + self.table.bytes_kept(),
+            bytes_kept: (counts.kept + self.table.bytes_kept()).saturating_sub(unacknowledged),
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             spread: theirs.spread,

@@ -110,6 +110,11 @@ pub fn arrived_bytes(request: &Request, given_up: Option<u64>) -> u64 {
     given_up.map_or(acked, |given_up| acked.max(request.content_put.load(Relaxed).saturating_sub(given_up)))
 }
 
+/// The number of content bytes that were put, and that the receiver has not acknowledged.
+pub fn unacknowledged_bytes(request: &Request) -> u64 {
+    request.content_put.load(Relaxed).saturating_sub(request.content_acked.load(Relaxed))
+}
+
 /// The way of complete blocks to the service, in the order of their completion. Any thread may take any
 /// block.
 pub(crate) type Inlet = HandOver<CompleteBlock, ChannelBell>;

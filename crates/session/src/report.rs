@@ -30,7 +30,7 @@ pub struct SessionReport {
     pub segments_duplicate: u64,
     /// Content bytes that were read and sent again (the carrier changed, or a digest did not match).
     pub content_bytes_resent: u64,
-    /// Content bytes that left the sender, without repairs.
+    /// Content bytes of the blocks that the sender has begun to send, without repairs.
     pub content_bytes_sent: u64,
     /// The smallest round trip.
     pub rtt_min_ms: f64,

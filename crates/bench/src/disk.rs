@@ -374,7 +374,8 @@ fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
         }
         _ => None,
     };
-    Error::new(Code::of_files(error), format!("cannot {what} {}: {error}", path.display())).with_hint_if(hint)
+    let why = farhaul::plain(error);
+    Error::new(Code::of_files(error), format!("cannot {what} {}: {why}", path.display())).with_hint_if(hint)
 }
 
 /// The expected rate: a transfer uses the faster of the two ways, with all its threads.

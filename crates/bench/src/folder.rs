@@ -96,7 +96,7 @@ impl Drop for BenchFolder {
 }
 
 fn failed(path: &Path, action: &str, source: io::Error) -> Error {
-    Error::new(Code::of_files(&source), format!("cannot {action} {}: {source}", path.display()))
+    Error::with_source(Code::of_files(&source), format!("cannot {action} {}", path.display()), source)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub fn take_passed() -> Result<(), Error> {
     // calls this before it starts any, and nothing before `main` starts one.
     let passed = unsafe { sd_notify::listen_fds_with_names_and_unset_env() };
     let passed = passed.map_err(|error| {
-        let what = format!("cannot take the sockets of the service manager: {error}");
+        let what = format!("cannot take the sockets of the service manager: {}", farhaul::plain(&error));
         Error::new(Code::BadConfig, what)
             .with_hint("LISTEN_FDS and LISTEN_FDNAMES are set by systemd, or not at all")
     })?;

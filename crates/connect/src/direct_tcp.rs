@@ -56,7 +56,7 @@ pub(super) fn dial(
     master: &Secret,
     take_index: impl FnOnce() -> Result<u16, Error>,
 ) -> Result<FlowSetup, Error> {
-    let failed = |error: io::Error| Error::new(Code::NoCarrier, format!("no direct TCP: {error}"));
+    let failed = |error: io::Error| Error::with_source(Code::NoCarrier, "no direct TCP", error);
     let mut stream = connect_any(candidates).map_err(failed)?;
     let index = take_index()?;
     // The frame is so short that every socket takes it at once.

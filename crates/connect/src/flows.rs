@@ -7,6 +7,7 @@ use farhaul_net::{Link as _, UdpLink};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{NetworkOptions, PathAddresses};
 use farhaul_session::setup::{FlowLink, FlowSetup, SpareFlow, SpareLink, bind_side_by_side};
+use farhaul_text::plain;
 
 use crate::hello::{GENERATIONS, HelloSecret};
 
@@ -43,13 +44,15 @@ pub(crate) fn bind_further_flows(
         let sockets = local.and_then(|local| bind_side_by_side(local, options.flows.into()));
         let sockets = sockets.map_err(|source| match path {
             Some(PathAddresses { local, interface: None, .. }) => {
-                let what = format!("--path: {local} is no address of this host ({source})");
+                let why = plain(&source);
+                let what = format!("--path: {local} is no address of this host ({why})");
                 Error::new(Code::NoSuchAddress, what)
             }
             Some(PathAddresses { local, interface: Some(interface), .. }) => {
                 let interface = interface.as_str();
+                let why = plain(&source);
                 let what =
-                    format!("--path: {local} is no address of this host's interface {interface} ({source})");
+                    format!("--path: {local} is no address of this host's interface {interface} ({why})");
                 Error::new(Code::NoSuchAddress, what)
             }
             None => Error::of_host("cannot open a UDP socket", source),

@@ -63,7 +63,7 @@ impl OverflowRoom {
 
 /// The error of a failed write to the overflow; it ends the session, as another path would not help.
 pub(crate) fn cannot_park(error: io::Error) -> Error {
-    Error::new(Code::NoOverflow, format!("cannot keep blocks in the overflow file: {error}"))
+    Error::with_source(Code::NoOverflow, "cannot keep blocks in the overflow file", error)
         .with_hint("set TMPDIR to a directory with room, or give --memory more")
 }
 

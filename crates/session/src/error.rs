@@ -19,6 +19,8 @@ pub use detail::ErrorDetail;
 pub use failure::Failure;
 pub use misbehaviour::{Misbehaviour, counts};
 
+use farhaul_text::plain;
+
 use crate::messages::Complaint;
 
 /// Why a transfer has ended, or was never begun.
@@ -275,7 +277,7 @@ impl std::fmt::Display for Error {
         }
         f.write_str(&self.0.what)?;
         match &self.0.source {
-            Some(source) => write!(f, ": {source}"),
+            Some(source) => write!(f, ": {}", plain(source)),
             None => Ok(()),
         }
     }

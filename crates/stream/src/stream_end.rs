@@ -488,7 +488,8 @@ impl StreamEnd {
         let local = addresses.local;
         let bound = addresses.local_address().and_then(|local| bind_side_by_side(Some(local), self.flows));
         let sockets = bound.map_err(|source| {
-            Error::new(Code::Misuse, format!("{local} is no address of this host ({source})"))
+            let why = farhaul_text::plain(&source);
+            Error::new(Code::Misuse, format!("{local} is no address of this host ({why})"))
         })?;
         let number = *added;
         *added += 1;

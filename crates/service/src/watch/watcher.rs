@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul::{Error, escape};
+use farhaul::{Error, escape, plain};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::Stat;
 
@@ -154,7 +154,7 @@ impl TreeVisitor for TreeWalk<'_> {
         };
         // One of them is enough to say what is wrong.
         if self.unread.is_empty() {
-            self.notices.insert(Notice::Unread { directory, why: error.to_string() });
+            self.notices.insert(Notice::Unread { directory, why: plain(&error) });
         }
         self.unread.push(name.clone());
     }
@@ -317,7 +317,7 @@ impl Watcher {
         let root = match tree::open_root(&self.watch.folder) {
             Ok(root) => root,
             Err(error) => {
-                self.notices = BTreeSet::from([Notice::Missing(error.to_string())]);
+                self.notices = BTreeSet::from([Notice::Missing(plain(&error))]);
                 self.events = None;
                 self.next_walk = begin.steady + RESCAN_BLIND;
                 return;

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul::{Code, Error};
+use farhaul::{Code, Error, plain};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
@@ -202,8 +202,9 @@ impl WebhookSender {
         let found = match url.host().parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, url.port())],
             Err(_) => {
-                let failed =
-                    |error| DeliveryOutcome::retry(format!("cannot look up {}: {error}", url.host()));
+                let failed = |error: io::Error| {
+                    DeliveryOutcome::retry(format!("cannot look up {}: {}", url.host(), plain(&error)))
+                };
                 self.resolver.resolve(url.host(), url.port()).await.map_err(failed)?
             }
         };
@@ -227,7 +228,7 @@ impl WebhookSender {
         for address in addresses {
             why = match timeout(self.limits.connect, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(error)) => plain(&error),
                 Err(_) => format!("no answer within {:?}", self.limits.connect),
             };
         }

@@ -284,6 +284,8 @@ def test_a_job_has_a_receipt_if_it_is_asked_for(service):
     service.run("receipt", "verify", receipt, "--key", service.daemon.identity.with_suffix(".pub"))
     (record,) = service.json("history")
     assert record["tree_root"] == json.loads(receipt.read_text())["received"]["statement"]["tree_root"], record
+    service.run("submit", "zero:5", "beta:five", "--with-receipt", expect=EXIT_USAGE)
+    assert "no receipt: over SSH" in service.stderr, service.stderr
     other = service.submit("zero:5", "null:", "--wait").splitlines()[0]
     service.run("receipt", other, expect=EXIT_USAGE)
     assert "has no receipt" in service.stderr, service.stderr

@@ -461,15 +461,35 @@ impl PlannedEnds {
 /// The name of the transfer in its receipt, if one was asked for, or the reason why there can be none.
 fn transfer_of(job: &CopyJob) -> Result<(Option<String>, Option<&'static str>), Error> {
     let Some(ReceiptOptions { file, is_required }) = &job.receipt else { return Ok((None, None)) };
-    let ends = || job.sources.iter().chain([&job.destination]);
-    let keeps_nothing = match &job.destination {
+    match why_no_receipt(&job.sources, &job.destination) {
+        Some(why) if *is_required => Err(no_receipt(why)),
+        Some(why) => Ok((None, Some(why))),
+        None => {
+            file.as_deref().map_or(Ok(()), receipt::is_writable)?;
+            Ok((Some(receipt::new_transfer()?), None))
+        }
+    }
+}
+
+/// Refuses a receipt for a copy between these ends, if there can be none.
+pub fn receipt_is_possible(sources: &[Location], destination: &Location) -> Result<(), Error> {
+    why_no_receipt(sources, destination).map_or(Ok(()), |why| Err(no_receipt(why)))
+}
+
+fn no_receipt(why: &str) -> Error {
+    Error::new(Code::BadOption, format!("there can be no receipt: {why}"))
+}
+
+fn why_no_receipt(sources: &[Location], destination: &Location) -> Option<&'static str> {
+    let ends = || sources.iter().chain([destination]);
+    let keeps_nothing = match destination {
         Location::Pipe => true,
         Location::Local(path) => super::is_null(path),
         Location::Ssh { path, .. } | Location::Daemon { path, .. } => {
             super::is_null(Path::new(OsStr::from_bytes(path)))
         }
     };
-    let why_none = if ends().any(|location| matches!(location, Location::Ssh { .. })) {
+    if ends().any(|location| matches!(location, Location::Ssh { .. })) {
         Some("over SSH neither end has a key that it could sign with; copy from or to a daemon (fh://)")
     } else if !ends().any(|location| matches!(location, Location::Daemon { .. })) {
         Some("within one host there is nobody who could sign; copy from or to a daemon (fh://)")
@@ -477,16 +497,6 @@ fn transfer_of(job: &CopyJob) -> Result<(Option<String>, Option<&'static str>), 
         Some("content for null: or for standard output is on no disk")
     } else {
         None
-    };
-    match why_none {
-        Some(why) if *is_required => {
-            Err(Error::new(Code::BadOption, format!("there can be no receipt: {why}")))
-        }
-        Some(why) => Ok((None, Some(why))),
-        None => {
-            file.as_deref().map_or(Ok(()), receipt::is_writable)?;
-            Ok((Some(receipt::new_transfer()?), None))
-        }
     }
 }
 

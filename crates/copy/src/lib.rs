@@ -54,7 +54,7 @@ pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, 
 pub use confines::{ConfinedPath, LocalConfines};
 pub use connection::CopyConnection;
 pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
-pub use job::{CopyJob, Location, check, copy, spread_of};
+pub use job::{CopyJob, Location, check, copy, receipt_is_possible, spread_of};
 pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{
     DeleteOptions, DeleteWhen, Durability, FileOptions, IntegrityOptions, ManifestOptions, OverwriteMode,

@@ -66,8 +66,8 @@ pub use farhaul_copy::{
     OverwriteMode, RECEIPT_SCHEMA, REPORT_SCHEMA, Receipt, ReceiptOptions, Report, RetrySelection,
     SelectOptions, SignedStatement, SkippedEntry, SpreadFigures, SpreadOptions, Statement, StatementSide,
     SyncOptions, TransferOptions, VERIFY_SCHEMA, VanishedEntry, VerifyJob, VerifyMode, VerifyReport,
-    check as check_copy, clean as run_clean, is_manifest_result, manifest_root, spread_of,
-    verify as run_verify,
+    check as check_copy, clean as run_clean, is_manifest_result, manifest_root, receipt_is_possible,
+    spread_of, verify as run_verify,
 };
 pub use farhaul_read::{
     Answers, Depth, FileIdentity, FileRange, ListEntry, ListItem, PathKind, RangeQueue, RangeReader, Remote,

@@ -6,7 +6,8 @@
 
 use farhaul::{
     CopyJob, FileOptions, IntegrityOptions, Location, LocationSpec, ManifestOptions, NetworkOptions,
-    ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, unescape,
+    ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, receipt_is_possible,
+    unescape,
 };
 use farhaul_session::{Code, Error};
 use jiff::Timestamp;
@@ -301,7 +302,11 @@ impl JobSpec {
         if count > NAMES_MAX || bytes > NAMES_BYTES_MAX {
             return bad(format!("select.names: at most {NAMES_MAX} names and 4 MiB of them"));
         }
-        self.places()?;
+        let (sources, destination) = self.places()?;
+        if self.receipt {
+            let sources: Vec<_> = sources.iter().map(LocationSpec::to_location).collect();
+            receipt_is_possible(&sources, &destination.to_location())?;
+        }
         self.transfer_options(0)?.checked()?;
         Ok(self)
     }
@@ -356,8 +361,7 @@ impl JobSpec {
             manifest: None,
             // The caller sets this.
             within: None,
-            // If there can be no receipt, the report says why.
-            receipt: self.receipt.then_some(ReceiptOptions { file: None, is_required: false }),
+            receipt: self.receipt.then_some(ReceiptOptions { file: None, is_required: true }),
             means: Default::default(),
         })
     }
@@ -496,6 +500,14 @@ mod tests {
             (with(r#""options": {"network": {"policy": "fixed"}}"#), "--policy fixed needs --rate"),
             (with(r#""options": {"select": {"rules": ["nonsense"]}}"#), "nonsense"),
             (with(r#""not_before": "tomorrow""#), "the job's document"),
+            (
+                with(r#""receipt": true"#).replace("fh://hpc/in", "ssh://hpc/in"),
+                "there can be no receipt: over SSH",
+            ),
+            (
+                with(r#""receipt": true"#).replace("fh://hpc/in", "/in"),
+                "there can be no receipt: within one host",
+            ),
         ] {
             let line = read(&document).expect_err(&document);
             assert!(line.contains(part) && !line.contains('\n'), "{document}: {line}");

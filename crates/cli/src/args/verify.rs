@@ -7,7 +7,7 @@ use farhaul::Algorithm;
 
 use crate::values;
 
-/// Compare a tree with a manifest, or with a list of sha256sum, b3sum, md5sum or xxhsum
+/// Compare a tree with a manifest, or with a list of sha256sum, b3sum, md5sum or xxhsum -H3
 #[derive(Group, Debug)]
 #[command(after_help = VERIFY_EXIT_CODES)]
 pub struct VerifyArgs {

@@ -1,6 +1,6 @@
 //! `farhaul sum`: prints digests that the far end computes, in the format of sha256sum and similar tools.
 
-use farhaul::{Code, Depth, Error, ExitCode, ListItem, PathKind, escape};
+use farhaul::{Algorithm, Code, Depth, Error, ExitCode, ListItem, PathKind, escape};
 use serde::Serialize;
 
 use super::ls::joined;
@@ -63,18 +63,18 @@ fn files(named: &NamedPath<'_>, outcome: &mut LookOutcome) -> Result<Vec<Vec<u8>
     Ok(files)
 }
 
-/// `DIGEST  NAME`, as sha256sum writes it: a name with a line end or a backslash is escaped, and then the
-/// line begins with a backslash.
+/// `DIGEST  NAME`, as sha256sum writes it, or for XXH3 `XXH3 (NAME) = DIGEST`, as xxhsum does. A name with a
+/// line end or a backslash is escaped, and then the line begins with a backslash.
 fn line(args: &SumArgs, path: &[u8], digest: &[u8], bytes: u64, outcome: &mut LookOutcome) {
     let digest = &digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     if args.read.json {
         let (path, algorithm) = (escape(path), args.algorithm.name());
         return outcome.json(&DigestJson { path, algorithm, digest, bytes });
     }
-    outcome.write(&list_line(path, digest));
+    outcome.write(&list_line(args.algorithm, path, digest));
 }
 
-fn list_line(path: &[u8], digest: &str) -> Vec<u8> {
+fn list_line(algorithm: Algorithm, path: &[u8], digest: &str) -> Vec<u8> {
     let mut name = Vec::with_capacity(path.len());
     for &byte in path {
         match byte {
@@ -85,7 +85,11 @@ fn list_line(path: &[u8], digest: &str) -> Vec<u8> {
         }
     }
     let mark: &[u8] = if name.len() == path.len() { b"" } else { b"\\" };
-    [mark, digest.as_bytes(), b"  ", &name, b"\n"].concat()
+    match algorithm {
+        // To xxhsum a digest of 16 digits without its name is another one, XXH64.
+        Algorithm::Xxh3 => [mark, b"XXH3 (", &name, b") = ", digest.as_bytes(), b"\n"].concat(),
+        _ => [mark, digest.as_bytes(), b"  ", &name, b"\n"].concat(),
+    }
 }
 
 #[cfg(test)]
@@ -94,8 +98,10 @@ mod tests {
 
     #[test]
     fn names_are_escaped_as_the_tools_escape_them() {
-        assert_eq!(list_line(b"a b", "00"), b"00  a b\n");
-        assert_eq!(list_line(b"a\\b\nc", "00"), b"\\00  a\\\\b\\nc\n");
-        assert_eq!(list_line(b"\xff", "00"), b"00  \xff\n");
+        let line = |path: &[u8]| list_line(Algorithm::Sha256, path, "00");
+        assert_eq!(line(b"a b"), b"00  a b\n");
+        assert_eq!(line(b"a\\b\nc"), b"\\00  a\\\\b\\nc\n");
+        assert_eq!(line(b"\xff"), b"00  \xff\n");
+        assert_eq!(list_line(Algorithm::Xxh3, b"a\nb", "00"), b"\\XXH3 (a\\nb) = 00\n");
     }
 }

@@ -198,14 +198,19 @@ fn sum(line: &[u8], algorithm: Algorithm) -> Result<ExpectedEntry, String> {
                 .position(|&byte| byte == b' ')
                 .ok_or("neither a manifest nor a list of digests")?;
             let name = line.get(digits + 2..).unwrap_or_default();
-            let digest = line[..digits].strip_prefix(b"XXH3_").unwrap_or(&line[..digits]);
-            // The length of a digest tells its algorithm, except that two have 32 bytes.
-            let algorithm = match digest.len() {
-                16 => Algorithm::Xxh3,
-                32 => Algorithm::Md5,
-                _ => algorithm,
-            };
-            (name, digest, algorithm)
+            let digest = &line[..digits];
+            match (digest.strip_prefix(b"XXH3_"), digest.len()) {
+                (Some(digest), _) => (name, digest, Algorithm::Xxh3),
+                (None, 16) if algorithm != Algorithm::Xxh3 => {
+                    return Err(
+                        "16 digits are an XXH64, which is not supported: make the list with xxhsum -H3"
+                            .into(),
+                    );
+                }
+                // The length of a digest tells its algorithm, except that two have 32 bytes.
+                (None, 32) => (name, digest, Algorithm::Md5),
+                (None, _) => (name, digest, algorithm),
+            }
         }
     };
     let digest =
@@ -261,9 +266,14 @@ mod tests {
         ] {
             assert_eq!(read(&line).unwrap(), (name.as_bytes().to_vec(), content(algorithm)), "{line}");
         }
-        for line in ["", "hello", "hello world", "SHA256 (x)", &hex[1..], &format!("{}  x", &hex[2..])] {
+        let xxh64 = format!("{}  x", &hex[..16]);
+        for line in
+            ["", "hello", "hello world", "SHA256 (x)", &hex[1..], &format!("{}  x", &hex[2..]), &xxh64]
+        {
             assert!(read(line).is_err(), "{line}");
         }
+        let xxh3 = sum(xxh64.as_bytes(), Algorithm::Xxh3).unwrap();
+        assert_eq!(xxh3.content, content(Algorithm::Xxh3));
     }
 
     #[test]

@@ -49,6 +49,8 @@ const AGAIN_EVERY: Duration = Duration::from_secs(1);
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// How long to wait for another process that has locked the file, such as an operator's `sqlite3`.
 const LOCK_TIME: Duration = Duration::from_secs(10);
+/// The same when the service ends.
+const END_LOCK_TIME: Duration = Duration::from_secs(1);
 /// How many connections are kept for reading.
 const READERS_KEPT: usize = 4;
 
@@ -152,6 +154,7 @@ impl Store {
     /// Makes the changes that wait, if the disk takes them. Later changes are not made. A process that ends
     /// calls this, as a thread that holds the store to the end would keep it from being dropped.
     pub(crate) fn end(&self) {
+        self.readers.lock().in_any_case().clear();
         let _ = self.to_writer.send(Work::End);
         if let Some(writer) = self.writer.lock().in_any_case().take() {
             let _ = writer.join();
@@ -262,6 +265,16 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, work: &Receiver<Work>) {
+        self.work_off(work);
+        // Then the file alone is the store. A log beside it would undo that somebody puts a copy in its place.
+        let _ = self.connection.busy_timeout(END_LOCK_TIME);
+        let whole = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        if whole != Ok(0) {
+            tracing::debug!("the store keeps its log of changes beside it");
+        }
+    }
+
+    fn work_off(&mut self, work: &Receiver<Work>) {
         loop {
             let next = match self.deferred.is_empty() {
                 true => work.recv().map_err(|_| RecvTimeoutError::Disconnected),

@@ -53,6 +53,23 @@ fn a_job_reads_back_as_it_was_written() {
 }
 
 #[test]
+fn a_copy_can_take_the_place_of_a_store_that_has_ended() {
+    let (folder, store) = store();
+    let (path, copy) = (folder.path().join("jobs.sqlite"), folder.path().join("copy"));
+    let count = |store: &Store| {
+        let jobs = "SELECT count(*) FROM jobs";
+        store.read(|connection| connection.query_row(jobs, [], |row| row.get::<_, i64>(0))).unwrap()
+    };
+    store.write(|transaction| jobs::insert(transaction, &job(1, JobState::Queued, &[]))).unwrap();
+    store.backup(&copy).unwrap();
+    store.write(|transaction| jobs::insert(transaction, &job(2, JobState::Queued, &[]))).unwrap();
+    assert_eq!(count(&store), 2);
+    store.end();
+    std::fs::copy(&copy, &path).unwrap();
+    assert_eq!(count(&Store::open(&path).unwrap()), 1);
+}
+
+#[test]
 fn lists_are_filtered_and_paged_newest_first() {
     let (_folder, store) = store();
     let rows: Vec<JobRow> = (0..10)

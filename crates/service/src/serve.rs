@@ -65,7 +65,8 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     let conductor = Conductor::start(&node, signals)?;
     let answering = RequestThreads::start(&node, doors, config, tls.clone(), gate.clone(), audit.clone());
     let now = Mutex::new(config.clone());
-    let reloading = Arc::new(Reloader { sources, now, node: node.clone(), audit, tls, gate });
+    let started = config.clone();
+    let reloading = Arc::new(Reloader { sources, started, now, node: node.clone(), audit, tls, gate });
     let served = answering.and_then(|answering| {
         let at_the_door = match tcp.is_empty() {
             true => config.serve.listen.iter().map(|address| address.0).collect(),
@@ -204,6 +205,8 @@ fn nothing_in(state: &Path) -> Result<PathBuf, Error> {
 /// Reloads the configuration.
 struct Reloader {
     sources: ConfigSources,
+    /// What the service was started with.
+    started: Config,
     now: Mutex<Config>,
     node: Arc<Node>,
     audit: Arc<Audit>,
@@ -235,9 +238,12 @@ impl Reloader {
     fn take_over(&self) -> Result<(), Error> {
         let new = self.sources.load()?.config;
         let mut now = self.now.lock().in_any_case();
-        for (key, reload) in now.changes(&new) {
+        for (key, reload) in self.started.changes(&new) {
             if reload == Reload::Restart {
-                tracing::warn!(key, "this key has changed, which takes effect after a restart");
+                tracing::warn!(
+                    key,
+                    "this key has changed since the start, which takes effect after a restart"
+                );
             }
         }
         if let Some(tls) = &self.tls {

@@ -10,7 +10,7 @@ use super::Active;
 use super::transfer::JobTransfer;
 use crate::clock::timestamp;
 use crate::history::recent_curve::{PathNow, RecentCurve};
-use crate::job::{JobFailure, JobId, JobKind, JobState, Labels};
+use crate::job::{JobFailure, JobId, JobKind, JobState, Labels, RepeatRule};
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
 
@@ -51,6 +51,8 @@ pub struct JobView {
     /// When a job goes on that waits for its time or for its next attempt.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub due: Option<Timestamp>,
+    /// When it runs again, as in its document; null for a job that runs once.
+    pub repeat: Option<RepeatRule>,
     /// The time by which the present run must be finished.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub finish_by: Option<Timestamp>,
@@ -180,6 +182,7 @@ impl JobView {
             rate_bps: rate.rate_bps,
             submitted: timestamp(row.submitted_ms),
             due: time(row.due_ms),
+            repeat: row.spec.repeat.clone(),
             finish_by: time(row.finish_by_ms),
             prospect: transfer.filter(|_| row.finish_by_ms.is_some()).map(|transfer| {
                 let prospect = match transfer.prospect() {

@@ -154,6 +154,13 @@ fn described(job: &Value) -> String {
             lines.push((name, time.into()));
         }
     }
+    if let Some(repeat) = job["repeat"].as_object() {
+        let zone = repeat.get("time_zone").and_then(Value::as_str);
+        let every = repeat.get("every").and_then(Value::as_str).map(|every| format!("every {every}"));
+        let cron = repeat.get("cron").and_then(Value::as_str).map(|cron| format!("at '{cron}'"));
+        let rule = [every, cron, zone.map(|zone| format!("in {zone}"))];
+        lines.push(("repeats", rule.into_iter().flatten().collect::<Vec<_>>().join(" ")));
+    }
     if let Some(prospect) = job["prospect"].as_str() {
         let words = match prospect {
             "makes" => "will be finished in time",

@@ -32,7 +32,7 @@ use select::SelectArgs;
 
 /// Moves big data at the speed of the link, between any two machines that can reach each other.
 #[derive(Parser, Debug)]
-#[command(name = "farhaul", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "farhaul", version, max_term_width = 100, after_help = EXIT_CODES, args_override_self = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
@@ -98,8 +98,8 @@ pub enum Verb {
     },
     /// Print a man page
     Man {
-        /// The verb to describe; without it, farhaul as a whole
-        verb: Option<String>,
+        /// The verb to describe, such as cp or cap set; without it, farhaul as a whole
+        verb: Vec<String>,
     },
 }
 
@@ -347,11 +347,11 @@ pub struct TransferArgs {
     pub dry_run: bool,
     /// Write a manifest: a line of JSON for each entry with what became of it; farhaul verify compares a tree
     /// with it
-    #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
+    #[arg(long, value_name = "FILE", value_parser = values::file_to_write(), help_heading = MANIFEST)]
     pub manifest: Option<PathBuf>,
     /// Write a receipt that both ends have signed; farhaul receipt verify checks it. Works only from or to a
     /// daemon, and implies --durable
-    #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
+    #[arg(long, value_name = "FILE", value_parser = values::file_to_write(), help_heading = MANIFEST)]
     pub receipt: Option<PathBuf>,
     /// More digests in the manifest besides Farhaul's own: sha256, md5, xxh3 or blake3, separated by commas;
     /// for them the receiver reads the arrived files once more
@@ -419,7 +419,7 @@ pub struct ServeArgs {
     /// Directory to serve; clients can reach nothing outside it. Without this option they reach no files
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// File with the public keys of those who may connect, one a line, each with restrictions before it
+    /// File with the public keys of those who may connect, one a line; restrictions may stand before a key
     /// [default: ~/.config/farhaul/authorized_keys]
     #[arg(long, value_name = "FILE")]
     pub authorized_keys: Option<PathBuf>,
@@ -764,9 +764,27 @@ mod tests {
         assert_eq!(options.join(" "), expected);
     }
 
+    /// As scp does it: a script puts its options before those of its user.
+    #[test]
+    fn of_an_option_that_comes_twice_the_last_one_counts() {
+        let cp = cp("-v -v -P 1 --rate 1M -vv -P 2 --rate 2M --dry-run --dry-run a b").unwrap();
+        assert_eq!(cp.connection.port, Some(2));
+        assert_eq!(cp.transfer.options().network.rate_bps, Some(2_000_000));
+        assert!(cp.transfer.dry_run);
+    }
+
     #[test]
     fn contradictory_or_invalid_arguments_are_refused() {
-        for text in ["a", "", "-4 -6 a b", "-q -v a b", "-l 5 --rate 5k a b", "-P 0 a b", "--mtu 70000 a b"] {
+        for text in [
+            "a",
+            "",
+            "-4 -6 a b",
+            "-q -v a b",
+            "-l 5 --rate 5k a b",
+            "-P 0 a b",
+            "--mtu 70000 a b",
+            "--manifest - a b",
+        ] {
             assert!(cp(text).is_err(), "{text:?}");
         }
     }

@@ -30,6 +30,14 @@ pub fn path_here() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
+/// A file to write. Elsewhere `-` is a standard stream, so it is not taken for a name here.
+pub fn file_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
+        true => Err("give the name of a file (./- if it is called so); it cannot go to standard output"),
+        false => Ok(path),
+    })
+}
+
 /// scp's `-l`: kilobits a second.
 pub fn kilobits(text: &str) -> Result<u64, String> {
     let bad = || format!("'{text}' is not a number of kilobits a second");

@@ -103,7 +103,7 @@ fn the_page_of_options_has_the_help_of_every_verb() {
     let page = format!(
         "# Options
 
-Every verb, with what `farhaul VERB --help` prints. [The guide](../README.md#guide) says how options work together. All
+Every verb, with what `farhaul VERB --help` prints, but for the exit codes at its end. [The guide](../README.md#guide) says how options work together. All
 verbs end with the same [exit codes](errors.md#exit-codes).
 
 A test makes this page: `GOLDEN=write cargo test -p farhaul-cli --test help`.

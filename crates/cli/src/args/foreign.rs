@@ -73,6 +73,16 @@ const OPTIONS: &[ForeignOptions] = &[
                 &["--remove-source-files"],
                 "nothing is deleted at the source; a watch does that: `farhaul watch add --after delete`",
             ),
+            (
+                &["--link-dest", "--copy-dest", "--compare-dest"],
+                "only the destination is compared; for a snapshot beside an old one write `cp -al OLD NEW` there first: \
+                 farhaul puts a new file in the place of one that has changed",
+            ),
+            (
+                &["-b", "--backup", "--backup-dir", "--suffix"],
+                "what is replaced is not kept; --overwrite never keeps what is there",
+            ),
+            (&["--chmod"], "modes are those of the source; --mask of a daemon takes permissions off"),
             (&["-T", "-O"], "it is not needed: farhaul starts itself on the far end"),
             (
                 &["-3"],
@@ -244,7 +254,7 @@ mod tests {
             for (_, instead) in *lines {
                 let words = instead.split(|c: char| c.is_whitespace() || ";:,`".contains(c));
                 for word in words.filter(|word| word.starts_with("--")) {
-                    let of_others = ["--delete", "--after"];
+                    let of_others = ["--delete", "--after", "--mask"];
                     let is_known = |name: &&str| {
                         verb_of(&program, name)
                             .get_arguments()

@@ -65,10 +65,11 @@ pub struct SubmitArgs {
     /// Priority, from 0 (last) to 9 (first)
     #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9), help_heading = JOB)]
     pub priority: Option<u8>,
-    /// Do not begin before this time, such as 22:00 or 2027-01-31T06:00:00Z
+    /// Do not begin before this time, such as 22:00 (of the clock here) or 2027-01-31T06:00:00Z
     #[arg(long, value_name = "TIME", help_heading = JOB)]
     pub not_before: Option<FinishBy>,
-    /// Send as slowly as possible, but finish by this time, such as 06:00 or 2027-01-31T06:00:00Z
+    /// Send as slowly as possible, but finish by this time, such as 06:00 (of the service's clock) or
+    /// 2027-01-31T06:00:00Z
     #[arg(long, value_name = "TIME", help_heading = JOB)]
     pub finish_by: Option<FinishBy>,
     /// How often to try again after a failure that another attempt may cure [default: 5, or what the service's
@@ -81,7 +82,7 @@ pub struct SubmitArgs {
     /// Address (http or https) to which the service sends a message when the job is over
     #[arg(long, value_name = "URL", help_heading = JOB)]
     pub webhook: Option<String>,
-    /// Repeat the job: start each run this long after the start of the one before
+    /// Repeat the job: start each run this long after the start of the one before, a minute or more
     #[arg(long, value_name = "TIME", conflicts_with = "cron", group = "repetition", help_heading = JOB)]
     pub every: Option<JobSpan>,
     /// Repeat the job at the times of a cron expression such as '30 22 * * 1-5'
@@ -97,7 +98,8 @@ pub struct SubmitArgs {
     /// Key that makes it safe to submit again: within 24 hours, one key makes one job
     #[arg(long, value_name = "KEY", help_heading = JOB)]
     pub key: Option<String>,
-    /// Have both ends sign a receipt for what has arrived; farhaul receipt ID prints it
+    /// Have both ends sign a receipt for what has arrived; farhaul receipt ID prints it. One end must be a
+    /// daemon
     #[arg(long, help_heading = JOB)]
     pub with_receipt: bool,
     /// Wait until the job is over, and exit with its exit code

@@ -96,7 +96,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Lab(args) => return lab::run(*args),
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Completions { shell } => completions::run(shell),
-        Verb::Man { verb } => man::run(verb.as_deref()),
+        Verb::Man { verb } => man::run(&verb),
     };
     match outcome {
         Ok(()) => process_code(ExitCode::Ok),

@@ -197,7 +197,7 @@ fn page() -> String {
     let mut page = String::from(
         "# Errors
 
-Everything that ends a transfer, or keeps it from starting, has a code. `--json` has its name (`error_detail.code`), `-v` prints it below
+Everything that ends a transfer, or keeps it from starting, has a code. `--json` of a verb that moves or compares files has its name (`error_detail.code`), `-v` prints it below
 the error's line, and no other error ever gets the same name. A program looks at the name; a script that needs no more looks at the exit code.
 
 This page is made of the lists in `crates/session/src/error/` (`FARHAUL_VECTORS=write cargo test -p farhaul-session the_page`).
@@ -234,7 +234,8 @@ Blame says whose fault it is: `user` (the command, its files, the keys), `peer` 
     for &code in Code::ALL {
         let _ = writeln!(
             page,
-            "| `{code}` | {} | {} | {} | {} | {} | {} |",
+            "| <a id=\"{}\"></a>`{code}` | {} | {} | {} | {} | {} | {} |",
+            code.name().to_lowercase(),
             code.exit_code() as u8,
             code.blame().name(),
             if code.retry() == RetryAdvice::Helps { "yes" } else { "no" },

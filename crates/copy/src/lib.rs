@@ -32,6 +32,7 @@ pub(crate) mod manifest;
 pub(crate) mod messages;
 mod name_clashes;
 mod options;
+mod output_file;
 mod read_queue;
 pub(crate) mod receipt;
 mod receive_rules;

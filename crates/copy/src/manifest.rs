@@ -24,6 +24,7 @@ use farhaul_volume::{Algorithm, SpecialNode};
 
 use super::failures::{Failure, is_vanished};
 use super::messages::{EntryContent, ManifestEntry};
+use super::output_file;
 use super::report::Report;
 pub use manifest_copy::ManifestCopy;
 pub use text::is_manifest_result;
@@ -162,6 +163,11 @@ pub(crate) struct ManifestLog {
     tally: Option<Mutex<ManifestTally>>,
 }
 
+/// Refuses to replace a file that is no manifest.
+fn may_be_replaced(path: &Path) -> Result<(), Error> {
+    output_file::may_be_replaced(path, "manifest", "{\"manifest\":")
+}
+
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<ManifestRecord>,
@@ -183,6 +189,7 @@ impl ManifestLog {
             let why = super::plain(&error);
             Error::new(Code::of_files(&error), format!("cannot write the manifest {}: {why}", path.display()))
         };
+        may_be_replaced(path)?;
         let mut file = File::create(path).map_err(cannot)?;
         file.write_all(&text::begin(now())).map_err(cannot)?;
         ManifestLog::start(Some(Box::new(file)), (path.display().to_string(), WAITING_MAX), !is_dry_run)

@@ -38,6 +38,7 @@ enum Stage {
 impl ManifestCopy {
     /// Begins a manifest file, replacing an existing one.
     pub fn create(path: &Path) -> Result<ManifestCopy, Error> {
+        super::may_be_replaced(path)?;
         let file = File::create(path).map_err(|error| {
             let why = super::super::plain(&error);
             Error::new(Code::of_files(&error), format!("cannot write the manifest {}: {why}", path.display()))

@@ -1,20 +1,24 @@
 //! Writes the file of a receipt.
 
-use std::fs::Permissions;
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::fs::{OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use farhaul_session::error::{Code, Error};
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, OFlags, access};
 
 use super::Receipt;
 use crate::failures::plain;
+use crate::output_file::may_be_replaced;
 
-fn cannot(path: &Path, error: &std::io::Error) -> Error {
+fn cannot(path: &Path, error: &io::Error) -> Error {
     let what = format!("cannot write the receipt {}: {}", path.display(), plain(error));
     Error::new(Code::of_files(error), what)
 }
+
+/// How every receipt begins, without white space.
+const HEAD: &str = "{\"receipt\":";
 
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -28,12 +32,34 @@ pub(crate) fn is_writable(path: &Path) -> Result<(), Error> {
             format!("cannot write the receipt {}: it is a directory", path.display()),
         ));
     }
-    access(folder(path), Access::WRITE_OK | Access::EXEC_OK).map_err(|error| cannot(path, &error.into()))
+    may_be_replaced(path, "receipt", HEAD)?;
+    let place = real(path).map_err(|error| cannot(path, &error))?;
+    match place.metadata() {
+        Ok(meta) if !meta.is_file() => access(&place, Access::WRITE_OK),
+        _ => access(folder(&place), Access::WRITE_OK | Access::EXEC_OK),
+    }
+    .map_err(|error| cannot(path, &error.into()))
 }
 
-/// Writes the receipt as a whole, replacing an existing file.
+/// The file that a name leads to through symbolic links.
+fn real(path: &Path) -> io::Result<PathBuf> {
+    match path.symlink_metadata() {
+        Ok(meta) if meta.is_symlink() => path.canonicalize(),
+        _ => Ok(path.to_path_buf()),
+    }
+}
+
+/// Writes the receipt as a whole, replacing an existing file. What is no regular file is written into.
 pub(crate) fn write(receipt: &Receipt, path: &Path) -> Result<(), Error> {
-    let write = || -> std::io::Result<()> {
+    let write = || -> io::Result<()> {
+        let path = &real(path)?;
+        if let Some(meta) = path.metadata().ok().filter(|meta| !meta.is_file()) {
+            // A pipe without a reader must not hold up the end of a run.
+            let flags = if meta.file_type().is_fifo() { OFlags::NONBLOCK } else { OFlags::empty() };
+            let mut options = OpenOptions::new();
+            options.write(true).custom_flags(i32::try_from(flags.bits()).unwrap_or(0));
+            return options.open(path)?.write_all(&receipt.to_json());
+        }
         // The umask alone decides who may read the file, as it is no secret.
         let open = Permissions::from_mode(0o666);
         let mut file = tempfile::Builder::new().permissions(open).tempfile_in(folder(path))?;

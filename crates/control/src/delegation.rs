@@ -91,6 +91,9 @@ fn commission(
     let path = between.errand(driver).path;
     let mut driving = ControlSession::open(near, handle)?;
     let (key, grant) = grant(between, driver, far, driving.key(), handle)?;
+    if key == driving.key() {
+        between.check_within_one()?;
+    }
     let far = RemoteDaemon {
         host: bare(far).to_string(),
         addresses: addresses(far),

@@ -15,10 +15,12 @@ use farhaul_connect::{
 use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
+use farhaul_text::escape;
+use farhaul_volume::GeneratedSource;
 
 use super::copy_outcome::CopyOutcome;
 use super::destination::{PulledNames, is_null, last_component};
-use super::job::{CopyJob, Location, RemoteEnd, only_content};
+use super::job::{CopyJob, Location, RemoteEnd, only_content, without_dots};
 use super::manifest::ManifestLog;
 use super::report::Report;
 use super::request;
@@ -102,6 +104,33 @@ impl BetweenJob {
         request::are_not_too_many(&sources)?;
         let from = from.ok_or_else(not_between)?;
         Ok(BetweenJob { from, to, manifest, sources, target, options })
+    }
+
+    /// Refuses a copy whose two daemons have turned out to be one, if it would copy a file onto itself or a
+    /// directory into itself. As the client has one root there, the names tell.
+    pub fn check_within_one(&self) -> Result<(), Error> {
+        if is_null(Path::new(OsStr::from_bytes(&self.target))) {
+            return Ok(());
+        }
+        let to = without_dots(&self.target);
+        for source in self.sources.iter().filter(|source| GeneratedSource::parse(source).is_none()) {
+            let from = without_dots(source);
+            let shown = |path: &[u8]| if path.is_empty() { "/".into() } else { escape(path) };
+            let (source, target) = (shown(source), shown(&self.target));
+            let is_onto_itself = from == to || from.file_name().is_some_and(|name| from == to.join(name));
+            if to.starts_with(&from) && from != to || self.options.sync.is_some() && from.starts_with(&to) {
+                let what = match self.options.sync {
+                    Some(_) => format!("one of {source} and {target} is in the other, at the same daemon"),
+                    None => format!("cannot copy a directory into itself: {target} is in {source}"),
+                };
+                return Err(Error::new(Code::IntoItself, what));
+            }
+            if is_onto_itself {
+                let what = format!("{source} is copied to where it is: {target} is at the same daemon");
+                return Err(Error::new(Code::SameFile, what));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the daemon at the destination can fetch the content: a grant is for one path, so there may be

@@ -20,6 +20,7 @@ use super::AgreedCopy;
 use super::confines::{self, LocalConfines, resolved};
 use super::daemon_to_daemon::BetweenJob;
 use super::manifest::ManifestLog;
+use super::output_file;
 use super::receipt::{self, ReceiptOptions};
 use super::report::Report;
 use super::request;
@@ -169,6 +170,7 @@ impl CopyPlan {
             check_within(&job, confines)?;
         }
         let confines = confines.as_ref();
+        output_file::check_apart(&job, &written_places(&job))?;
         // From here on each source says by its slash whether its content is meant. Names that the user lists
         // make it so, those of a retry do not: they may lie below several sources.
         job.sources = job.sources.into_iter().map(Location::with_slash_if_home).collect();
@@ -584,7 +586,7 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -
     if let (true, Location::Local(from), Location::Local(to)) =
         (job.options.sync.is_some(), &*source, &job.destination)
         && let (Some(from), Some(to)) = (resolved(confines, from), resolved(confines, to))
-        && (from.starts_with(&to) || to.starts_with(&from))
+        && (below(&from, &to).is_some() || below(&to, &from).is_some())
     {
         return usage("takes two directories of which neither is in the other");
     }
@@ -625,6 +627,23 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -
     Ok(job)
 }
 
+/// The local files that the job would write at the top of its destination: the destination itself, or each
+/// source's name in it.
+fn written_places(job: &CopyJob) -> Vec<PathBuf> {
+    let Location::Local(to) = &job.destination else { return Vec::new() };
+    if !to.is_dir() && !to.as_os_str().as_bytes().ends_with(b"/") {
+        return vec![to.clone()];
+    }
+    let name = |source: &Location| match source {
+        Location::Local(path) => last_component(path.as_os_str().as_bytes()).map(<[u8]>::to_vec),
+        Location::Ssh { path, .. } | Location::Daemon { path, .. } => {
+            last_component(path).map(<[u8]>::to_vec)
+        }
+        Location::Pipe => None,
+    };
+    job.sources.iter().filter_map(name).map(|name| to.join(OsStr::from_bytes(&name))).collect()
+}
+
 /// Refuses to copy a file of this host onto itself, or a directory into itself, since it would be read while
 /// it grows. If the job lists names, only these are read of the directory.
 fn check_destination(
@@ -655,7 +674,7 @@ fn check_destination(
                 check_not_same_file(source, &from, to, &targets)?;
                 continue;
             }
-            if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
+            if targets.iter().any(|to| below(&from, to).is_some_and(|inner| is_read(&inner))) {
                 let (from, to) = (source.display(), to.display());
                 return Err(Error::new(
                     Code::IntoItself,
@@ -665,6 +684,17 @@ fn check_destination(
         }
     }
     Ok(())
+}
+
+/// The rest of `path` below the directory `outer`, also if a bind mount leads there; `None` if it is not in it.
+fn below(outer: &Path, path: &Path) -> Option<PathBuf> {
+    if let Ok(rest) = path.strip_prefix(outer) {
+        return Some(rest.to_path_buf());
+    }
+    let id = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let outer = id(outer)?;
+    let above = path.ancestors().find(|above| id(above) == Some(outer))?;
+    path.strip_prefix(above).ok().map(Path::to_path_buf)
 }
 
 /// Refuses to copy a file onto itself. `source` leads to `from`. `to` leads to `targets`, each of them a file
@@ -692,8 +722,8 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     both.is_some_and(|(one, other)| (one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
-/// The path of a listed name, without dots.
-fn without_dots(name: &[u8]) -> PathBuf {
+/// The path of a listed name, or of a path below a root, without dots and slashes that mean nothing.
+pub(crate) fn without_dots(name: &[u8]) -> PathBuf {
     let parts = Path::new(OsStr::from_bytes(name)).components();
     parts.filter(|part| matches!(part, Component::Normal(_))).collect()
 }

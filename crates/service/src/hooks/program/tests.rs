@@ -186,7 +186,7 @@ fn an_error_names_the_program_that_cannot_be_run() {
         path
     };
     let cases = [
-        (directory.path().join("none"), "No such file"),
+        (directory.path().join("none"), "no such file"),
         (directory.path().to_path_buf(), "not a file"),
         (file("plain", 0o644, "#!/bin/sh\n"), "not executable"),
         (file("open", 0o777, "#!/bin/sh\n"), "anybody may write to it"),

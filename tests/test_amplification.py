@@ -83,7 +83,7 @@ def test_an_address_that_falls_silent_gets_little(victims_net, name):
     with road.alpha.dropping(f"ip saddr {{ {VICTIM}, {road.alpha.v4} }}", hook="output"):
         before = start_capture(road.alpha, 4, count=100_000)
         before()
-        after = to_victim(start_capture(road.alpha, 20, count=20_000)())
+        after = to_victim(start_capture(road.alpha, 10, count=20_000)())
     assert sum(map(len, after)) <= NAMED_MAX and len(after) <= 10, (len(after), sum(map(len, after)))
     # The copy goes on when the network is back.
     outcome = finish(process, timeout=90)

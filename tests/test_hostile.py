@@ -78,7 +78,7 @@ def test_forged_flood_costs_little(own_road, direction):
     net.pair.plain_link()
     tool = build_flooder(net.folder("tool"))
     near = net.folder("near")
-    source = make_file((near if direction == "push" else road.far) / "file", 120 * MIB)
+    source = make_file((near if direction == "push" else road.far) / "file", 60 * MIB)
     receiver, attacker = (net.beta, net.alpha) if direction == "push" else (net.alpha, net.beta)
     rates = {True: [], False: []}
     for attacked in (False, True, False, True):

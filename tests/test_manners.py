@@ -259,6 +259,26 @@ def test_a_program_of_ssh_config_runs_once(net, near, ssh_road):
     assert count.read_text() == "x\n"
 
 
+def test_options_of_the_other_road_are_refused(net, near, ssh_road, daemon_road):
+    """A jump host that is passed by, or a fingerprint that nobody looks at, is not what was asked for."""
+    source = make_file(near / "file", 10)
+    for option, value in [("-J", "bastion"), ("-F", "/dev/null"), ("-o", "ProxyCommand=x"), ("-S", "ssh"),
+                          ("--remote-program", "farhaul")]:
+        for verb, ends in [("cp", [source, daemon_road.url("copy")]), ("ls", [daemon_road.url("")])]:
+            done = net.alpha.run(["farhaul", verb, option, value, *ends])
+            assert done.returncode == EXIT_USAGE and f"{option} is for SSH".encode() in done.stderr, done
+    outcome = ssh_road.cp("--fingerprint", "SHA256:x", source, ssh_road.url("copy"), expect=EXIT_USAGE)
+    assert "--fingerprint is for daemons" in outcome.error_line, outcome
+
+
+def test_options_may_stand_between_the_locations(net, near, ssh_road):
+    one, two = make_file(near / "one", 10), make_file(near / "two", 10)
+    ssh_road.cp(one, "-q", two, "--rate", "100M", "-q", ssh_road.url("./"), "--verify", "digest")
+    assert (ssh_road.far / "one").exists() and (ssh_road.far / "two").exists()
+    outcome = cp(net.alpha, one, "-q", expect=EXIT_USAGE)
+    assert "name a source and a destination" in outcome.error_line, outcome
+
+
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_cp_compares_contents_if_it_is_asked_to(road, near, direction):
     here, there = near / "file", road.far / "file"

@@ -182,6 +182,7 @@ def test_the_sender_remembers_the_path(own_road, direction):
     [(address, note)] = json.loads(notes.read_text()).items()
     assert address == peer.v4
     assert 50e6 < note["rate_bps"] < 100e9 and 0 < note["rtt_us"] < 1e6 and abs(note["unix_s"] - time.time()) < 600
+    make_file(source, 20 * MIB)
     for text in (notes.read_text(), "nonsense", json.dumps({address: {**note, "rate_bps": 2**63}})):
         notes.write_text(text)
         os.utime(source)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from harness import lab
-from harness.hosts import USER, require_root
+from harness.hosts import USER, call, require_root
 from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_INTERRUPTED, EXIT_SOME_FAILED, EXIT_USAGE, Daemon, cp, finish
 from harness.trees import differences, fill, leftovers, listing, make_file, make_tree, names
 
@@ -288,6 +288,19 @@ def test_a_directory_is_not_copied_into_itself(net, near, verb):
     run("run7", "run71", cwd=near)
     run("run7", "run70/run7", cwd=near)
     assert (near / "run71/sub/y").exists() and (near / "run70/run7/x").exists()
+
+
+def test_a_bind_mount_leads_no_directory_into_itself(net, near):
+    fill(near, "run7/precious run7/sub/y bound/")
+    call("mount", "--bind", str(near / "run7"), str(near / "bound"))
+    try:
+        before = names(near)
+        for verb, source, target in [("sync", "run7/sub", "bound"), ("sync", "bound", "run7/new"), ("cp", "run7", "bound/x"),
+                                     ("cp", "bound", "run7/sub/x"), ("sync", "run7", "bound")]:
+            cp(net.alpha, *(["--delete"] if verb == "sync" else []), source, target, verb=verb, expect=EXIT_USAGE, cwd=near)
+            assert names(near) == before, (verb, source, target)
+    finally:
+        call("umount", str(near / "bound"))
 
 
 def test_what_is_not_a_directory_or_not_taken_may_go_into_its_directory(net, near):

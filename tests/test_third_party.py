@@ -133,6 +133,26 @@ def test_a_sync_between_daemons_deletes_what_is_too_much(three):
     assert differences(tree, three.c.root / "copy") == []
 
 
+def test_one_daemon_copies_nothing_into_itself(three):
+    """Both ends may be one daemon, by whatever name."""
+    make_tree(three.b.root / "t/sub", seed=3, files=5)
+    make_file(three.b.root / "t/precious", 1000)
+    before = {path: path.is_file() and sha256(path) for path in three.b.root.rglob("*")}
+    by_address = three.b.url("", host=three.beta.v4)
+    for verb, arguments, words in [
+        ("sync", ["--delete", three.b.url("t/sub"), three.b.url("t")], "is in the other"),
+        ("sync", ["--delete", three.b.url("t"), f"{by_address}t/new"], "is in the other"),
+        ("cp", [three.b.url("t"), f"{by_address}t/self/"], "into itself"),
+        ("cp", [three.b.url("t/precious"), three.b.url("t/./precious")], "is copied to where it is"),
+        ("cp", [three.b.url("t/precious"), three.b.url("t/")], "is copied to where it is"),
+    ]:
+        outcome = three.cp(*arguments, verb=verb, expect=EXIT_USAGE)
+        assert words in outcome.error_line, outcome
+    assert before == {path: path.is_file() and sha256(path) for path in three.b.root.rglob("*")}
+    three.cp(three.b.url("t"), f"{by_address}u")
+    assert differences(three.b.root / "t", three.b.root / "u") == []
+
+
 @contextlib.contextmanager
 def closed_to_beta(three):
     """While it lasts, gamma rejects connections from beta."""
@@ -185,7 +205,7 @@ def test_a_manifest_is_kept_where_the_copy_was_asked_for(three, is_fetched):
     # This file cannot be written: a directory that is not empty is in its place.
     (three.c.root / "new/tree/secret/x").mkdir(parents=True)
     manifest = three.folder("here") / "m"
-    manifest.write_text("an earlier one")
+    manifest.write_text('{"manifest":1,"of":"an earlier one"}\n')
     with closed_to_beta(three) if is_fetched else contextlib.nullcontext():
         outcome = three.cp("--manifest", manifest, "--checksum-extra", "sha256", three.b.url("tree"), three.c.url("new/"),
                            expect=EXIT_SOME_FAILED)

@@ -187,7 +187,10 @@ def ask_daemon(stream, wish, **changes):
     secret = read_exactly(stream, 32)
     hello = greeting("hello", features=FEATURES, **wish, flow_ids=[77], udp=False)
     hello.update(changes)
-    write_hello(stream, hello)
+    try:
+        write_hello(stream, hello)
+    except (BrokenPipeError, ConnectionResetError):
+        raise Closed("the stream was cut") from None
     reply = read_hello(stream)
     if reply.get("refusal"):
         return reply, None

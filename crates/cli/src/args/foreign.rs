@@ -289,7 +289,7 @@ mod tests {
             "farhaul cp --frobnicate a b",
             "farhaul cp -9 a b",
             "farhaul frobnicate",
-            "farhaul cp a",
+            "farhaul cp",
             "farhaul",
         ] {
             assert_eq!(hints_for(line), [""; 0], "{line}");

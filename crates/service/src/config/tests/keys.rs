@@ -90,7 +90,12 @@ fn the_values_of_the_example_are_accepted() {
     let is_key = |line: &str| line.starts_with(|c: char| c.is_ascii_lowercase()) && line.contains(" = ");
     let on: Vec<String> = example::file()
         .lines()
-        .map(|line| line.strip_prefix('#').filter(|key| is_key(key)).unwrap_or(line).to_string())
+        .map(|line| {
+            line.strip_prefix('#')
+                .filter(|rest| rest.starts_with('[') || is_key(rest))
+                .unwrap_or(line)
+                .to_string()
+        })
         .collect();
     assert!(on.iter().filter(|line| is_key(line)).count() > 50, "{on:?}");
     world.write("etc/farhaul.toml", &on.join("\n"));

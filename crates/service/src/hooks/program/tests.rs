@@ -190,7 +190,7 @@ fn an_error_names_the_program_that_cannot_be_run() {
         (directory.path().to_path_buf(), "not a file"),
         (file("plain", 0o644, "#!/bin/sh\n"), "not executable"),
         (file("open", 0o777, "#!/bin/sh\n"), "anybody may write to it"),
-        (file("interpreter", 0o755, "#!/nonexistent/interpreter\n"), "No such file"),
+        (file("interpreter", 0o755, "#!/nonexistent/interpreter\n"), "no such file"),
         (PathBuf::from("bin/true"), "absolute"),
     ];
     for (program, expected) in cases {

@@ -11,7 +11,7 @@
 //! that of the connection that carried the hello, and further carriers of the session must show the same.
 #![deny(missing_docs)]
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -270,6 +270,7 @@ fn resolve(host: &str, port: u16, requester: &dyn DialRequester) -> Result<Vec<S
         Error::new(Code::HostUnknown, format!("cannot find the host {}: {reason}", printable_host(host)))
             .with_hint("check the name")
     };
+    check_link_local(host)?;
     let name = host.to_string();
     let look_up = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
     let found = Apart::begin(look_up)?.wait(requester)?.map_err(|error| unknown(error.to_string()))?;
@@ -277,9 +278,48 @@ fn resolve(host: &str, port: u16, requester: &dyn DialRequester) -> Result<Vec<S
     if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }
 
+/// Refuses a link-local address without the interface that leads there, or with one that is not there.
+fn check_link_local(host: &str) -> Result<(), Error> {
+    let (address, interface) = match host.split_once('%') {
+        Some((address, interface)) => (address, Some(interface)),
+        None => (host, None),
+    };
+    if !address.parse::<Ipv6Addr>().is_ok_and(|address| address.is_unicast_link_local()) {
+        return Ok(());
+    }
+    let shown = printable_host(host);
+    match interface {
+        Some(_) if farhaul_net::scoped(host).is_some() => Ok(()),
+        Some(name) => {
+            let what = format!("{shown}: this host has no interface {}", printable_host(name));
+            Err(Error::new(Code::NoSuchAddress, what).with_hint("`ip link` lists the interfaces"))
+        }
+        None => {
+            let what = format!("{shown} is an address of one link, and the interface to it is missing");
+            Err(Error::new(Code::NoSuchAddress, what)
+                .with_hint(format!("write it behind the address, such as [{shown}%eth0]")))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_one_link_needs_its_interface() {
+        for (host, part) in [
+            ("fe80::1", Some("interface to it is missing")),
+            ("fe80::1%nonesuch0", Some("has no interface nonesuch0")),
+            ("fe80::1%lo", None),
+            ("2001:db8::1", None),
+            ("host%x", None),
+        ] {
+            let told = check_link_local(host).err().map(|error| error.to_string());
+            assert_eq!(told.is_some(), part.is_some(), "{host}: {told:?}");
+            assert!(told.unwrap_or_default().contains(part.unwrap_or_default()), "{host}");
+        }
+    }
 
     #[test]
     fn a_busy_daemon_is_asked_until_the_wait_is_over_and_a_silent_one_once_more() {

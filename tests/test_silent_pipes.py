@@ -1,4 +1,5 @@
-"""The first signal ends a run although a reader that never reads keeps it waiting."""
+"""The first signal ends a run although another program keeps it waiting: a reader that never reads, or a writer
+that never writes."""
 
 import array
 import contextlib
@@ -155,3 +156,44 @@ def test_lines_that_nobody_reads_are_given_up(net, near, road_of):
         process.kill()
         process.communicate()
     assert process.returncode == 130 and json.loads(out)["error_detail"]["code"] == "FH-INTERRUPTED"
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize("words", [
+    "verify - folder",
+    "verify fifo folder",
+    "cp --manifest fifo file copy",
+    "cp -i fifo file fh://beta/x",
+    "cp --known-hosts fifo file fh://beta/x",
+    "cp --manifest fifo fh://beta/x fh://127.0.0.1/x",
+    "cp - copy",
+])
+def test_a_pipe_whose_other_end_is_silent_is_given_up(net, near, words, number, code):
+    made(near, "file")
+    make_file(near / "file", 10)
+    os.mkfifo(near / "fifo", 0o600)
+    silent = os.pipe()
+    process = start(net.alpha, *words.split(), stdin=silent[0], cwd=near)
+    ended, said = end_by(process, number)
+    os.close(silent[1])
+    assert ended == code and "interrupted" in said and said.count("error:") == 1, said
+
+
+def test_a_manifest_whose_reader_never_reads_is_given_up(net, near):
+    made(near, *map(str, range(300)))
+    os.mkfifo(near / "fifo")
+    reader = os.open(near / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    process = start(net.alpha, "cp", "-r", "--manifest", "fifo", "folder", "copy", cwd=near)
+    ended, said = end_by(process, signal.SIGINT, lambda: (near / "copy/299").exists())
+    os.close(reader)
+    assert ended == 130 and "interrupted" in said, said
+
+
+def test_lists_and_manifests_pass_through_pipes(net, near):
+    made(near, "a", "b")
+    os.mkfifo(near / "fifo")
+    line = "cat fifo >kept & farhaul cp -r --manifest fifo folder/ copy && wait && (sleep 0.3; cat kept) | farhaul verify - copy" \
+           " && { (sleep 0.3; cat kept) >fifo & farhaul verify fifo copy; }"
+    done = net.alpha.run(["bash", "-c", line], cwd=near, timeout=30)
+    assert done.returncode == 0 and done.stderr.count(b"all as listed") == 2, done

@@ -1,15 +1,17 @@
-//! Output that may wait for another program for ever, such as a pipe that nobody reads. Such a wait ends once
-//! the work is told to end.
+//! Input and output that may wait for another program for ever, such as a pipe that nobody reads. Such a wait
+//! ends once the work is told to end.
 //!
 //! Always true: a wait looks every 50 ms whether it is to end. Descriptors that other programs share are not
 //! changed. After [`GivenUp`] only the beginning of the bytes has been written.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use farhaul_session::handle::Handle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -68,6 +70,23 @@ impl InterruptibleOutput {
         Ok(InterruptibleOutput { file, piece_max })
     }
 
+    /// Creates or empties the file. A named pipe has to get a reader first, so this waits for one.
+    pub(crate) fn create(path: &Path, is_stopped: &dyn Fn() -> bool) -> io::Result<InterruptibleOutput> {
+        let is_pipe = || path.metadata().is_ok_and(|meta| meta.file_type().is_fifo());
+        loop {
+            let flags = if is_pipe() { non_blocking() } else { 0 };
+            match OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path) {
+                Ok(file) => return Ok(InterruptibleOutput { file, piece_max: usize::MAX }),
+                Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) && is_pipe() => {}
+                Err(error) => return Err(error),
+            }
+            if is_stopped() {
+                return Err(GivenUp::error());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
     /// Writes all bytes. Once the work is stopped, this fails with [`GivenUp`] if the reader then takes nothing
     /// for `patience`.
     pub fn write_all(
@@ -103,6 +122,61 @@ impl InterruptibleOutput {
     }
 }
 
+/// An output that a transfer writes to until the transfer is cancelled.
+#[derive(Debug)]
+pub(crate) struct TransferOutput {
+    output: InterruptibleOutput,
+    handle: Handle,
+}
+
+impl TransferOutput {
+    /// As [`InterruptibleOutput::create`].
+    pub(crate) fn create(path: &Path, handle: &Handle) -> io::Result<TransferOutput> {
+        let output = InterruptibleOutput::create(path, &|| handle.is_cancelled())?;
+        Ok(TransferOutput { output, handle: handle.clone() })
+    }
+}
+
+impl Write for TransferOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.output.write_report(bytes, &|| self.handle.is_cancelled())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An input whose writer may be silent. A read fails with [`GivenUp`] if the work is cancelled meanwhile.
+pub(crate) struct InterruptibleInput {
+    file: File,
+    handle: Handle,
+}
+
+impl InterruptibleInput {
+    /// Opens the file. A named pipe does not need a writer yet.
+    pub(crate) fn open(path: &Path, handle: &Handle) -> io::Result<InterruptibleInput> {
+        let file = OpenOptions::new().read(true).custom_flags(non_blocking()).open(path)?;
+        Ok(InterruptibleInput { file, handle: handle.clone() })
+    }
+}
+
+impl Read for InterruptibleInput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if is_ready(&self.file, PollFlags::IN)? {
+                match self.file.read(buffer) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    read => return read,
+                }
+            } else if self.handle.is_cancelled() {
+                return Err(GivenUp::error());
+            }
+        }
+    }
+}
+
 /// Waits for a short time; returns whether the descriptor is ready, or has an error to tell.
 fn is_ready(file: &File, flags: PollFlags) -> io::Result<bool> {
     let time = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
@@ -119,15 +193,21 @@ fn non_blocking() -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
     use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::UnixStream;
 
-        use rustix::pipe::pipe;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::pipe::pipe;
 
     use super::*;
 
     const STOPPED: &dyn Fn() -> bool = &|| true;
+
+    fn named_pipe(folder: &Path) -> std::path::PathBuf {
+        let path = folder.join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        path
+    }
 
     #[test]
     fn what_a_reader_takes_is_written_whole() {
@@ -164,6 +244,31 @@ mod tests {
         let (_from, to) = pipe().unwrap();
         let output = InterruptibleOutput { file: File::from(to), piece_max: PIECE };
         let error = output.write_all(&[7; 1 << 20], STOPPED, Duration::ZERO).unwrap_err();
+        assert!(GivenUp::is(&error), "{error}");
+    }
+
+    #[test]
+    fn a_named_pipe_waits_for_its_other_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = named_pipe(folder.path());
+        let handle = Handle::new();
+        let mut input = InterruptibleInput::open(&path, &handle).unwrap();
+        let mut output = TransferOutput::create(&path, &handle).unwrap();
+        output.write_all(b"content").unwrap();
+        drop(output);
+        let mut got = String::new();
+        input.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "content");
+    }
+
+    #[test]
+    fn a_named_pipe_without_its_other_end_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = named_pipe(folder.path());
+        let handle = Handle::new();
+        handle.cancel();
+        assert!(GivenUp::is(&TransferOutput::create(&path, &handle).err().unwrap()));
+        let error = InterruptibleInput::open(&path, &handle).unwrap().read(&mut [0; 8]).unwrap_err();
         assert!(GivenUp::is(&error), "{error}");
     }
 }

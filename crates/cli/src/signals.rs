@@ -7,7 +7,7 @@
 //! process and another one to its group.
 
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,19 @@ const SAME_WITHIN: Duration = Duration::from_millis(500);
 
 /// The signal that has ended the work of this process; 0 for none.
 static ENDED_BY: AtomicU8 = AtomicU8::new(0);
+
+/// Whether [`cancel_on_signal`] watches, so that the first signal does not end the process by itself.
+static IS_WATCHING: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether the first signal leaves it to the work to end.
+pub fn is_watching() -> bool {
+    IS_WATCHING.load(Ordering::Relaxed)
+}
+
+/// Returns whether a signal has told the work to end.
+pub fn has_ended_work() -> bool {
+    ENDED_BY.load(Ordering::Relaxed) != 0
+}
 
 /// Returns the exit code of a process whose work was interrupted: 128 plus the number of the signal, as in a
 /// shell. Any other interruption counts as Ctrl-C.
@@ -61,6 +74,7 @@ pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
             }
         });
     })?;
+    IS_WATCHING.store(true, Ordering::Relaxed);
     // An error here means that the thread has ended, and then signals act as if there were no handler.
     let _ = is_ready.recv();
     Ok(())

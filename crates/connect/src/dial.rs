@@ -133,7 +133,9 @@ pub(crate) fn connect_asking(
     requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
     let (host, port) = (target.bare_host(), target.port);
-    let identity = &Identity::load(&target.identity_file.clone().unwrap_or_else(default_identity_path))?;
+    let identity_file = target.identity_file.clone().unwrap_or_else(default_identity_path);
+    // The file may be a pipe whose writer is silent.
+    let identity = &Apart::begin(move || Identity::load(&identity_file))?.wait(requester)??;
     let server = KnownServer::load(target, ask, requester)?;
     let addresses = resolve(host, port, requester)?;
     let route = Route { host, port, addresses, identity, params: &params, grant: None };

@@ -62,7 +62,8 @@ fn drive(
     handle: &Handle,
 ) -> Result<(Report, Option<Error>), Error> {
     // Created first, so that a manifest of an earlier copy is not taken for this one's.
-    let mut manifest = between.manifest.as_deref().map(ManifestCopy::create).transpose()?;
+    let manifest = between.manifest.as_deref().map(|path| ManifestCopy::create(path, handle));
+    let mut manifest = manifest.transpose()?;
     let made = commission(between, driver, manifest.as_mut(), handle);
     let Some(manifest) = manifest else { return made };
     match made {

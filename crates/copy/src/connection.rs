@@ -47,7 +47,7 @@ impl CopyConnection {
         let within = job.within.clone();
         let mut connection = None;
         let outcome = planned(job, |plan| {
-            plan.carry_out(|ready| {
+            plan.carry_out(handle, |ready| {
                 let ready = one_of_many(ready)?;
                 let (begun, dialogue) = CopyConnection::begin(&plan, &ready, within, handle)?;
                 let connection = connection.insert(begun);
@@ -115,7 +115,7 @@ impl CopyConnection {
     pub fn copy(&self, job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
         let is_elsewhere = matches!(self.far, RemoteEnd::Here) && job.within != self.within;
         let outcome = planned(job, |plan| match self.is_for(&plan, is_elsewhere) {
-            Ok(()) => plan.carry_out(|ready| self.run(ready, handle)),
+            Ok(()) => plan.carry_out(handle, |ready| self.run(ready, handle)),
             Err(error) => plan.failed(error),
         });
         (outcome.report, outcome.error)

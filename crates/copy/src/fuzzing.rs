@@ -365,11 +365,9 @@ pub fn record_session(
     let names = options.select.by_name.then(|| vec![b"small".to_vec(), b"folder".to_vec()]);
     // An end that has asked for a manifest has to write one.
     let folder = tempfile::tempdir().expect("a directory can be made");
-    let log = options
-        .integrity
-        .manifest
-        .is_some()
-        .then(|| ManifestLog::create(&folder.path().join("m"), false).expect("it can be written"));
+    let log = options.integrity.manifest.is_some().then(|| {
+        ManifestLog::create(&folder.path().join("m"), false, &Handle::new()).expect("it can be written")
+    });
     let terms = crate::Terms { names, log, ..crate::Terms::default() };
     let peer = std::thread::spawn(move || {
         let agreed = crate::AgreedCopy::new(peer, request);

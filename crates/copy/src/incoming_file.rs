@@ -8,22 +8,25 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::shared::CompleteBlock;
 use farhaul_volume::{
     CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, PatchOutcome, RelPath, Root, TempFile,
     UnnamedFile, chunk_cv, whole_digest,
 };
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::failures::{Failure, of_partial};
 use super::incoming_entry::IncomingEntry;
+use super::interruptible::{GivenUp, InterruptibleOutput};
 use super::messages::EntryContent;
 use super::receive_rules::ReceiveRules;
 use super::receiver::{CopyReceiver, Destination, ToldChunks};
@@ -115,6 +118,10 @@ pub(crate) struct PipeState {
     next: u64,
     waiting: BTreeMap<u64, (Arc<CompleteBlock>, std::ops::Range<usize>)>,
     written: u64,
+    /// Standard output, once something goes there.
+    output: Option<InterruptibleOutput>,
+    /// The transfer was cancelled in the middle of a chunk, so nothing may follow.
+    is_given_up: bool,
 }
 
 impl IncomingFile {
@@ -276,13 +283,14 @@ impl IncomingFile {
     }
 
     /// Writes a piece of a file that comes in several. Returns false if the chunk is here already, if another
-    /// writer is writing it, or if the file is over. `meter` takes the time of the writing.
+    /// writer is writing it, or if the file is over. `meter` takes the time of the writing. No write waits for
+    /// the reader of a pipe once `handle` is cancelled.
     pub(crate) fn write(
         &self,
         piece: &BlockPiece,
         arrived: &Arc<CompleteBlock>,
         range: Range<usize>,
-        meter: &Meter,
+        (meter, handle): (&Meter, &Handle),
     ) -> Result<bool, Failure> {
         let data = &arrived.block[range.clone()];
         match &self.kind {
@@ -299,11 +307,11 @@ impl IncomingFile {
             IncomingKind::Null(came) => Ok(came.lock().whole().insert(piece.chunk)),
             IncomingKind::Pipe(state) => {
                 let mut state = state.lock().whole();
-                if piece.chunk < state.next {
+                if piece.chunk < state.next || state.is_given_up {
                     return Ok(false);
                 }
                 state.waiting.insert(piece.chunk, (arrived.clone(), range));
-                meter.time(|| write_pipe(&mut state)).map(|()| true)
+                meter.time(|| write_pipe(&mut state, handle))
             }
         }
     }
@@ -435,39 +443,34 @@ fn write_stream(stream: &IncomingStream, piece: &BlockPiece, data: &[u8]) -> Res
 }
 
 /// Writes the chunks that are next in order. Blocks are sent in order, so the missing one is always on its
-/// way.
-fn write_pipe(state: &mut PipeState) -> Result<(), Failure> {
+/// way. Returns false if the transfer was cancelled while the reader took nothing.
+fn write_pipe(state: &mut PipeState, handle: &Handle) -> Result<bool, Failure> {
+    let cannot = |error: &std::io::Error| Failure {
+        code: Code::OutputLost,
+        ..Failure::cannot("write to standard output", error)
+    };
+    if state.output.is_none() {
+        let output = InterruptibleOutput::of(std::io::stdout().as_fd());
+        state.output = Some(output.map_err(|error| cannot(&error))?);
+    }
+    let Some(output) = &state.output else { return Ok(false) };
     while let Some((arrived, range)) = state.waiting.remove(&state.next) {
-        write_out(&arrived.block[range.clone()]).map_err(|error| Failure {
-            code: Code::OutputLost,
-            ..Failure::cannot("write to standard output", &error)
-        })?;
+        // This goes past the standard library's buffer, which ignores errors if the descriptor is not open for
+        // writing.
+        let content = &arrived.block[range.clone()];
+        match output.write_all(content, &|| handle.is_cancelled(), Duration::ZERO) {
+            Ok(()) => {}
+            Err(error) if GivenUp::is(&error) => {
+                state.is_given_up = true;
+                state.waiting.clear();
+                return Ok(false);
+            }
+            Err(error) => return Err(cannot(&error)),
+        }
         state.written += range.len() as u64;
         state.next += 1;
     }
-    Ok(())
-}
-
-/// Writes to standard output past the standard library's buffer, which ignores errors if the descriptor is
-/// not open for writing.
-fn write_out(mut bytes: &[u8]) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(std::io::stdout(), bytes) {
-            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
-            Err(rustix::io::Errno::INTR) => {}
-            // Another process that shares standard output has made it non-blocking.
-            Err(rustix::io::Errno::AGAIN) => {
-                let stdout = std::io::stdout();
-                match poll(&mut [PollFd::new(&stdout, PollFlags::OUT)], None) {
-                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    Ok(true)
 }
 
 fn readback(stream: &IncomingStream) -> std::io::Result<()> {

@@ -192,11 +192,12 @@ impl CopyPlan {
     }
 
     /// Resolves this end of the job. Errors of this end are found before the far end is asked.
-    pub(crate) fn ready(&self) -> Result<ReadyJob, Error> {
+    pub(crate) fn ready(&self, handle: &Handle) -> Result<ReadyJob, Error> {
         let side = self.side()?;
         let names = self.names.clone().filter(|_| matches!(side, CopySide::Receive(_)));
         let is_dry_run = self.request.options.dry_run;
-        let log = self.manifest.as_deref().map(|path| ManifestLog::create(path, is_dry_run)).transpose()?;
+        let log =
+            self.manifest.as_deref().map(|path| ManifestLog::create(path, is_dry_run, handle)).transpose()?;
         let mut request = self.request.clone();
         let more_paths = match request.direction {
             CopyDirection::Pull => request.take_more_paths(),
@@ -222,13 +223,17 @@ impl CopyPlan {
     }
 
     fn run(&self, handle: &Handle) -> CopyOutcome {
-        self.carry_out(|ready| self.connect_and_copy(ready, handle))
+        self.carry_out(handle, |ready| self.connect_and_copy(ready, handle))
     }
 
     /// Gets this end ready and leaves the rest to `copy`. However that ends, the manifest gets its end, and the
     /// report has the receipt or says why there is none.
-    pub(crate) fn carry_out(&self, copy: impl FnOnce(ReadyJob) -> Result<CopyOutcome, Error>) -> CopyOutcome {
-        let outcome = match contained(|| self.ready()).flatten() {
+    pub(crate) fn carry_out(
+        &self,
+        handle: &Handle,
+        copy: impl FnOnce(ReadyJob) -> Result<CopyOutcome, Error>,
+    ) -> CopyOutcome {
+        let outcome = match contained(|| self.ready(handle)).flatten() {
             Ok(ready) => {
                 let log = ready.terms.log.clone();
                 let outcome = contained(|| copy(ready)).flatten().unwrap_or_else(CopyOutcome::failed);
@@ -839,7 +844,7 @@ mod tests {
         let why = || Error::new(Code::Misuse, "the words cannot be written");
         let fail: [fn(Error) -> Result<CopyOutcome, Error>; 2] = [Err, |error| panic!("{error}")];
         for fail in fail {
-            let outcome = plan.carry_out(|_| fail(why()));
+            let outcome = plan.carry_out(&Handle::new(), |_| fail(why()));
             assert!(outcome.error.is_some() && outcome.report.no_receipt.is_some());
             let manifest = std::fs::read_to_string(at("manifest")).unwrap();
             let last = manifest.lines().last().unwrap_or_default();

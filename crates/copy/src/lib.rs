@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod hard_links;
 mod incoming_entry;
 mod incoming_file;
+mod interruptible;
 pub(crate) mod job;
 mod location_spec;
 pub(crate) mod manifest;
@@ -55,6 +56,8 @@ pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, 
 pub use confines::{ConfinedPath, LocalConfines};
 pub use connection::CopyConnection;
 pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
+#[doc(hidden)]
+pub use interruptible::{GivenUp, InterruptibleOutput};
 pub use job::{CopyJob, Location, check, copy, receipt_is_possible, spread_of};
 pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{

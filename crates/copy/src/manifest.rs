@@ -11,7 +11,6 @@ mod manifest_copy;
 mod text;
 mod tree;
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -20,9 +19,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error};
+use farhaul_session::handle::Handle;
 use farhaul_volume::{Algorithm, SpecialNode};
 
 use super::failures::{Failure, is_vanished};
+use super::interruptible::{GivenUp, TransferOutput};
 use super::messages::{EntryContent, ManifestEntry};
 use super::output_file;
 use super::report::Report;
@@ -163,11 +164,6 @@ pub(crate) struct ManifestLog {
     tally: Option<Mutex<ManifestTally>>,
 }
 
-/// Refuses to replace a file that is no manifest.
-fn may_be_replaced(path: &Path) -> Result<(), Error> {
-    output_file::may_be_replaced(path, "manifest", "{\"manifest\":")
-}
-
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<ManifestRecord>,
@@ -183,15 +179,10 @@ struct State {
 
 impl ManifestLog {
     /// Begins a manifest file, replacing an existing one. It gets the root of the digest tree, unless this is
-    /// a dry run.
-    pub(crate) fn create(path: &Path, is_dry_run: bool) -> Result<Arc<ManifestLog>, Error> {
-        let cannot = |error: io::Error| {
-            let why = super::plain(&error);
-            Error::new(Code::of_files(&error), format!("cannot write the manifest {}: {why}", path.display()))
-        };
-        may_be_replaced(path)?;
-        let mut file = File::create(path).map_err(cannot)?;
-        file.write_all(&text::begin(now())).map_err(cannot)?;
+    /// a dry run. No write waits for a reader once `handle` is cancelled.
+    pub(crate) fn create(path: &Path, is_dry_run: bool, handle: &Handle) -> Result<Arc<ManifestLog>, Error> {
+        let mut file = create_file(path, handle)?;
+        file.write_all(&text::begin(now())).map_err(|error| cannot_begin(path, &error))?;
         ManifestLog::start(Some(Box::new(file)), (path.display().to_string(), WAITING_MAX), !is_dry_run)
     }
 
@@ -279,7 +270,7 @@ impl ManifestLog {
                 .join()
                 .unwrap_or_else(|_| Err(io::Error::other("the thread that writes it has ended too early")))
         });
-        written.map_err(|error| Error::io(format!("cannot write the manifest {}", self.name))(error))?;
+        written.map_err(|error| cannot_go_on(&self.name, error))?;
         Ok(self.tally.as_ref().map(|tally| tally.lock().whole().root()))
     }
 
@@ -340,6 +331,27 @@ impl ManifestLog {
     }
 }
 
+fn create_file(path: &Path, handle: &Handle) -> Result<TransferOutput, Error> {
+    // Whoever forgets the name behind --manifest names his first source there.
+    output_file::may_be_replaced(path, "manifest", "{\"manifest\":")?;
+    TransferOutput::create(path, handle).map_err(|error| cannot_begin(path, &error))
+}
+
+fn cannot_begin(path: &Path, error: &io::Error) -> Error {
+    if GivenUp::is(error) {
+        return Error::interrupted();
+    }
+    let why = super::plain(error);
+    Error::new(Code::of_files(error), format!("cannot write the manifest {}: {why}", path.display()))
+}
+
+fn cannot_go_on(name: &str, error: io::Error) -> Error {
+    match GivenUp::is(&error) {
+        true => Error::interrupted(),
+        false => Error::io(format!("cannot write the manifest {name}"))(error),
+    }
+}
+
 /// The time since 1970.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
@@ -353,7 +365,7 @@ mod tests {
     fn all_records_are_written_between_the_first_line_and_the_last() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("m");
-        let log = ManifestLog::create(&path, false).unwrap();
+        let log = ManifestLog::create(&path, false, &Handle::new()).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let log = &log;
@@ -392,19 +404,19 @@ mod tests {
         assert_eq!(tally.files, 10_001);
         assert_eq!(log.finish(&Report::default()).unwrap(), Some(tally.root()));
         let temp = tempfile::tempdir().unwrap();
-        let dry = ManifestLog::create(&temp.path().join("m"), true).unwrap();
+        let dry = ManifestLog::create(&temp.path().join("m"), true, &Handle::new()).unwrap();
         assert!(dry.tally().is_none() && dry.finish(&Report::default()).unwrap().is_none());
     }
 
     #[test]
     fn a_manifest_that_cannot_be_written_holds_nobody_up() {
         assert!(
-            matches!(ManifestLog::create(Path::new("/nonexistent/m"), false), Err(error) if error.code() == Code::NotFound)
+            matches!(ManifestLog::create(Path::new("/nonexistent/m"), false, &Handle::new()), Err(error) if error.code() == Code::NotFound)
         );
-        let log = ManifestLog::create(Path::new("/dev/full"), false);
+        let log = ManifestLog::create(Path::new("/dev/full"), false, &Handle::new());
         assert!(log.is_err(), "even the first line cannot be written");
         let temp = tempfile::tempdir().unwrap();
-        let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
+        let log = ManifestLog::create(&temp.path().join("m"), false, &Handle::new()).unwrap();
         log.state.lock().unwrap().is_broken = true;
         for _ in 0..2 * WAITING_MAX {
             log.add(ManifestRecord::of_path(b"a", EntryFate::Sent));

@@ -172,7 +172,7 @@ fn run(
     };
     let root = Root::open(&job.directory).map_err(open)?;
     let prefixes = prefixes_of(&job.directory);
-    let mut list = ExpectedList::open(&job.list, job.algorithm).map_err(cannot)?;
+    let mut list = ExpectedList::open(&job.list, job.algorithm, handle).map_err(cannot)?;
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (expect, expected) = crossbeam_channel::bounded(WAITING_MAX);
     let (find, found) = crossbeam_channel::unbounded();
@@ -209,7 +209,8 @@ fn run(
         drop((find, help, expected));
         let mut collector = Collector { report: &mut *report, bytes: 0, tell };
         let mut read = || -> Result<(), Error> {
-            while let Some(mut line) = list.next().map_err(cannot)? {
+            let unread = |what| if handle.is_cancelled() { Error::interrupted() } else { cannot(what) };
+            while let Some(mut line) = list.next().map_err(unread)? {
                 if handle.is_cancelled() {
                     return Err(Error::interrupted());
                 }

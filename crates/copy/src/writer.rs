@@ -159,7 +159,7 @@ impl Writer<'_> {
         if file.is_whole() {
             return self.whole(&file, data, piece.digest);
         }
-        match file.write(piece, arrived, range, &self.write) {
+        match file.write(piece, arrived, range, (&self.write, &self.receiver.shared.handle)) {
             Ok(true) => {
                 self.count(piece.len);
                 if file.is_complete() {

@@ -69,6 +69,8 @@ pub use farhaul_copy::{
     check as check_copy, clean as run_clean, is_manifest_result, manifest_root, receipt_is_possible,
     spread_of, verify as run_verify,
 };
+#[doc(hidden)]
+pub use farhaul_copy::{GivenUp, InterruptibleOutput};
 pub use farhaul_read::{
     Answers, Depth, FileIdentity, FileRange, ListEntry, ListItem, PathKind, RangeQueue, RangeReader, Remote,
     RemoteFile, RemoteList,

@@ -118,7 +118,8 @@ fn finish((report, error): &CopyAnswer, seen: &[String], args: &TransferCommand<
     };
     if let Err(error) = written {
         printer::error(&error, None);
-        return if code == ExitCode::Ok { error.exit_code() } else { code };
+        let is_worse = code == ExitCode::Ok || error.code() == Code::Interrupted;
+        return if is_worse { error.exit_code() } else { code };
     }
     code
 }

@@ -1,22 +1,58 @@
 //! Writes lines to stderr and data to stdout.
 //!
-//! Always true: a reader that has gone is an error and not a panic; text from elsewhere cannot control the
-//! terminal.
+//! Always true: a reader that has gone is an error and not a panic; a reader that reads nothing does not keep
+//! the process from ending after a signal; text from elsewhere cannot control the terminal.
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 
-use farhaul::{Code, Error, FailedEntry, NotSetEntry, is_unprintable, plain};
+use farhaul::{Code, Error, FailedEntry, GivenUp, InterruptibleOutput, NotSetEntry, is_unprintable, plain};
 use serde::Serialize;
 
-use crate::descriptors;
+use crate::{descriptors, signals};
+
+static STDOUT: WatchedOutput = WatchedOutput(Mutex::new(OutputState::Unused));
+static STDERR: WatchedOutput = WatchedOutput(Mutex::new(OutputState::Unused));
+
+/// Standard output or standard error of a process that handles signals.
+struct WatchedOutput(Mutex<OutputState>);
+
+enum OutputState {
+    Unused,
+    Used(InterruptibleOutput),
+    /// The last write broke off, so nothing may follow it.
+    GivenUp,
+}
+
+impl WatchedOutput {
+    /// Writes to the descriptor, which is the same in all calls. After a signal, this does not wait long for a
+    /// reader.
+    fn write(&self, descriptor: &impl AsFd, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, OutputState::Unused) {
+            *state = OutputState::Used(InterruptibleOutput::of(descriptor.as_fd())?);
+        }
+        let OutputState::Used(output) = &*state else { return Err(io::Error::other(GivenUp)) };
+        let written = output.write_report(bytes, &signals::has_ended_work);
+        if written.as_ref().is_err_and(GivenUp::is) {
+            *state = OutputState::GivenUp;
+        }
+        written
+    }
+}
 
 /// The most failed entries that are listed; the report has more.
 const FAILURES_SHOWN: usize = 20;
 
 /// Writes one line for the user.
 pub fn line(text: &str) {
+    let text = format!("{}\n", harmless(text));
     // If stderr is gone, nobody is left to read it.
-    let _ = writeln!(io::stderr().lock(), "{}", harmless(text));
+    let _ = match signals::is_watching() {
+        true => STDERR.write(&io::stderr(), text.as_bytes()),
+        false => io::stderr().lock().write_all(text.as_bytes()),
+    };
 }
 
 pub fn warning(text: &str) {
@@ -79,7 +115,10 @@ pub fn json(value: &impl Serialize) -> Result<(), Error> {
 /// Writes bytes to stdout. Any failure is an error, also a reader that has gone: the user has asked for this
 /// output.
 pub fn data(bytes: &[u8]) -> Result<(), Error> {
-    written(io::stdout().lock().write_all(bytes))
+    written(match signals::is_watching() {
+        true => STDOUT.write(&io::stdout(), bytes),
+        false => io::stdout().lock().write_all(bytes),
+    })
 }
 
 /// Flushes stdout after a write with this outcome; returns an error if the output is lost.
@@ -89,6 +128,12 @@ pub fn written(outcome: io::Result<()>) -> Result<(), Error> {
 }
 
 fn lost(error: &io::Error) -> Error {
+    if GivenUp::is(error) {
+        return Error::new(
+            Code::Interrupted,
+            "interrupted: nobody reads standard output, so something is missing there",
+        );
+    }
     Error::new(Code::OutputLost, format!("cannot write to standard output: {}", plain(error)))
 }
 

@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use super::attempt::{DialedConnection, Route};
 use super::{DaemonTarget, PinnedTarget, printable_host};
 use crate::EstablishedSession;
-use crate::dial_requester::{DialRequester, is_wanted};
+use crate::dial_requester::{Apart, DialRequester, is_wanted};
 use crate::early_session::{FirstUse, UnansweredHello};
 use crate::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
 use crate::race::RaceFailure;
@@ -46,7 +46,9 @@ impl<'a> KnownServer<'a> {
     ) -> Result<KnownServer<'a>, Error> {
         let path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);
         let name = host_name(target.bare_host(), target.port);
-        Ok(KnownServer { target, known: KnownHosts::load(&path)?, name, ask, requester })
+        // The file may be a pipe whose writer is silent.
+        let known = Apart::begin(move || KnownHosts::load(&path))?.wait(requester)??;
+        Ok(KnownServer { target, known, name, ask, requester })
     }
 
     fn keys(&self) -> Vec<String> {

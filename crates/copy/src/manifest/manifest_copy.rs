@@ -2,15 +2,16 @@
 //!
 //! Always true: the file has only whole lines of a manifest, however the text was cut, and whoever sent it.
 
-use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use farhaul_session::Misbehaviour;
-use farhaul_session::error::{Code, Error};
+use farhaul_session::error::Error;
+use farhaul_session::handle::Handle;
 
+use super::super::interruptible::TransferOutput;
 use super::super::report::Report;
-use super::{ManifestLine, now, parse, text};
+use super::{ManifestLine, cannot_go_on, create_file, now, parse, text};
 
 /// The most bytes of a line: three names of 4 KiB, each escaped and in base64.
 const LINE_MAX: usize = 256 << 10;
@@ -19,7 +20,7 @@ const LINE_MAX: usize = 256 << 10;
 #[derive(Debug)]
 pub struct ManifestCopy {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: BufWriter<TransferOutput>,
     /// The beginning of a line whose end has not arrived.
     rest: Vec<u8>,
     stage: Stage,
@@ -36,13 +37,10 @@ enum Stage {
 }
 
 impl ManifestCopy {
-    /// Begins a manifest file, replacing an existing one.
-    pub fn create(path: &Path) -> Result<ManifestCopy, Error> {
-        super::may_be_replaced(path)?;
-        let file = File::create(path).map_err(|error| {
-            let why = super::super::plain(&error);
-            Error::new(Code::of_files(&error), format!("cannot write the manifest {}: {why}", path.display()))
-        })?;
+    /// Begins a manifest file, replacing an existing one. No write waits for a reader once `handle` is
+    /// cancelled.
+    pub fn create(path: &Path, handle: &Handle) -> Result<ManifestCopy, Error> {
+        let file = create_file(path, handle)?;
         let file = BufWriter::with_capacity(super::WRITE_BYTES, file);
         Ok(ManifestCopy { path: path.into(), file, rest: Vec::new(), stage: Stage::Nothing, failure: None })
     }
@@ -89,7 +87,7 @@ impl ManifestCopy {
     }
 
     fn cannot(&self, error: std::io::Error) -> Error {
-        Error::io(format!("cannot write the manifest {}", self.path.display()))(error)
+        cannot_go_on(&self.path.display().to_string(), error)
     }
 }
 
@@ -106,7 +104,7 @@ mod tests {
     /// The text of a manifest with one entry.
     fn whole() -> Vec<u8> {
         let temp = tempfile::tempdir().unwrap();
-        let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
+        let log = ManifestLog::create(&temp.path().join("m"), false, &Handle::new()).unwrap();
         log.add(ManifestRecord::of_path(b"a/\xff", EntryFate::Sent));
         log.finish(&Report::default()).unwrap();
         std::fs::read(temp.path().join("m")).unwrap()
@@ -117,7 +115,7 @@ mod tests {
         let (temp, whole) = (tempfile::tempdir().unwrap(), whole());
         for size in [1, 7, 1 << 20] {
             let path = temp.path().join("m");
-            let mut copy = ManifestCopy::create(&path).unwrap();
+            let mut copy = ManifestCopy::create(&path, &Handle::new()).unwrap();
             whole.chunks(size).for_each(|piece| copy.take(piece).unwrap());
             copy.finish(&Report::default()).unwrap();
             assert_eq!(std::fs::read(path).unwrap(), whole, "{size}");
@@ -129,7 +127,7 @@ mod tests {
         let (temp, whole) = (tempfile::tempdir().unwrap(), whole());
         for len in 0..whole.len() {
             let path = temp.path().join("m");
-            let mut copy = ManifestCopy::create(&path).unwrap();
+            let mut copy = ManifestCopy::create(&path, &Handle::new()).unwrap();
             copy.take(&whole[..len]).unwrap();
             copy.finish(&Report::default()).unwrap();
             let text = std::fs::read(path).unwrap();
@@ -148,16 +146,16 @@ mod tests {
         let headless = format!("{}\n", lines[1]);
         let twice = format!("{}\n{}\n", lines[0], lines[0]);
         for wrong in [&again, &headless, &twice, "\u{1b}[2J\n", "{}\n", &"x".repeat(LINE_MAX + 1)] {
-            let mut copy = ManifestCopy::create(&temp.path().join("m")).unwrap();
+            let mut copy = ManifestCopy::create(&temp.path().join("m"), &Handle::new()).unwrap();
             assert!(copy.take(wrong.as_bytes()).is_err(), "{:.80}", wrong);
         }
     }
 
     #[test]
     fn a_disk_that_is_full_is_told_at_the_end() {
-        let mut copy = ManifestCopy::create(Path::new("/dev/full")).unwrap();
+        let mut copy = ManifestCopy::create(Path::new("/dev/full"), &Handle::new()).unwrap();
         copy.take(&whole()).unwrap();
         assert!(copy.finish(&Report::default()).is_err());
-        assert!(ManifestCopy::create(Path::new("/nonexistent/m")).is_err());
+        assert!(ManifestCopy::create(Path::new("/nonexistent/m"), &Handle::new()).is_err());
     }
 }

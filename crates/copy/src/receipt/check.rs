@@ -4,6 +4,7 @@ use std::path::Path;
 
 use farhaul_connect::PublicKey;
 use farhaul_session::error::{Code, Error};
+use farhaul_session::handle::Handle;
 use farhaul_volume::Algorithm;
 
 use super::{RECEIPT_SCHEMA, Receipt, SignedStatement, StatementSide};
@@ -95,7 +96,7 @@ fn is_hex(text: &str, digits: usize) -> bool {
 /// Computes the root of the digest tree from a manifest.
 pub fn manifest_root(path: &Path) -> Result<String, Error> {
     let bad = |what: String| Error::new(Code::BadManifest, what);
-    let mut list = ExpectedList::open(path, Algorithm::Sha256).map_err(bad)?;
+    let mut list = ExpectedList::open(path, Algorithm::Sha256, &Handle::new()).map_err(bad)?;
     while list.next().map_err(bad)?.is_some() {}
     match list.root() {
         Some(root) => Ok(shown_root(&root)),

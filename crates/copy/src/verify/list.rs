@@ -2,14 +2,15 @@
 //!
 //! Always true: a line that cannot be understood is an error with its number, and is never skipped.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
+use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::Algorithm;
 
 use super::super::failures::plain;
+use super::super::interruptible::InterruptibleInput;
 use super::super::manifest::{
     EntryFate, ManifestEntryText, ManifestLine, ManifestTally, RecordKind, parse, unhex,
 };
@@ -44,7 +45,7 @@ pub(crate) struct ExpectedEntry {
 }
 
 pub(crate) struct ExpectedList {
-    lines: BufReader<File>,
+    lines: BufReader<InterruptibleInput>,
     number: u64,
     algorithm: Algorithm,
     form: Form,
@@ -64,11 +65,13 @@ enum Form {
 }
 
 impl ExpectedList {
-    pub(crate) fn open(path: &Path, algorithm: Algorithm) -> Result<ExpectedList, String> {
+    /// Opens the list. Once `handle` is cancelled, reading does not wait for its writer.
+    pub(crate) fn open(path: &Path, algorithm: Algorithm, handle: &Handle) -> Result<ExpectedList, String> {
         let shown = path.display().to_string();
         // As for sha256sum, - is standard input.
         let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
-        let file = File::open(path).map_err(|error| format!("cannot open {shown}: {}", plain(&error)))?;
+        let file = InterruptibleInput::open(path, handle);
+        let file = file.map_err(|error| format!("cannot open {shown}: {}", plain(&error)))?;
         let lines = BufReader::with_capacity(1 << 20, file);
         let (form, tally) = (Form::Undecided, ManifestTally::default());
         Ok(ExpectedList { lines, number: 0, algorithm, form, is_ended: false, error: None, tally, shown })
@@ -282,7 +285,7 @@ mod tests {
         let path = temp.path().join("SUMS");
         let hex = "ab".repeat(32);
         std::fs::write(&path, format!("# from Windows\r\n{hex} *a\r\n\r\n\\{hex}  b\\r\r\n")).unwrap();
-        let mut list = ExpectedList::open(&path, Algorithm::Sha256).unwrap();
+        let mut list = ExpectedList::open(&path, Algorithm::Sha256, &Handle::new()).unwrap();
         let mut names = Vec::new();
         while let Some(entry) = list.next().unwrap() {
             names.push(entry.path);

@@ -17,7 +17,7 @@ fn tree() -> (tempfile::TempDir, VerifyJob) {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path().join("tree");
     std::fs::create_dir_all(root.join("d")).unwrap();
-    let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
+    let log = ManifestLog::create(&temp.path().join("m"), false, &Handle::new()).unwrap();
     let large: Vec<u8> = (0..70 * CHUNK + 5).map(|at| (at / 4096) as u8).collect();
     for (name, content) in [("a", &b"abc"[..]), ("d/b", b""), ("large", &large)] {
         std::fs::write(root.join(name), content).unwrap();
@@ -105,7 +105,7 @@ fn a_file_that_many_copies_stand_for_links_to_is_read_once() {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path().join("tree");
     std::fs::create_dir_all(&root).unwrap();
-    let log = ManifestLog::create(&temp.path().join("m"), false).unwrap();
+    let log = ManifestLog::create(&temp.path().join("m"), false, &Handle::new()).unwrap();
     let content = vec![7; CHUNK as usize];
     std::fs::write(root.join("a"), &content).unwrap();
     log.add(record("a", RecordKind::File { size: CHUNK }, None));

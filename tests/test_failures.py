@@ -2,6 +2,8 @@
 code."""
 
 import os
+import shutil
+import subprocess
 import threading
 import time
 
@@ -362,3 +364,28 @@ def test_directories_that_were_there_do_not_count_as_arrived(own_net, place):
     (near / "source/d/new").mkdir()
     outcome = cp(own_net.alpha, *ends, user=user, expect=EXIT_SOME_FAILED)
     assert (outcome.report["files"], outcome.report["directories"]) == (0, 3), outcome
+
+
+def test_a_directory_that_is_immutable_is_named_as_the_reason(road, near):
+    (near / "source/d").mkdir(parents=True)
+    make_file(near / "source/a", 10, seed=1)
+    os.link(near / "source/a", near / "source/b")
+    os.symlink("a", near / "source/l")
+    road.far.mkdir(exist_ok=True)
+    (road.far / "shut").mkdir()
+    # One of the two is taken for the file, the other one is to be made a link to it.
+    shutil.copy2(near / "source/a", road.far / "shut/a")
+    shutil.copy2(near / "source/a", road.far / "shut/b")
+    subprocess.run(["chattr", "+i", road.far / "shut"], check=True)
+    try:
+        dry = road.sync("--dry-run", f"{near}/source/", road.url("shut"), check=False)
+        outcome = road.sync(f"{near}/source/", road.url("shut"), check=False)
+        single = road.cp(near / "source/a", road.url("shut/new"), expect=EXIT_FILES)
+    finally:
+        subprocess.run(["chattr", "-i", road.far / "shut"], check=True)
+    assert single.error_line == "error: a: cannot write: its directory is immutable (chattr +i)", single
+    reasons = {entry["path"]: entry["reason"] for entry in outcome.report["failed"]}
+    assert {"d", "l"} <= set(reasons) and len(reasons) == 3, outcome
+    for done in (outcome, dry):
+        assert all(entry["reason"].endswith("its directory is immutable (chattr +i)") for entry in done.report["failed"]), done
+        assert "hard links cannot be made" not in done.stderr, done

@@ -366,6 +366,14 @@ def test_directories_that_were_there_do_not_count_as_arrived(own_net, place):
     assert (outcome.report["files"], outcome.report["directories"]) == (0, 3), outcome
 
 
+def test_surplus_that_stays_does_not_make_it_a_run_without_arrivals(road, near):
+    (near / "tree/d").mkdir(parents=True)
+    road.sync(near / "tree", road.url("tree"))
+    make_file(road.far / "tree/d/surplus", 10)
+    outcome = road.sync("--delete", "--max-delete", "0", near / "tree", road.url("tree"), expect=EXIT_SOME_FAILED)
+    assert outcome.report["failed_count"] == 1 and outcome.report["error"] is None, outcome
+
+
 def test_a_directory_that_is_immutable_is_named_as_the_reason(road, near):
     (near / "source/d").mkdir(parents=True)
     make_file(near / "source/a", 10, seed=1)

@@ -6,7 +6,7 @@ use farhaul_session::session::Dialogue;
 use super::end_summary::EndSummary;
 use super::manifest::{ManifestLog, shown_root};
 use super::receipt::{self, ReceiptExchange, ReceiptOptions};
-use super::report::{REPORT_SCHEMA, Report};
+use super::report::{FailedAction, REPORT_SCHEMA, Report};
 
 /// How a copy ended, as this end sees it.
 pub(crate) struct CopyOutcome {
@@ -130,7 +130,9 @@ fn nothing_arrived(report: &Report, new_directories: u64) -> Option<Error> {
     if [files, new_directories, links, skipped, deleted, renames].iter().any(|&count| count > 0) {
         return None;
     }
-    let cause = report.failed.iter().min_by_key(|entry| depth(&entry.path))?;
+    // Surplus that stays keeps nothing from arriving.
+    let failed = report.failed.iter().filter(|entry| entry.action == FailedAction::Copy);
+    let cause = failed.min_by_key(|entry| depth(&entry.path))?;
     let what = format!("{}: {}", cause.path, cause.reason);
     // The transfer takes the code of that entry, unless that code would change the exit code.
     let is_of_files = cause.code.exit_code() == ExitCode::Files;
@@ -147,7 +149,7 @@ fn depth(path: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{FailedAction, FailedEntry};
+    use crate::report::FailedEntry;
 
     #[test]
     fn what_has_come_of_an_entry_that_failed_does_not_change_how_the_run_ends() {
@@ -168,7 +170,9 @@ mod tests {
         assert!(nothing_arrived(&Report { files: 1, ..report.clone() }, 0).is_none());
         assert!(nothing_arrived(&Report { skipped: 1, ..report.clone() }, 0).is_none());
         assert!(nothing_arrived(&Report { directories: 1, ..report.clone() }, 0).is_some());
-        assert!(nothing_arrived(&Report { directories: 1, ..report }, 1).is_none());
+        assert!(nothing_arrived(&Report { directories: 1, ..report.clone() }, 1).is_none());
+        report.failed[0].action = FailedAction::Delete;
+        assert!(nothing_arrived(&Report { directories: 1, ..report }, 0).is_none(), "all there, but surplus");
     }
 
     #[test]

@@ -179,6 +179,15 @@ def test_a_name_that_is_asked_for_is_sent_from_beyond_a_border(net, way):
         assert names(way.target) == "a disk disk/x"
 
 
+def test_a_name_beyond_a_border_is_asked_for_beside_the_directory_above_it(net, way):
+    fill(way.source, "d/disk/ d/a")
+    with mounted(net, way.source / "d/disk"):
+        fill(way.source, "d/disk/x d/disk/y")
+        outcome = way.sync("-x", "--files-from", "-", input=b"d\nd/disk/x\nd/disk/none\n", expect=EXIT_SOME_FAILED)
+        assert names(way.target) == "d d/a d/disk d/disk/x"
+        assert [entry["path"] for entry in outcome.report["failed"]] == ["d/disk/none"], outcome
+
+
 def test_a_source_that_is_a_mount_point_itself_is_sent(net, way):
     with mounted(net, way.source):
         fill(way.source, "a d/b")

@@ -2,6 +2,8 @@
 code."""
 
 import os
+import shutil
+import subprocess
 import threading
 import time
 
@@ -137,11 +139,11 @@ def test_a_dry_run_fails_where_the_run_would(own_net):
         os.chown(path, USER_ID, USER_ID)
     (far / "own/into/surplus").chmod(0o555)
     (far / "own/into").chmod(0o555)
-    for place, failures in (("shut", 11), ("sticky", 3), ("own", 0)):
+    for place, failures, code in (("shut", 11, EXIT_FILES), ("sticky", 3, EXIT_SOME_FAILED), ("own", 0, EXIT_OK)):
         done = {}
         for dry in (["--dry-run"], []):
             outcome = cp(own_net.alpha, *dry, "--delete", "--specials", f"{near}/tree/", f"{user_target()}:{far}/{place}/", verb="sync",
-                         expect=EXIT_SOME_FAILED if failures else EXIT_OK)
+                         expect=code)
             done[bool(dry)] = {(entry["path"], entry["reason"], entry["code"]) for entry in outcome.report["failed"]}
         assert done[True] == done[False] and len(done[True]) == failures, (place, done)
     for source, name in (("tree/small", "new"), ("tree", "new/"), ("tree/small", "small")):
@@ -312,3 +314,86 @@ def test_a_fault_of_our_own_ends_its_session_and_nothing_else(net, near, whose, 
     cp(net.alpha, small, daemon.url("after"))
     assert (daemon.root / "after").read_bytes() == small.read_bytes()
     daemon.kill()
+
+
+def test_the_error_names_the_failure_that_kept_everything_from_arriving(own_net):
+    """A file below that cannot be read fails first, but nothing could have arrived anyway."""
+    near, far = own_net.folder("near"), own_net.folder("far")
+    (near / "src/nox").mkdir(parents=True)
+    make_file(near / "src/nox/z", 100)
+    os.system(f"chown -R {USER_ID} {near}")
+    near.chmod(0o755)
+    far.chmod(0o755)
+    (near / "src/nox").chmod(0o644)
+    outcome = cp(own_net.alpha, near / "src", f"{far}/", user=USER, expect=EXIT_FILES)
+    assert {entry["path"] for entry in outcome.report["failed"]} >= {"src", "src/nox/z"}, outcome
+    assert outcome.error_line == "error: src: cannot create the directory: permission denied", outcome
+
+
+@pytest.mark.parametrize("place", ["here", "push", "pull"])
+def test_directories_that_were_there_do_not_count_as_arrived(own_net, place):
+    near, far = own_net.daemon.root if place == "pull" else own_net.folder("near"), own_net.folder("far")
+    (near / "source/d").mkdir(parents=True)
+    (far / "shut/d").mkdir(parents=True)
+    make_file(near / "source/a", 10)
+    make_file(near / "source/d/b", 10)
+    for folder in (near, near / "source", far, far / "shut", far / "shut/d"):
+        folder.chmod(0o755)
+    source, user = f"{near}/source", USER
+    target = f"{far}/shut"
+    if place == "push":
+        target, user = f"{user_target()}:{target}", None
+    elif place == "pull":
+        own_net.daemon.keys.write_text(keygen(own_net.alpha, user=USER))
+        own_net.daemon.restart()
+        source = own_net.daemon.url("source")
+    ends = [f"{source}/", target]
+    for dry in ([], ["--dry-run"]):
+        for verb in ("cp", "sync"):
+            outcome = cp(own_net.alpha, "--accept-new", *dry, *ends, verb=verb, user=user, expect=EXIT_FILES)
+            assert outcome.error_line.endswith(": permission denied"), outcome
+            assert (outcome.report["files"], outcome.report["directories"], outcome.report["failed_count"]) == (0, 2, 2), outcome
+    # Something arrives: a directory that was not there, or one of the files; or something was there already.
+    os.chown(far / "shut/d", USER_ID, USER_ID)
+    outcome = cp(own_net.alpha, *ends, user=user, expect=EXIT_SOME_FAILED)
+    assert outcome.report["files"] == 1, outcome
+    outcome = cp(own_net.alpha, *ends, user=user, expect=EXIT_SOME_FAILED)
+    assert (outcome.report["files"], outcome.report["skipped"]) == (0, 1), outcome
+    (far / "shut/d/b").unlink()
+    (near / "source/d/b").unlink()
+    (near / "source/d/new").mkdir()
+    outcome = cp(own_net.alpha, *ends, user=user, expect=EXIT_SOME_FAILED)
+    assert (outcome.report["files"], outcome.report["directories"]) == (0, 3), outcome
+
+
+def test_surplus_that_stays_does_not_make_it_a_run_without_arrivals(road, near):
+    (near / "tree/d").mkdir(parents=True)
+    road.sync(near / "tree", road.url("tree"))
+    make_file(road.far / "tree/d/surplus", 10)
+    outcome = road.sync("--delete", "--max-delete", "0", near / "tree", road.url("tree"), expect=EXIT_SOME_FAILED)
+    assert outcome.report["failed_count"] == 1 and outcome.report["error"] is None, outcome
+
+
+def test_a_directory_that_is_immutable_is_named_as_the_reason(road, near):
+    (near / "source/d").mkdir(parents=True)
+    make_file(near / "source/a", 10, seed=1)
+    os.link(near / "source/a", near / "source/b")
+    os.symlink("a", near / "source/l")
+    road.far.mkdir(exist_ok=True)
+    (road.far / "shut").mkdir()
+    # One of the two is taken for the file, the other one is to be made a link to it.
+    shutil.copy2(near / "source/a", road.far / "shut/a")
+    shutil.copy2(near / "source/a", road.far / "shut/b")
+    subprocess.run(["chattr", "+i", road.far / "shut"], check=True)
+    try:
+        dry = road.sync("--dry-run", f"{near}/source/", road.url("shut"), check=False)
+        outcome = road.sync(f"{near}/source/", road.url("shut"), check=False)
+        single = road.cp(near / "source/a", road.url("shut/new"), expect=EXIT_FILES)
+    finally:
+        subprocess.run(["chattr", "-i", road.far / "shut"], check=True)
+    assert single.error_line == "error: a: cannot write: its directory is immutable (chattr +i)", single
+    reasons = {entry["path"]: entry["reason"] for entry in outcome.report["failed"]}
+    assert {"d", "l"} <= set(reasons) and len(reasons) == 3, outcome
+    for done in (outcome, dry):
+        assert all(entry["reason"].endswith("its directory is immutable (chattr +i)") for entry in done.report["failed"]), done
+        assert "hard links cannot be made" not in done.stderr, done

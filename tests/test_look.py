@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from harness.hosts import USER
 from harness.product import EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, Daemon
 from harness.trees import make_file, make_tree
 
@@ -289,3 +290,18 @@ def test_where_udp_is_blocked_files_are_read_over_the_other_carrier(own_road):
         assert place.run("cat", road.url("file")) == content
         assert place.lines("ls", road.url("")) == ["file"]
         assert "3300" in place.error("cat", "--udp-only", road.url("file"), expect=EXIT_CONNECT)
+
+
+def test_a_path_that_is_refused_or_cannot_be_listed_is_named_once(net, road, near):
+    """A directory is named as it was asked for, and a reason does not have the path again."""
+    if road.name == "daemon":
+        for verb in ("ls", "stat", "cat", "du", "sum"):
+            done = net.alpha.run(["farhaul", verb, road.url("..")], timeout=60)
+            assert done.returncode == EXIT_FILES, done
+            assert done.stderr.decode().splitlines()[0].count("..") == 2, "once in the path, once in the rule"
+    (near / "shut").mkdir(mode=0o700)
+    near.chmod(0o755)
+    for verb in (["ls"], ["ls", "-R"], ["du"], ["sum", "-r"]):
+        done = net.alpha.run(["farhaul", *verb, near / "shut"], user=USER, timeout=60)
+        (line,) = done.stderr.decode().splitlines()
+        assert line == f"error: {near}/shut: cannot list: permission denied", done

@@ -175,6 +175,19 @@ def test_ssh_is_not_said_to_have_failed_to_connect_where_it_did_connect(net, nea
     assert outcome.code == EXIT_CONNECT and "ssh was ended by signal 9 before beta answered" in outcome.error_line, outcome
 
 
+@pytest.mark.parametrize(("start_file", "code"), [("exit 0\n", 0), ("exec true\n", 0), ("exec false\n", 1)])
+def test_a_start_file_that_ends_the_shell_is_named_in_the_hint(net, near, shell, start_file, code):
+    outcome = cp(net.alpha, make_file(near / "file", 10), shell(start_file), expect=EXIT_CONNECT)
+    assert outcome.error_line == f"error: the far end on beta ended with code {code} before it answered", outcome
+    hint = outcome.report["error_detail"]["hint"]
+    assert "start files" in hint and "--version` must print" in hint and "see its message" not in hint, outcome
+
+
+def test_a_remote_program_that_is_not_farhaul_is_named_in_the_hint(net, near):
+    outcome = cp(net.alpha, "--remote-program", "/bin/true", make_file(near / "file", 10), f"beta:{near}/x", expect=EXIT_CONNECT)
+    assert "/bin/true --version` must print" in outcome.report["error_detail"]["hint"], outcome
+
+
 def test_a_host_without_descriptors_is_not_one_without_ssh(net, near):
     """If the limit on open files keeps ssh from starting, the error does not advise to install OpenSSH."""
     source = make_file(near / "file", 10)

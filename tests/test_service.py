@@ -364,3 +364,9 @@ def test_a_configuration_is_read_anew_while_jobs_run(service):
     wait_until(lambda: service.job(second)["state"] == "running", 20, what="the second job runs")
     service.run("cancel", first, second)
     service.wait(first, second, expect=EXIT_INTERRUPTED)
+
+
+@pytest.mark.parametrize("words", ["wait", "pause", "job", "logs", "receipt", "cap set", "cap remove", "watch remove", "token revoke", "peers"])
+def test_an_empty_id_or_name_is_refused_before_anything_is_asked(net, words):
+    done = net.alpha.run(["farhaul", *words.split(), ""], timeout=30)
+    assert done.returncode == EXIT_USAGE and b"a value is required" in done.stderr, done

@@ -374,6 +374,37 @@ def test_each_name_below_a_missing_directory_fails_by_itself(way):
     assert names(way.target) == "a none none/x there there/x", again
 
 
+@pytest.mark.parametrize("verb", ["cp", "sync"])
+@pytest.mark.parametrize("asked", ["d d/none d/z/deep d/z/in d/a", "d/z/in d/a d/z/deep d/none d", ". d/none d/z/deep x"])
+def test_a_missing_name_below_a_name_that_is_there_fails(way, verb, asked):
+    fill(way.source, "d/a d/z/in d/z/out x")
+    names_asked = "".join(f"{name}\n" for name in asked.split()).encode()
+    outcome = way.sync("--files-from", "-", input=names_asked, verb=verb, slash="/", target_slash="/", expect=EXIT_SOME_FAILED)
+    failed = sorted((entry["path"], entry["reason"]) for entry in outcome.report["failed"])
+    assert failed == [(name, "cannot read: no such file or directory") for name in ("d/none", "d/z/deep")], outcome
+    all_of_d = "d d/a d/z d/z/in d/z/out"
+    assert names(way.target) == (all_of_d if asked[0] == "d" else f"{all_of_d} x"), outcome
+    assert outcome.report["files"] == (3 if asked[0] == "d" else 4), "each once"
+
+
+def test_a_name_below_a_file_that_is_asked_for_fails(way):
+    fill(way.source, "x d/y")
+    outcome = way.sync("--files-from", "-", input=b"x\nx/none\nd\nd/y/none\ngone\ngone/too\n", verb="cp", slash="/", target_slash="/",
+                       expect=EXIT_SOME_FAILED)
+    assert sorted(entry["path"] for entry in outcome.report["failed"]) == ["d/y/none", "gone", "gone/too", "x/none"], outcome
+    assert names(way.target) == "d d/y x"
+
+
+def test_a_name_below_a_symbolic_link_says_so(way):
+    fill(way.source, "d/z a")
+    (way.source / "ld").symlink_to("d")
+    outcome = way.sync("--files-from", "-", input=b"a\nld/z\n", expect=EXIT_SOME_FAILED)
+    (failed,) = outcome.report["failed"]
+    reason = "cannot read: ld is a symbolic link; it is followed with --follow"
+    assert (failed["path"], failed["reason"]) == ("ld/z", reason), outcome
+    assert way.sync("--follow", "--files-from", "-", input=b"a\nld/z\n").report["ok"]
+
+
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
 def test_lines_that_are_taken_for_comments_are_told_and_have_another_way_to_be_named(way, quiet):
     for name in ("#one", ";two", "#three", "plain"):

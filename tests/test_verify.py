@@ -107,7 +107,30 @@ def test_lists_of_other_tools(net, near):
 def test_a_list_that_is_none_is_refused(net, near):
     (near / "text").write_text("hello\nworld\n")
     (near / "empty").write_text("")
-    for arguments in ([near / "text"], [near / "empty"], [near / "missing"], [near / "text", near / "no-directory"]):
+    (near / "blank").write_text("\n\r\n")
+    (near / "comments").write_text("# sums\n\n# end\n")
+    for arguments in ([near / "text"], [near / "empty"], [near / "blank"], [near / "comments"], [near / "missing"], [near / "text", near / "no-directory"]):
         _, err = verify(net.alpha, *arguments, expect=EXIT_FILES)
         assert len(err.splitlines()) == 1 and err.startswith("error: "), err
     verify(net.alpha, "--algorithm", "crc", near / "text", expect=EXIT_USAGE)
+
+
+def test_a_manifest_without_entries_is_a_list(net, near):
+    (near / "from").mkdir()
+    (near / "to").mkdir()
+    net.alpha.run(["farhaul", "cp", "--exclude", "*", "--files-from", "/dev/null", "--manifest", near / "m", f"{near}/from/", near / "to"], check=True)
+    verify(net.alpha, near / "m", near / "to")
+
+
+def test_if_nothing_is_there_the_directory_may_be_the_wrong_one(net, near):
+    (near / "source").mkdir()
+    make_file(near / "source/x", 10)
+    net.alpha.run(["farhaul", "cp", "--manifest", near / "m", near / "source", near / "new"], check=True)
+    hint = f"hint: the paths of the list do not begin in {near}/new"
+    _, err = verify(net.alpha, near / "m", near / "new", expect=EXIT_SOME_FAILED)
+    assert any(line.startswith(hint) for line in err.splitlines()), err
+    _, err = verify(net.alpha, near / "m", near)
+    assert "hint" not in err
+    (near / "new/x").unlink()
+    _, err = verify(net.alpha, near / "m", near, expect=EXIT_SOME_FAILED)
+    assert "hint" not in err, "something is there"

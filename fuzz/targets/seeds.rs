@@ -148,21 +148,16 @@ fn rare_messages() {
 #[test]
 #[ignore = "writes the seeds into the source tree"]
 fn frames_and_files() {
-    let request = CopyRequest {
-        direction: CopyDirection::Pull,
-        more_paths: 0,
-        paths: vec![b"/data/run7".to_vec(), b"x y".to_vec()],
-        target_is_directory: false,
-        single_file: true,
-        target_is_name: false,
-        options: TransferOptions {
-            integrity: IntegrityOptions {
-                manifest: Some(ManifestOptions::default()),
-                ..IntegrityOptions::default()
-            },
-            ..TransferOptions::default()
+    let options = TransferOptions {
+        integrity: IntegrityOptions {
+            manifest: Some(ManifestOptions::default()),
+            ..IntegrityOptions::default()
         },
+        ..TransferOptions::default()
     };
+    let paths = vec![b"/data/run7".to_vec(), b"x y".to_vec()];
+    let mut request = CopyRequest::new(CopyDirection::Pull, paths, options);
+    request.single_file = true;
     let frame = |name: &str, frame: &[u8]| {
         put("reading__hello", name, &frame[4..]);
         put("reading__hello", &format!("{name}-framed"), frame);

@@ -467,7 +467,9 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>, said: Option<String>) -
             },
             match (said, target.is_quiet()) {
                 (_, true) => "ssh is silent with -q; without it, it says why",
-                (None, false) => "see its message above; `ssh HOST true` must work",
+                (None, false) => {
+                    "`ssh HOST true` must work; if there is a message above, it says why it does not"
+                }
                 (Some(_), false) => "`ssh HOST true` must work for the user of this process",
             },
         ),
@@ -479,9 +481,19 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>, said: Option<String>) -
         (code, _) => failed(
             Code::PeerCannotStart,
             format!("the far end on {host} ended with code {} before it answered", code.unwrap_or(0)),
-            match said {
-                None => "see its message above",
-                Some(_) => "`ssh HOST farhaul --version` must work for the user of this process",
+            &match (code, said) {
+                // A program that fails has another code.
+                (Some(0), _) => format!(
+                    "its shell's start files must not end the shell (`exit`, `exec`): `ssh {host} {} --version` must \
+                     print a version",
+                    target.remote_program
+                ),
+                (_, None) => format!(
+                    "`ssh {host} {} --version` must print a version; if no message above says why it does not, the \
+                     shell's start files may end the shell",
+                    target.remote_program
+                ),
+                (_, Some(_)) => "`ssh HOST farhaul --version` must work for the user of this process".into(),
             },
         ),
     }

@@ -6,7 +6,7 @@ use farhaul_session::session::Dialogue;
 use super::end_summary::EndSummary;
 use super::manifest::{ManifestLog, shown_root};
 use super::receipt::{self, ReceiptExchange, ReceiptOptions};
-use super::report::{REPORT_SCHEMA, Report};
+use super::report::{FailedAction, REPORT_SCHEMA, Report};
 
 /// How a copy ended, as this end sees it.
 pub(crate) struct CopyOutcome {
@@ -117,29 +117,39 @@ impl CopyOutcome {
             receipt: None,
             no_receipt: None,
         };
-        let error = error.or_else(|| nothing_arrived(&report));
+        let error = error.or_else(|| nothing_arrived(&report, end.new_directories));
         CopyOutcome { report: report.ended_by(error.as_ref()), error }
     }
 }
 
 /// An error if not a single entry arrived: then the transfer as a whole has failed. Bytes do not count, since
-/// how much of a failing entry arrives is a matter of timing.
-fn nothing_arrived(report: &Report) -> Option<Error> {
-    let first = report.failed.first()?;
-    let Report { files, directories, links, skipped, deleted, renames, .. } = *report;
-    if [files, directories, links, skipped, deleted, renames].iter().any(|&count| count > 0) {
+/// how much of a failing entry arrives is a matter of timing. Directories that were there before do not
+/// either, as only their metadata can arrive.
+fn nothing_arrived(report: &Report, new_directories: u64) -> Option<Error> {
+    let Report { files, links, skipped, deleted, renames, .. } = *report;
+    if [files, new_directories, links, skipped, deleted, renames].iter().any(|&count| count > 0) {
         return None;
     }
-    let what = format!("{}: {}", first.path, first.reason);
-    // The transfer takes the code of its first failed entry, unless that code would change the exit code.
-    let is_of_files = first.code.exit_code() == ExitCode::Files;
-    Some(Error::new(if is_of_files { first.code } else { Code::FilesFailed }, what))
+    // Surplus that stays keeps nothing from arriving.
+    let failed = report.failed.iter().filter(|entry| entry.action == FailedAction::Copy);
+    let cause = failed.min_by_key(|entry| depth(&entry.path))?;
+    let what = format!("{}: {}", cause.path, cause.reason);
+    // The transfer takes the code of that entry, unless that code would change the exit code.
+    let is_of_files = cause.code.exit_code() == ExitCode::Files;
+    Some(Error::new(if is_of_files { cause.code } else { Code::FilesFailed }, what))
+}
+
+/// How many directories a failed entry lies in. The failure of a directory comes before those of its entries,
+/// which it may be the cause of.
+fn depth(path: &str) -> usize {
+    let components = path.split('/').filter(|component| !matches!(*component, "" | "."));
+    components.count()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{FailedAction, FailedEntry};
+    use crate::report::FailedEntry;
 
     #[test]
     fn what_has_come_of_an_entry_that_failed_does_not_change_how_the_run_ends() {
@@ -152,12 +162,36 @@ mod tests {
         let mut report = Report { failed: vec![failed("a", Code::PermissionDenied)], ..Report::default() };
         for bytes in [0, 1, 1 << 30] {
             report.session.bytes = bytes;
-            let error = nothing_arrived(&report).expect("nothing has arrived");
+            let error = nothing_arrived(&report, 0).expect("nothing has arrived");
             assert_eq!((error.code(), error.to_string().as_str()), (Code::PermissionDenied, "a: no"));
         }
         report.failed[0].code = Code::Damaged;
-        assert_eq!(nothing_arrived(&report).map(|error| error.exit_code()), Some(ExitCode::Files));
-        assert!(nothing_arrived(&Report { files: 1, ..report.clone() }).is_none());
-        assert!(nothing_arrived(&Report { skipped: 1, ..report }).is_none());
+        assert_eq!(nothing_arrived(&report, 0).map(|error| error.exit_code()), Some(ExitCode::Files));
+        assert!(nothing_arrived(&Report { files: 1, ..report.clone() }, 0).is_none());
+        assert!(nothing_arrived(&Report { skipped: 1, ..report.clone() }, 0).is_none());
+        assert!(nothing_arrived(&Report { directories: 1, ..report.clone() }, 0).is_some());
+        assert!(nothing_arrived(&Report { directories: 1, ..report.clone() }, 1).is_none());
+        report.failed[0].action = FailedAction::Delete;
+        assert!(nothing_arrived(&Report { directories: 1, ..report }, 0).is_none(), "all there, but surplus");
+    }
+
+    #[test]
+    fn the_failure_of_the_directory_above_all_others_is_the_cause() {
+        for (paths, cause) in [
+            (&["src/nox/z", "src", "src/nox"][..], "src"),
+            (&["a", ".", "b"], "."),
+            (&["b/x", "b", "c"], "b"),
+            (&["second", "first"], "second"),
+        ] {
+            let failed = |path: &&str| FailedEntry {
+                path: path.to_string(),
+                code: Code::PermissionDenied,
+                reason: "no".into(),
+                action: FailedAction::Copy,
+            };
+            let report = Report { failed: paths.iter().map(failed).collect(), ..Report::default() };
+            let error = nothing_arrived(&report, 0).expect("nothing has arrived");
+            assert_eq!(error.to_string(), format!("{cause}: no"));
+        }
     }
 }

@@ -38,8 +38,10 @@ pub(crate) struct UnfinishedDirectory {
     pub(crate) attributes: Attributes,
     /// The directory exists. Otherwise it gets neither mode nor time.
     pub(crate) is_made: bool,
-    /// The directory was not there before this transfer.
+    /// The directory was not there before this transfer, and is now.
     pub(crate) is_new: bool,
+    /// The directory was there before this transfer.
+    pub(crate) was_there: bool,
     /// Why nothing can be put into the directory.
     pub(crate) absence: Option<DirectoryAbsence>,
     pub(super) parent: Option<u64>,
@@ -64,6 +66,7 @@ impl UnfinishedDirectory {
             attributes: Attributes::new(),
             is_made: true,
             is_new: false,
+            was_there: false,
             absence: None,
             parent,
             booked: 0,

@@ -9,6 +9,8 @@ use super::report::{FailedEntry, LeftEntry, NotSetEntry, SkippedEntry, SpreadFig
 pub(crate) struct EndSummary {
     pub(crate) files: u64,
     pub(crate) directories: u64,
+    /// Those of the directories that were not there before, as far as this end knows.
+    pub(crate) new_directories: u64,
     pub(crate) links: u64,
     pub(crate) skipped: u64,
     pub(crate) deleted: u64,

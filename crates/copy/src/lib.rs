@@ -228,7 +228,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
             sender::run(&mut dialogue, origin, plan, log, receipt.clone())
         }
         CopySide::Receive(destination) => {
-            let rules = ReceiveRules::new(&options, terms);
+            let rules = ReceiveRules::new(&options, request.tells_new, terms);
             // A sender that signs has to know what became of each entry.
             let tells = !dialogue.is_client() || receipt.is_some();
             let notes = receiver::EntryNotes::new(options.integrity.manifest.clone(), log, tells);

@@ -217,9 +217,11 @@ pub(crate) enum CopyMessage {
         first: u64,
         count: u64,
     },
-    /// Directories that got their mode and time; sent once, before `Finish`.
+    /// Directories that got their mode and time; sent once, before `Finish`. `new` of them were not there
+    /// before; an end without the feature [`NEW_DIRECTORIES`](crate::request::NEW_DIRECTORIES) does not say.
     DirectoriesDone {
         count: u64,
+        new: Option<u64>,
     },
     /// This entry was surplus and has been removed (in a dry run: would be).
     Deleted {

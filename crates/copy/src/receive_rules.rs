@@ -23,10 +23,12 @@ pub(crate) struct ReceiveRules {
     pub(crate) is_daemon: bool,
     /// Mode bits that may be set.
     pub(crate) mode_mask: u32,
+    /// Tell the sender how many of the directories are new.
+    pub(crate) tells_new: bool,
 }
 
 impl ReceiveRules {
-    pub(crate) fn new(options: &TransferOptions, terms: &Terms) -> ReceiveRules {
+    pub(crate) fn new(options: &TransferOptions, tells_new: bool, terms: &Terms) -> ReceiveRules {
         let is_daemon = terms.strip_setuid;
         let (files, verify) = (options.files, options.integrity.verify);
         let strip_setuid = is_daemon || !files.keep_setuid;
@@ -42,6 +44,7 @@ impl ReceiveRules {
             // Without digests nobody would notice two marks that are equal by chance.
             delta: files.delta == Some(true) && verify != VerifyMode::Transit,
             sync: options.sync,
+            tells_new,
             mode_mask: if strip_setuid { 0o1777 } else { 0o7777 } & !terms.mask,
         }
     }

@@ -268,6 +268,7 @@ struct Counts {
     files: AtomicU64,
     links: AtomicU64,
     directories: AtomicU64,
+    new_directories: AtomicU64,
     skipped: AtomicU64,
     deleted: AtomicU64,
     renames: AtomicU64,
@@ -496,7 +497,8 @@ impl CopyReceiver {
         self.warn(dialogue);
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
-        self.shared.send(&[CopyMessage::DirectoriesDone { count }]);
+        let new = self.rules.tells_new.then(|| self.counts.new_directories.load(Relaxed));
+        self.shared.send(&[CopyMessage::DirectoriesDone { count, new }]);
         dialogue.say_finished(encode_spread(&self.spread_figures()));
     }
 
@@ -504,6 +506,7 @@ impl CopyReceiver {
         EndSummary {
             files: self.counts.files.load(Relaxed),
             directories: self.counts.directories.load(Relaxed),
+            new_directories: self.counts.new_directories.load(Relaxed),
             links: self.counts.links.load(Relaxed),
             skipped: self.counts.skipped.load(Relaxed),
             deleted: self.counts.deleted.load(Relaxed),

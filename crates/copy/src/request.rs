@@ -35,9 +35,12 @@ pub(crate) const RECEIPT: &str = "receipt";
 /// Feature: a pull may name further sources in the running session.
 pub(crate) const MORE_PATHS: &str = "more-paths";
 
+/// Feature: the receiver tells how many of the directories were not there before.
+pub(crate) const NEW_DIRECTORIES: &str = "new-directories";
+
 /// All features of a copy, and whether these options need them. A feature that is not needed is not used if
 /// the far end lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 13] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 14] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
@@ -54,6 +57,7 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 13] {
         // Code that needs one of these says so itself.
         (RECEIPT, false),
         (MORE_PATHS, false),
+        (NEW_DIRECTORIES, false),
     ]
 }
 
@@ -104,6 +108,9 @@ pub struct CopyRequest {
     /// there must be only one source, as there is one name for it.
     #[serde(default)]
     pub target_is_name: bool,
+    /// The receiver tells how many of the directories are new, as both ends know that word.
+    #[serde(skip)]
+    pub(crate) tells_new: bool,
     /// The copy's options. The session's options travel beside this request.
     #[serde(default)]
     pub options: TransferOptions,
@@ -119,6 +126,7 @@ impl CopyRequest {
             target_is_directory: false,
             single_file: false,
             target_is_name: false,
+            tells_new: false,
             options,
         }
     }
@@ -148,6 +156,7 @@ impl CopyRequest {
         if !features.has(DELTA) {
             self.options.files.delta = Some(false);
         }
+        self.tells_new = features.has(NEW_DIRECTORIES);
         if !features.has(RECEIPT) {
             self.options.integrity.receipt = None;
         }

@@ -219,6 +219,7 @@ pub(crate) struct CopySender {
 struct Counts {
     files: u64,
     directories: u64,
+    new_directories: u64,
     links: u64,
     skipped: u64,
     deleted: u64,
@@ -353,8 +354,9 @@ impl CopySender {
             }
             CopyMessage::Renamed { id, from } => self.renamed(id, from, counts),
             CopyMessage::Digests { id, digests } => self.table.note_digests(id, digests),
-            CopyMessage::DirectoriesDone { count } => {
+            CopyMessage::DirectoriesDone { count, new } => {
                 counts.directories = counts.directories.saturating_add(count);
+                counts.new_directories = counts.new_directories.saturating_add(new.unwrap_or(count));
                 Ok(())
             }
             CopyMessage::Again { id, chunk } => self.again(id, chunk),
@@ -565,6 +567,7 @@ impl CopySender {
         EndSummary {
             files: counts.files,
             directories: counts.directories,
+            new_directories: counts.new_directories,
             links: counts.links,
             skipped: counts.skipped,
             deleted: counts.deleted,

@@ -141,7 +141,7 @@ impl ReadScope {
 /// A daemon's root is `/` to its clients.
 fn below(path: &[u8]) -> Result<RelPath, Failure> {
     let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
-    RelPath::from_written(&path[start..]).map_err(|error| Failure::new(Code::BadPath, error.to_string()))
+    RelPath::from_written(&path[start..]).map_err(|error| Failure::new(Code::BadPath, error.why()))
 }
 
 /// Returns whether an open file has not changed since it was opened.

@@ -54,6 +54,7 @@ fn reason(
 pub(crate) fn check_writable(dir: BorrowedFd<'_>, may_change_mode: bool) -> rustix::io::Result<()> {
     match fs::accessat(dir, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
         Err(Errno::ACCESS) if may_change_mode && is_own(dir) => Ok(()),
+        Err(error @ Errno::PERM) if has(dir, StatxAttributes::IMMUTABLE) => Err(error),
         Err(error @ (Errno::ACCESS | Errno::ROFS)) => Err(error),
         // Another error is about the question: older kernels and filters of system calls do not know it.
         Ok(()) | Err(_) => Ok(()),
@@ -72,12 +73,29 @@ fn is_own(dir: BorrowedFd<'_>) -> bool {
     fs::fstat(dir).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
 }
 
+/// The reason for anything in an immutable directory that would have to be made, changed or removed.
+const IMMUTABLE_DIRECTORY: &str = "its directory is immutable (chattr +i)";
+
+/// The error for a name that cannot be made in a directory. The system only says that it is not permitted.
+pub(crate) fn of_new(dir: impl AsFd, error: Errno) -> io::Error {
+    match error {
+        Errno::PERM if has(&dir, StatxAttributes::IMMUTABLE) => {
+            io::Error::new(io::ErrorKind::PermissionDenied, IMMUTABLE_DIRECTORY)
+        }
+        error => error.into(),
+    }
+}
+
 /// The reason for an entry in an append-only directory that would have to be changed.
 pub(crate) const APPEND_ONLY: &str = "its directory is append-only (chattr +a), where nothing is replaced";
 
 pub(crate) fn is_append_only(there: impl AsFd) -> bool {
+    has(there, StatxAttributes::APPEND)
+}
+
+fn has(there: impl AsFd, attribute: StatxAttributes) -> bool {
     fs::statx(there, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
-        .is_ok_and(|told| told.stx_attributes.contains(StatxAttributes::APPEND))
+        .is_ok_and(|told| told.stx_attributes.contains(attribute))
 }
 
 fn is_kept_by_sticky(dir: BorrowedFd<'_>, owner: u32) -> bool {

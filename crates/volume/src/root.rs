@@ -304,7 +304,8 @@ impl Root {
     pub fn check_put(&self, path: &RelPath) -> io::Result<()> {
         let Ok((dir, name)) = self.place(path) else { return Ok(()) };
         // A directory of the tree gets a mode with which it can be used; the root keeps its own.
-        fixed::check_writable(dir.as_fd(), !path.split().0.is_empty())?;
+        fixed::check_writable(dir.as_fd(), !path.split().0.is_empty())
+            .map_err(|error| fixed::of_new(&*dir, error))?;
         fixed::check(&dir, name)
     }
 
@@ -555,7 +556,10 @@ impl Root {
             }
             made => made,
         };
-        made.map_err(open_error)
+        made.map_err(|error| match (error, self.place(path)) {
+            (Errno::PERM, Ok((dir, _))) => fixed::of_new(&*dir, error),
+            (error, _) => open_error(error),
+        })
     }
 
     fn replace(
@@ -570,7 +574,7 @@ impl Root {
         let (dir, name) = self.place(path)?;
         // This is checked first, as the temporary entry could not be removed from an append-only directory.
         fixed::check(&dir, name)?;
-        let temporary = make_beside(&dir, name, make)?;
+        let temporary = make_beside(&dir, name, make).map_err(|error| fixed::of_new(&*dir, error))?;
         dir.look(&temporary);
         dir.place(name, || fs::renameat(&dir, &temporary[..], &dir, name)).inspect_err(|_| {
             let _ = fs::unlinkat(&dir, &temporary[..], AtFlags::empty());

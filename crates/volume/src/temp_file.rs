@@ -59,7 +59,7 @@ fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Metadata)>, Error>
         match fs::openat(dir, name, common | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
             Ok(file) => return lock_new(file).map(Some),
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(Error::io("create a file")(error)),
+            Err(error) => return Err(Error::io("create a file")(fixed::of_new(dir, error))),
         }
         match fs::openat(dir, name, common | OFlags::NONBLOCK, Mode::empty()) {
             Ok(file) => match take_over(dir, name, file)? {
@@ -162,7 +162,7 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
         let file = match fs::openat(dir, &first[..], flags, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
             Err(Errno::EXIST) => continue,
-            Err(error) => return Err(Error::io("create a file")(error)),
+            Err(error) => return Err(Error::io("create a file")(fixed::of_new(dir, error))),
         };
         lock(&file)?;
         let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the new file"))?);

@@ -1,5 +1,6 @@
 //! The options of `farhaul cap`.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as Group, Subcommand};
 
 use super::EXIT_CODES;
@@ -20,6 +21,7 @@ pub enum CapVerb {
     /// Make a cap, or change the one of this name; what is not given stays as it is
     Set {
         /// Name of the cap
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         /// Highest rate in bits of IP packets a second, both directions added, such as 8G; none removes the
         /// limit
@@ -58,6 +60,7 @@ pub enum CapVerb {
     /// Remove a cap; its transfers move to the cap that covers them then
     Remove {
         /// Name of the cap
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         #[command(flatten)]
         answer: AnswerArgs,

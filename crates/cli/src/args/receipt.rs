@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args as Group, Subcommand};
 
 use super::service::ApiArgs;
@@ -13,7 +14,7 @@ pub struct ReceiptArgs {
     #[command(subcommand)]
     pub verb: Option<ReceiptVerb>,
     /// Id of a job of the service; its receipt goes to stdout
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub id: Option<String>,
     /// Run of the job [default: the last one that has ended]
     #[arg(long, value_name = "N")]

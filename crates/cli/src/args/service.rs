@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as Group, Command, FromArgMatches, Subcommand};
 use farhaul::Policy;
@@ -242,7 +243,7 @@ pub struct OpenArgs {
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
 pub struct PeersArgs {
     /// The host to show: fh://host:port, ssh://user@host, or the name of a daemon's host
-    #[arg(value_name = "PEER")]
+    #[arg(value_name = "PEER", value_parser = NonEmptyStringValueParser::new())]
     pub name: Option<String>,
     #[command(flatten)]
     pub answer: AnswerArgs,
@@ -253,6 +254,7 @@ pub struct PeersArgs {
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
 pub struct JobArgs {
     /// Id of the job
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub id: String,
     /// Print what became of each entry, one JSON object a line
     #[arg(long)]
@@ -269,7 +271,7 @@ pub struct JobArgs {
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
 pub struct JobIdsArgs {
     /// Ids of the jobs
-    #[arg(required = true, value_name = "ID")]
+    #[arg(required = true, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub ids: Vec<String>,
     #[command(flatten)]
     pub answer: AnswerArgs,
@@ -280,6 +282,7 @@ pub struct JobIdsArgs {
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
 pub struct JobSetArgs {
     /// Id of the job
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub id: String,
     /// Highest rate in bits a second, such as 800M or 2G; none removes the job's limit
     #[arg(long, value_name = "RATE", value_parser = rate_or_none)]
@@ -303,6 +306,7 @@ fn rate_or_none(text: &str) -> Result<u64, String> {
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
 pub struct LogsArgs {
     /// Id of the job
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub id: String,
     /// Keep printing new lines until the job is over
     #[arg(short = 'f', long)]
@@ -393,6 +397,7 @@ pub enum TokenVerb {
     /// Revoke a token; from now on it allows nothing
     Revoke {
         /// Id of the token, as list shows it
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
         #[command(flatten)]
         answer: AnswerArgs,
@@ -422,6 +427,7 @@ pub enum WatchVerb {
     /// Show what has become of each file of a watched folder
     Files {
         /// Id of the watch
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
         /// List only files in this state: new, settling, taken, changed, done, failed, gone
         #[arg(long, value_name = "STATE")]
@@ -435,6 +441,7 @@ pub enum WatchVerb {
     /// Try files again that have failed
     Retry {
         /// Id of the watch
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
         #[command(flatten)]
         answer: AnswerArgs,
@@ -442,6 +449,7 @@ pub enum WatchVerb {
     /// Stop watching a folder; jobs that have its files go on
     Remove {
         /// Id of the watch
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
         #[command(flatten)]
         answer: AnswerArgs,

@@ -172,7 +172,10 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// A path below a directory that the user has named. The directory itself has an empty path, or is `.` in a
+/// failure.
 pub(super) fn joined(directory: &[u8], below: &[u8]) -> Vec<u8> {
+    let below = if below == b"." { b"" } else { below };
     match (directory, below) {
         (b"", b"") => b".".to_vec(),
         (directory, b"") => directory.to_vec(),
@@ -261,6 +264,8 @@ mod tests {
             ("a", "b", "a/b"),
             ("a/", "b", "a/b"),
             ("/", "b", "/b"),
+            ("a", ".", "a"),
+            ("", ".", "."),
         ] {
             assert_eq!(joined(directory.as_bytes(), below.as_bytes()), whole.as_bytes());
         }

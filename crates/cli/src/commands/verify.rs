@@ -1,5 +1,6 @@
 //! `farhaul verify`: prints a line on stdout for each difference, or one report.
 
+use std::path::Path;
 use std::time::Duration;
 
 use farhaul::{Error, ExitCode, Finding, Handle, VerifyJob, VerifyReport};
@@ -50,6 +51,9 @@ fn finish(report: &VerifyReport, mut error: Option<Error>, args: &VerifyArgs) ->
             if let Some(root) = &report.tree_root {
                 printer::line(&format!("tree root of the manifest: {root}"));
             }
+            if let Some(hint) = hint(report, &args.directory) {
+                printer::line(&hint);
+            }
         }
     }
     if args.json
@@ -96,6 +100,18 @@ fn summary(report: &VerifyReport) -> String {
     parts.join(", ")
 }
 
+/// If not one entry is there, the directory may be the wrong one.
+fn hint(report: &VerifyReport, directory: &Path) -> Option<String> {
+    let is_nothing_there = report.missing > 0 && report.missing == report.entries;
+    is_nothing_there.then(|| {
+        let directory = printer::harmless(&directory.to_string_lossy());
+        format!(
+            "hint: the paths of the list do not begin in {directory}; after `cp SOURCE NAME` they begin in the \
+             directory that NAME is in"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use farhaul::Difference;
@@ -118,5 +134,8 @@ mod tests {
             summary(&report),
             "7 entries, 70.0 MiB read, 1 missing, 2 that the list says are not there, 0.1 s"
         );
+        assert_eq!(hint(&report, Path::new("dst")), None);
+        let report = VerifyReport { missing: 7, ..report };
+        assert!(hint(&report, Path::new("dst")).unwrap().contains("do not begin in dst"));
     }
 }

@@ -59,7 +59,11 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
         },
         15 => CopyMessage::NotSet { path: reader.bytes()?.to_vec(), reason: reader.text()? },
         19 => CopyMessage::Again { id: reader.varint()?, chunk: reader.varint()? },
-        20 => CopyMessage::DirectoriesDone { count: reader.varint()? },
+        20 => {
+            let count = reader.varint()?;
+            let new = if reader.is_empty() { None } else { Some(reader.varint()?) };
+            CopyMessage::DirectoriesDone { count, new }
+        }
         21 => CopyMessage::Deleted { path: reader.bytes()?.to_vec() },
         22 => {
             CopyMessage::NotDeleted { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? }

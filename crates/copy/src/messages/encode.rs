@@ -89,7 +89,8 @@ impl Encoder {
                 put_reason(out, reason);
             }
             CopyMessage::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
-            CopyMessage::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
+            CopyMessage::DirectoriesDone { count, new: None } => put_numbers(out, 20, &[*count]),
+            CopyMessage::DirectoriesDone { count, new: Some(new) } => put_numbers(out, 20, &[*count, *new]),
             CopyMessage::Unchanged { first, count } => put_numbers(out, 29, &[*first, *count]),
             CopyMessage::Deleted { path } => {
                 out.push(21);

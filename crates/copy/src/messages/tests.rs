@@ -92,7 +92,8 @@ fn all() -> Vec<CopyMessage> {
         CopyMessage::MarksEnd { id: 5 },
         CopyMessage::Kept { id: 5, chunk: 4, cv: ChunkCv([9; 32]) },
         CopyMessage::Same { id: 5, chunk: 4 },
-        CopyMessage::DirectoriesDone { count: 3 },
+        CopyMessage::DirectoriesDone { count: 3, new: None },
+        CopyMessage::DirectoriesDone { count: 3, new: Some(2) },
         CopyMessage::Receipt { statement: b"{}".to_vec(), reason: String::new() },
         CopyMessage::Receipt { statement: Vec::new(), reason: "no root".into() },
     ]

@@ -144,10 +144,11 @@ impl CopyReceiver {
             is_new
         });
         let is_made = made.is_ok();
+        let was_there = matches!(made, Ok(false)) && !(path.is_empty() && target.is_new);
         let is_new = matches!(made, Ok(true)) && !self.rules.dry_run;
         // A dry run creates nothing, but has to know what would be deleted.
         let is_compared = self.rules.dry_run && self.rules.delete().is_some();
-        if matches!(made, Ok(false)) || is_compared {
+        if (matches!(made, Ok(false)) && !self.rules.dry_run) || is_compared {
             target.note_partials(path);
         }
         let absence = made.err().map(|error| {
@@ -175,6 +176,7 @@ impl CopyReceiver {
             attributes: item.entry.attributes,
             is_made,
             is_new,
+            was_there,
             absence,
             path: item.path,
             booked: item.booked,

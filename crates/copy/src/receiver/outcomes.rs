@@ -220,6 +220,7 @@ impl CopyReceiver {
         for directory in done.into_iter().filter(|directory| directory.is_made) {
             target.forget_partials(&directory.path);
             self.counts.directories.fetch_add(1, Relaxed);
+            self.counts.new_directories.fetch_add(u64::from(!directory.was_there), Relaxed);
             let made = match self.rules.dry_run {
                 true => Ok(()),
                 false => self.set_directory_metadata(target, &directory),

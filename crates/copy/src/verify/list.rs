@@ -49,6 +49,8 @@ pub(crate) struct ExpectedList {
     number: u64,
     algorithm: Algorithm,
     form: Form,
+    /// Some line of a list of digests has been read.
+    has_sums: bool,
     is_ended: bool,
     /// Why the run that wrote the manifest ended early.
     error: Option<String>,
@@ -74,7 +76,17 @@ impl ExpectedList {
         let file = file.map_err(|error| format!("cannot open {shown}: {}", plain(&error)))?;
         let lines = BufReader::with_capacity(1 << 20, file);
         let (form, tally) = (Form::Undecided, ManifestTally::default());
-        Ok(ExpectedList { lines, number: 0, algorithm, form, is_ended: false, error: None, tally, shown })
+        Ok(ExpectedList {
+            lines,
+            number: 0,
+            algorithm,
+            form,
+            has_sums: false,
+            is_ended: false,
+            error: None,
+            tally,
+            shown,
+        })
     }
 
     /// The next entry; `None` at the end.
@@ -89,6 +101,9 @@ impl ExpectedList {
             if read.map_err(|error| at(plain(&error)))? == 0 {
                 return match self.form {
                     Form::Undecided => Err(format!("{shown} is empty")),
+                    Form::Sums if !self.has_sums => {
+                        Err(format!("{shown} has no line with a digest, so it is no list"))
+                    }
                     Form::Manifest | Form::Sums => Ok(None),
                 };
             }
@@ -113,7 +128,9 @@ impl ExpectedList {
                 if line.is_empty() {
                     continue;
                 }
-                return sum(&line, self.algorithm).map(Some).map_err(at);
+                let entry = sum(&line, self.algorithm).map_err(at)?;
+                self.has_sums = true;
+                return Ok(Some(entry));
             }
             match parse(&line).map_err(at)? {
                 ManifestLine::Begin => {}

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use rustix::fs::{RawDir, SeekFrom, seek};
 
-use super::ScanItem;
 use super::directory::Directory;
-use super::selection::SelectedNames;
+use super::selection::{NamesInListing, SelectedNames, SelectionPart};
+use super::{ScanItem, Unreachable, same_error};
 use crate::entry::Entry;
 use crate::mount::MountId;
 use crate::rel_path::RelPath;
@@ -33,8 +33,12 @@ pub(super) struct ListingLevel {
     entry: Entry,
     /// If set, these names are used instead of a listing.
     only: Option<SelectedNames>,
-    /// The names that are wanted below the last name, if not all are.
-    below: Option<SelectedNames>,
+    /// Names that were asked for and that the listing has to have.
+    named: Option<NamesInListing>,
+    /// Why the listing is not complete.
+    error: Option<io::Error>,
+    /// What is wanted of the last name.
+    below: SelectionPart,
     /// Something is mounted on it in one of its places, and is not listed; cleared once that was reported.
     is_unlisted: bool,
 }
@@ -157,9 +161,14 @@ impl ListingLevel {
         parts: Vec<LevelPart>,
         path: RelPath,
         entry: Entry,
-        only: Option<SelectedNames>,
+        wanted: SelectionPart,
     ) -> ListingLevel {
-        ListingLevel { parts, turn: 0, path, entry, only, below: None, is_unlisted: false }
+        let (only, named) = match wanted {
+            SelectionPart::Below(names) => (Some(names), None),
+            wanted => (None, wanted.into_names().map(NamesInListing::new)),
+        };
+        let below = SelectionPart::default();
+        ListingLevel { parts, turn: 0, path, entry, only, named, error: None, below, is_unlisted: false }
     }
 
     pub(super) fn unlisted(self, is_unlisted: bool) -> ListingLevel {
@@ -199,9 +208,16 @@ impl ListingLevel {
         self.only.is_none()
     }
 
-    /// The names that are wanted below the last name; `None` for everything.
-    pub(super) fn take_below(&mut self) -> Option<SelectedNames> {
-        self.below.take()
+    /// What is wanted of the last name.
+    pub(super) fn take_below(&mut self) -> SelectionPart {
+        std::mem::take(&mut self.below)
+    }
+
+    /// At the end of the listing: the next names that were asked for and that it does not have, and why.
+    pub(super) fn next_missing(&mut self) -> Option<Unreachable> {
+        let names = self.named.as_mut()?.next_missing()?;
+        let error = self.error.as_ref().map_or(rustix::io::Errno::NOENT.into(), same_error);
+        Some(Unreachable { names, error })
     }
 
     /// The item for the end of the listing.
@@ -237,7 +253,11 @@ impl ListingLevel {
             let part = self.turn;
             self.turn = (part + 1) % self.parts.len();
             let next = self.parts[part].next_name(scratch);
+            if let Err(error) = &next {
+                self.error = Some(same_error(error));
+            }
             if let Some(name) = next.map_err(|error| (self.parts[part].place, error))? {
+                self.below = self.named.as_mut().map(|named| named.note(&name)).unwrap_or_default();
                 return Ok(Some((name, part)));
             }
         }

@@ -232,10 +232,16 @@ impl Scanner {
                         false => ScanItem::Failed { path, error: self.in_place(place, error) },
                     });
                 }
-                Ok(None) if level.take_unlisted() => {
-                    return Some(ScanItem::Unlisted { path: level.path().clone() });
+                Ok(None) => {
+                    self.unreachable = level.next_missing();
+                    if self.unreachable.is_some() {
+                        continue;
+                    }
+                    if level.take_unlisted() {
+                        return Some(ScanItem::Unlisted { path: level.path().clone() });
+                    }
+                    return self.stack.pop().map(ListingLevel::end);
                 }
-                Ok(None) => return self.stack.pop().map(ListingLevel::end),
                 Ok(Some((name, part))) if level.is_ours(&name, part) => {}
                 Ok(Some((name, part))) if level.parts().len() > 1 => {
                     if let Some(item) = self.merge(name, part) {
@@ -252,7 +258,8 @@ impl Scanner {
                     }
                     Ok((path, entry)) if self.options.excludes(&path, &entry) => {}
                     Ok((path, entry)) if !self.options.limits.allow(&entry) => {
-                        return Some(ScanItem::LeftOut { path });
+                        let below = level.take_below();
+                        return Some(self.left_out(path, below));
                     }
                     Ok((path, entry)) => {
                         if let Some(item) = self.found(name, path, entry, &[0]) {
@@ -262,6 +269,7 @@ impl Scanner {
                     Err(error) => {
                         let (path, below) = (level.shown_child(&name), level.take_below());
                         if level.is_listed() && is_absent(&error) {
+                            self.cannot_reach(below, error);
                             return Some(ScanItem::Vanished { path, is_open: false });
                         }
                         if let Some(item) = self.failed(path, below, error) {
@@ -292,9 +300,9 @@ impl Scanner {
             return Ok(Some(ScanItem::Entry { path, entry, handle }));
         }
         let below = match self.options.only.as_ref().map(|only| only.of_source(&path)) {
-            None | Some(SelectionPart::All) => None,
-            Some(SelectionPart::Below(names)) => Some(names),
+            None => SelectionPart::default(),
             Some(SelectionPart::Nothing) => return Ok(None),
+            Some(part) => part,
         };
         self.source = Some(source.clone());
         let mut there = Vec::new();
@@ -327,8 +335,10 @@ impl Scanner {
                 parts.push(LevelPart::new(directory, place, mount));
             }
             self.push(ListingLevel::new(parts, path.clone(), entry.clone(), below));
-        } else if path.is_empty() || below.is_some() {
+        } else if path.is_empty() || below.is_below() {
             return Err(rustix::io::Errno::NOTDIR.into());
+        } else {
+            self.cannot_reach(below, rustix::io::Errno::NOTDIR.into());
         }
         // The user has asked for the device, so its size is believed.
         let entry = if handle.is_device() { entry } else { self.sizes.judged(entry, &handle) };
@@ -363,11 +373,12 @@ impl Scanner {
             }
         }
         let Some((_, first, path, entry)) = there.first().cloned() else {
+            let (below, error) = (level.take_below(), rustix::io::Errno::NOENT.into());
             if level.is_listed() {
+                self.cannot_reach(below, error);
                 return Some(ScanItem::Vanished { path: shown, is_open: false });
             }
-            let below = level.take_below();
-            return self.failed(shown, below, rustix::io::Errno::NOENT.into());
+            return self.failed(shown, below, error);
         };
         if self.options.excludes(&path, &entry) {
             return None;
@@ -378,18 +389,30 @@ impl Scanner {
             return self.failed(shown, below, error);
         }
         if !self.options.limits.allow(&entry) {
-            return Some(ScanItem::LeftOut { path });
+            let below = level.take_below();
+            return Some(self.left_out(path, below));
         }
         let parts: Vec<_> = there.iter().map(|(number, ..)| *number).collect();
         self.found(name, path, entry, &parts)
     }
 
-    /// Reports an entry that cannot be given. If only names below it were asked for, each of these fails by
-    /// itself; they are reported next.
-    fn failed(&mut self, path: Vec<u8>, below: Option<SelectedNames>, error: io::Error) -> Option<ScanItem> {
-        let Some(names) = below else { return Some(ScanItem::Failed { path, error }) };
-        self.unreachable = Some(Unreachable { names, error });
-        None
+    /// Reports an entry that cannot be given. Each name below it that was asked for fails by itself; these
+    /// are reported next. If only they were asked for, the entry itself does not fail.
+    fn failed(&mut self, path: Vec<u8>, below: SelectionPart, error: io::Error) -> Option<ScanItem> {
+        let is_asked = !below.is_below();
+        self.cannot_reach(below, same_error(&error));
+        is_asked.then_some(ScanItem::Failed { path, error })
+    }
+
+    /// Names below what is missing, or is no directory, fail next.
+    fn cannot_reach(&mut self, below: SelectionPart, error: io::Error) {
+        self.unreachable = below.into_names().map(|names| Unreachable { names, error });
+    }
+
+    /// Reports a file outside the limits.
+    fn left_out(&mut self, path: RelPath, below: SelectionPart) -> ScanItem {
+        self.cannot_reach(below, rustix::io::Errno::NOTDIR.into());
+        ScanItem::LeftOut { path }
     }
 
     fn next_unreachable(&mut self) -> Option<ScanItem> {
@@ -406,21 +429,25 @@ impl Scanner {
         let enters = self.enters();
         let level = self.stack.last_mut().expect("the name was found in the level on top");
         let below = level.take_below();
-        if below.is_some() && entry.kind != EntryKind::Dir {
-            return self.failed(path.into_bytes(), below, rustix::io::Errno::NOTDIR.into());
+        if below.is_below() && entry.kind != EntryKind::Dir {
+            let error = no_directory(&name, &entry);
+            return self.failed(path.into_bytes(), below, error);
         }
         let handle = SourceRef::child(&level.parts()[parts[0]].directory(), &name);
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
             return self.failed(path.into_bytes(), below, error);
         }
-        if entry.kind == EntryKind::Dir && enters {
-            let mut inside = Vec::new();
-            for &number in parts {
-                let above = &level.parts()[number];
-                let directory = Directory::child(&above.directory(), name.clone(), &self.cache);
-                inside.extend(above.below(directory, below.is_some()));
-            }
-            let is_unlisted = inside.len() < parts.len();
+        if entry.kind != EntryKind::Dir {
+            self.cannot_reach(below, no_directory(&name, &entry));
+        } else if enters {
+            let enter = |asked| {
+                let part = |&number: &usize| {
+                    let above = &level.parts()[number];
+                    above.below(Directory::child(&above.directory(), name.clone(), &self.cache), asked)
+                };
+                parts.iter().filter_map(part).collect()
+            };
+            let (inside, below, is_unlisted) = entered(below, parts.len(), enter);
             let level = ListingLevel::new(inside, path.clone(), entry.clone(), below);
             self.push(level.unlisted(is_unlisted));
         }
@@ -459,6 +486,7 @@ impl Scanner {
             Err(error) if is_absent(&error) => {
                 let link = SourceRef::child(&parent, &name).look();
                 if is_listed && link.is_err_and(|error| is_absent(&error)) {
+                    self.cannot_reach(below, error);
                     return Some(ScanItem::Vanished { path: shown(), is_open: false });
                 }
                 let error = io::Error::new(error.kind(), "the symbolic link leads nowhere");
@@ -470,24 +498,25 @@ impl Scanner {
             return None;
         }
         if !self.options.limits.allow(&entry) {
-            return Some(ScanItem::LeftOut { path });
+            return Some(self.left_out(path, below));
         }
-        if below.is_some() && entry.kind != EntryKind::Dir {
+        if below.is_below() && entry.kind != EntryKind::Dir {
             return self.failed(shown(), below, rustix::io::Errno::NOTDIR.into());
         }
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
             return self.failed(shown(), below, error);
         }
-        if entry.kind == EntryKind::Dir && self.enters() {
+        if entry.kind != EntryKind::Dir {
+            self.cannot_reach(below, rustix::io::Errno::NOTDIR.into());
+        } else if self.enters() {
             if self.stack.iter().any(|level| level.is(&entry)) {
                 let error = io::Error::other("the symbolic link leads to a directory above it");
                 return self.failed(shown(), below, error);
             }
             let directory = Directory::of_source(handle.clone(), &self.cache);
             let level = self.stack.last_mut().expect("the link was found in the level on top");
-            let part = level.parts()[0].below(directory, below.is_some());
-            let is_unlisted = part.is_none();
-            let inside = part.into_iter().collect();
+            let enter = |asked: bool| level.parts()[0].below(directory.clone(), asked).into_iter().collect();
+            let (inside, below, is_unlisted) = entered(below, 1, enter);
             let level = ListingLevel::new(inside, path.clone(), entry.clone(), below);
             self.push(level.unlisted(is_unlisted));
         }
@@ -518,6 +547,37 @@ impl Iterator for Scanner {
 
 fn look(level: &mut ListingLevel, name: &[u8]) -> io::Result<(RelPath, Entry)> {
     look_in(level, 0, name)
+}
+
+/// Enters a directory that `count` places have; returns also what is wanted of it, and whether something is
+/// mounted there that is not listed. Of that, the names that were asked for are given.
+fn entered(
+    wanted: SelectionPart,
+    count: usize,
+    mut enter: impl FnMut(bool) -> Vec<LevelPart>,
+) -> (Vec<LevelPart>, SelectionPart, bool) {
+    let inside = enter(wanted.is_below());
+    let is_unlisted = inside.len() < count;
+    match wanted {
+        SelectionPart::All(Some(names)) if inside.is_empty() => {
+            (enter(true), SelectionPart::Below(names), true)
+        }
+        // In one of the places it is mounted, so the listing cannot tell what is missing.
+        SelectionPart::All(_) if is_unlisted => (inside, SelectionPart::default(), true),
+        wanted => (inside, wanted, is_unlisted),
+    }
+}
+
+/// Why there can be no names below an entry.
+fn no_directory(name: &[u8], entry: &Entry) -> io::Error {
+    match entry.kind {
+        EntryKind::Symlink { .. } => {
+            let what =
+                format!("{} is a symbolic link; it is followed with --follow", farhaul_text::escape(name));
+            io::Error::new(io::ErrorKind::NotADirectory, what)
+        }
+        _ => rustix::io::Errno::NOTDIR.into(),
+    }
 }
 
 fn is_absent(error: &io::Error) -> bool {

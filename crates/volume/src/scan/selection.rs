@@ -1,8 +1,8 @@
 //! The part of a directory's content that a list of names selects.
 //!
 //! Always true: the names are sorted component by component, so the names below one directory are adjacent,
-//! and a scan enters it once. A name selects everything below it, so further names below it are redundant.
-//! Memory is needed only for the names.
+//! and a scan enters it once. A name selects everything below it. Further names below it select nothing more,
+//! but they have to be there, too. Memory is needed only for the names, and one bit for each.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::rel_path::{RelPath, RelPathError};
 
 /// The entries that a list of names selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selection(Option<Arc<[Vec<u8>]>>);
+pub struct Selection(Arc<[Vec<u8>]>);
 
 impl Selection {
     /// Makes a selection from names as people write them: leading, trailing and doubled slashes and `.` do
@@ -20,23 +20,24 @@ impl Selection {
         // A slash sorts before every other byte that a name can have, so that a/b comes before a.b.
         names.sort_unstable_by(|a, b| by_component(a).cmp(by_component(b)));
         names.dedup();
-        let is_all = names.first().is_some_and(Vec::is_empty);
-        Ok(Selection((!is_all).then(|| names.into())))
+        Ok(Selection(names.into()))
     }
 
     /// The selected part of a source with this name; a source without a name is the directory itself.
     pub(super) fn of_source(&self, name: &RelPath) -> SelectionPart {
-        let Some(list) = &self.0 else { return SelectionPart::All };
-        let mut asked =
-            SelectionPart::Below(SelectedNames { at: 0, end: list.len(), depth: 0, list: list.clone() });
+        let (list, end) = (&self.0, self.0.len());
+        let is_all = list.first().is_some_and(Vec::is_empty);
+        let top = SelectedNames { at: usize::from(is_all), end, depth: 0, list: list.clone() };
+        let mut asked = if is_all { SelectionPart::All(Some(top)) } else { SelectionPart::Below(top) };
         for component in name.components() {
-            let SelectionPart::Below(mut names) = asked else { return asked };
-            asked = loop {
-                match names.next() {
-                    None => break SelectionPart::Nothing,
-                    Some((found, None)) if found == component => break SelectionPart::All,
-                    Some((found, Some(below))) if found == component => break SelectionPart::Below(below),
-                    Some(_) => {}
+            asked = match asked {
+                SelectionPart::Nothing => return SelectionPart::Nothing,
+                SelectionPart::Below(names) => {
+                    names.find(component).map_or(SelectionPart::Nothing, |(_, part)| part)
+                }
+                SelectionPart::All(names) => {
+                    let found = names.and_then(|names| names.find(component));
+                    SelectionPart::All(found.and_then(|(_, part)| part.into_names()))
                 }
             };
         }
@@ -44,12 +45,35 @@ impl Selection {
     }
 }
 
-/// The selected part of a source.
+/// The selected part of an entry.
 pub(super) enum SelectionPart {
     Nothing,
-    All,
+    /// Everything in it. These names in it were asked for as well.
+    All(Option<SelectedNames>),
     /// These names in it.
     Below(SelectedNames),
+}
+
+impl Default for SelectionPart {
+    fn default() -> Self {
+        SelectionPart::All(None)
+    }
+}
+
+impl SelectionPart {
+    /// Whether only names below the entry are selected, not the entry with all that is in it.
+    pub(super) fn is_below(&self) -> bool {
+        matches!(self, SelectionPart::Below(_))
+    }
+
+    /// The names in it that were asked for.
+    pub(super) fn into_names(self) -> Option<SelectedNames> {
+        match self {
+            SelectionPart::Nothing => None,
+            SelectionPart::All(names) => names,
+            SelectionPart::Below(names) => Some(names),
+        }
+    }
 }
 
 fn by_component(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
@@ -68,6 +92,7 @@ fn plain(name: Vec<u8>) -> Result<Vec<u8>, RelPathError> {
 }
 
 /// The names that are selected in one directory.
+#[derive(Clone)]
 pub(super) struct SelectedNames {
     list: Arc<[Vec<u8>]>,
     at: usize,
@@ -77,8 +102,8 @@ pub(super) struct SelectedNames {
 }
 
 impl SelectedNames {
-    /// The next name, and the names that are selected below it; `None` inside for everything.
-    pub(super) fn next(&mut self) -> Option<(Vec<u8>, Option<SelectedNames>)> {
+    /// The next name, and what is selected of it.
+    pub(super) fn next(&mut self) -> Option<(Vec<u8>, SelectionPart)> {
         let first = self.list[..self.end].get(self.at)?;
         let component = |name: &[u8]| name[self.depth..].iter().position(|&byte| byte == b'/');
         let len = component(first).unwrap_or(first.len() - self.depth);
@@ -90,24 +115,70 @@ impl SelectedNames {
         let count = self.list[self.at..self.end].partition_point(same);
         let below = SelectedNames {
             list: self.list.clone(),
-            at: self.at,
+            at: self.at + usize::from(is_whole),
             end: self.at + count,
             depth: self.depth + len + 1,
         };
         let name = name.to_vec();
         self.at += count;
-        Some((name, (!is_whole).then_some(below)))
+        let part = match is_whole {
+            true => SelectionPart::All((below.at < below.end).then_some(below)),
+            false => SelectionPart::Below(below),
+        };
+        Some((name, part))
     }
 
-    /// The next name as it was asked for, with all its components. Names below it are part of it, and are
-    /// skipped.
+    /// The next name as it was asked for, with all its components.
     pub(super) fn next_path(&mut self) -> Option<Vec<u8>> {
         let name = self.list[..self.end].get(self.at)?;
-        let is_part = |other: &Vec<u8>| {
-            other.strip_prefix(&name[..]).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        };
-        self.at += self.list[self.at..self.end].partition_point(is_part);
+        self.at += 1;
         Some(name.clone())
+    }
+
+    /// The place of one component in the list, and what is selected of it.
+    fn find(&self, component: &[u8]) -> Option<(usize, SelectionPart)> {
+        let is_before = |name: &Vec<u8>| by_component(&name[self.depth..]).lt(by_component(component));
+        let at = self.at + self.list[self.at..self.end].partition_point(is_before);
+        let (name, part) = SelectedNames { at, ..self.clone() }.next()?;
+        (name == component).then_some((at, part))
+    }
+}
+
+/// Names that were asked for in a directory that is listed as a whole. The listing tells which of them are
+/// there, so that none has to be looked up.
+pub(super) struct NamesInListing {
+    /// The names that are not checked yet.
+    names: SelectedNames,
+    start: usize,
+    /// One bit for each name, set for the first name of each component that the listing has.
+    found: Vec<u64>,
+}
+
+impl NamesInListing {
+    pub(super) fn new(names: SelectedNames) -> NamesInListing {
+        let found = vec![0; (names.end - names.at).div_ceil(64)];
+        NamesInListing { start: names.at, names, found }
+    }
+
+    /// Notes that the listing has this name; returns what was asked for of it.
+    pub(super) fn note(&mut self, name: &[u8]) -> SelectionPart {
+        let Some((at, part)) = self.names.find(name) else { return SelectionPart::default() };
+        let bit = at - self.start;
+        self.found[bit / 64] |= 1 << (bit % 64);
+        SelectionPart::All(part.into_names())
+    }
+
+    /// At the end of the listing: the next names that lead through a component that it does not have.
+    pub(super) fn next_missing(&mut self) -> Option<SelectedNames> {
+        loop {
+            let (at, depth) = (self.names.at, self.names.depth);
+            self.names.next()?;
+            let bit = at - self.start;
+            if self.found[bit / 64] & (1 << (bit % 64)) == 0 {
+                let list = self.names.list.clone();
+                return Some(SelectedNames { list, at, end: self.names.at, depth });
+            }
+        }
     }
 }
 
@@ -124,7 +195,7 @@ mod tests {
     fn top(selection: &Selection) -> Option<SelectedNames> {
         match selection.of_source(&RelPath::empty()) {
             SelectionPart::Below(names) => Some(names),
-            SelectionPart::All | SelectionPart::Nothing => None,
+            SelectionPart::All(_) | SelectionPart::Nothing => None,
         }
     }
 
@@ -132,8 +203,8 @@ mod tests {
         while let Some((name, below)) = names.next() {
             let path = format!("{above}{}", std::str::from_utf8(&name).unwrap());
             match below {
-                None => found.push(path),
-                Some(names) => paths(names, &format!("{path}/"), found),
+                SelectionPart::Below(names) => paths(names, &format!("{path}/"), found),
+                _ => found.push(path),
             }
         }
     }
@@ -149,10 +220,15 @@ mod tests {
 
     #[test]
     fn sources_are_asked_for_by_their_names() {
-        let selection = select(&["run7/a", "run7/d/x", "file", "run70"]);
+        let selection = select(&["run7/a", "run7/d/x", "file", "run70", "run70/q/z", "run70/r"]);
         let asked = |name: &str| match selection.of_source(&RelPath::from_bytes(name.as_bytes()).unwrap()) {
             SelectionPart::Nothing => "nothing".to_string(),
-            SelectionPart::All => "all".into(),
+            SelectionPart::All(None) => "all".into(),
+            SelectionPart::All(Some(mut names)) => {
+                let named = std::iter::from_fn(|| names.next_path());
+                let named = named.map(|path| String::from_utf8(path).unwrap());
+                format!("all with {}", named.collect::<Vec<_>>().join(" "))
+            }
             SelectionPart::Below(names) => {
                 let mut found = Vec::new();
                 paths(names, "", &mut found);
@@ -162,13 +238,34 @@ mod tests {
         for (name, expected) in [
             ("run7", "a d/x"),
             ("file", "all"),
-            ("run70", "all"),
+            ("run70", "all with run70/q/z run70/r"),
             ("run", "nothing"),
             ("run7/d", "x"),
-            ("run70/q", "all"),
+            ("run70/q", "all with run70/q/z"),
+            ("run70/r", "all"),
+            ("run70/s/t", "all"),
         ] {
             assert_eq!(asked(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_listing_tells_which_of_the_names_in_it_are_missing() {
+        let selection = select(&["", "a", "a/b/c", "a/d", "a.b", "gone", "gone/x", "e/f"]);
+        let SelectionPart::All(Some(names)) = selection.of_source(&RelPath::empty()) else { panic!() };
+        let mut listing = NamesInListing::new(names);
+        let named = |part: SelectionPart| {
+            let mut names = part.into_names();
+            std::iter::from_fn(move || names.as_mut()?.next_path()).collect::<Vec<_>>()
+        };
+        assert_eq!(named(listing.note(b"a")), [&b"a/b/c"[..], b"a/d"]);
+        assert!(named(listing.note(b"a.")).is_empty());
+        assert!(named(listing.note(b"a.b")).is_empty());
+        let mut missing = Vec::new();
+        while let Some(names) = listing.next_missing() {
+            missing.extend(named(SelectionPart::Below(names)));
+        }
+        assert_eq!(missing, [&b"e/f"[..], b"gone", b"gone/x"]);
     }
 
     #[test]

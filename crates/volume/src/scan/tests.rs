@@ -210,7 +210,21 @@ fn each_name_below_what_is_missing_or_no_directory_fails_by_itself() {
     std::fs::create_dir_all(top.join("there")).unwrap();
     std::fs::write(top.join("file"), "").unwrap();
     std::os::unix::fs::symlink("nowhere", top.join("link")).unwrap();
-    let asked = ["gone/a", "gone/b/c", "gone/b/c/d", "there/none/x", "file/y", "link/z", "alone"];
+    std::fs::write(top.join("there/in"), "").unwrap();
+    let asked = [
+        "gone/a",
+        "gone/b/c",
+        "gone/b/c/d",
+        "there",
+        "there/none/x",
+        "there/in",
+        "there/in/w",
+        "file",
+        "file/y",
+        "link/z",
+        "alone",
+        "alone/in",
+    ];
     for (also, follow) in [(Vec::new(), false), (Vec::new(), true), (vec![temp.path().join("other")], false)]
     {
         let names = asked.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -225,8 +239,10 @@ fn each_name_below_what_is_missing_or_no_directory_fails_by_itself() {
         });
         let mut failed: Vec<_> = failed.collect();
         failed.sort_unstable();
-        let expected = ["alone", "file/y", "gone/a", "gone/b/c", "link/z", "there/none/x"];
+        let mut expected = vec!["alone", "alone/in", "file/y", "gone/a", "gone/b/c", "gone/b/c/d", "link/z"];
+        expected.extend(["there/in/w", "there/none/x"]);
         assert_eq!(failed, expected, "links are followed: {follow}");
+        assert_eq!(entries(&items).len(), 4, "the top, there, there/in and file");
     }
 }
 

@@ -100,6 +100,7 @@ fn would_make(root: &Root, path: &RelPath) -> io::Result<bool> {
             Err(io::Error::new(io::ErrorKind::NotADirectory, what))
         }
         Ok(None) => root.check_put(path).map(|()| true),
-        Ok(Some(_)) | Err(_) => Ok(true),
+        Ok(Some(_)) => Ok(false),
+        Err(_) => Ok(true),
     }
 }

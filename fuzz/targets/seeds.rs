@@ -156,8 +156,7 @@ fn frames_and_files() {
         ..TransferOptions::default()
     };
     let paths = vec![b"/data/run7".to_vec(), b"x y".to_vec()];
-    let mut request = CopyRequest::new(CopyDirection::Pull, paths, options);
-    request.single_file = true;
+    let request = CopyRequest { single_file: true, ..CopyRequest::new(CopyDirection::Pull, paths, options) };
     let frame = |name: &str, frame: &[u8]| {
         put("reading__hello", name, &frame[4..]);
         put("reading__hello", &format!("{name}-framed"), frame);

@@ -110,7 +110,7 @@ pub struct CopyRequest {
     pub target_is_name: bool,
     /// The receiver tells how many of the directories are new, as both ends know that word.
     #[serde(skip)]
-    pub(crate) tells_new: bool,
+    pub tells_new: bool,
     /// The copy's options. The session's options travel beside this request.
     #[serde(default)]
     pub options: TransferOptions,

@@ -86,6 +86,16 @@ pub(crate) fn of_new(dir: impl AsFd, error: Errno) -> io::Error {
     }
 }
 
+/// The error for an entry that cannot be removed from a directory.
+pub(crate) fn of_removed(dir: BorrowedFd<'_>, name: &[u8], error: Errno) -> io::Error {
+    let why = match error {
+        Errno::PERM if has(dir, StatxAttributes::IMMUTABLE) => Some(IMMUTABLE_DIRECTORY),
+        Errno::PERM => reason(dir, name, || is_append_only(dir)),
+        _ => None,
+    };
+    why.map_or_else(|| error.into(), |why| io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
 /// The reason for an entry in an append-only directory that would have to be changed.
 pub(crate) const APPEND_ONLY: &str = "its directory is append-only (chattr +a), where nothing is replaced";
 

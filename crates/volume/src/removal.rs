@@ -209,7 +209,7 @@ impl<'a> Removal<'a> {
             Ok(()) if is_free => RemovalOutcome::Moved,
             Ok(()) => RemovalOutcome::Gone,
             Err(Errno::BUSY) if self.dry_run || is_mounted() => RemovalOutcome::Left(Border::MountPoint),
-            Err(error) => RemovalOutcome::Failed(error.into()),
+            Err(error) => RemovalOutcome::Failed(fixed::of_removed(above, name, error)),
         };
         let is_gone = matches!(removed, RemovalOutcome::Gone | RemovalOutcome::Moved);
         self.left -= u64::from(matches!(removed, RemovalOutcome::Gone));

@@ -80,6 +80,7 @@ def test_what_ends_badly_ends_with_the_code_of_cp(service):
     service.submit(source, "fh://beta:9/x", "--retry", "0", "--wait", expect=EXIT_CONNECT)
     service.submit(source, service.far.url("x"), "--fingerprint", "SHA256:" + 43 * "A", "--wait", expect=EXIT_AUTH)
     make_file(source / "a", 10)
+    make_file(source / "b", 10)
     (service.far.root / "in/a").mkdir(parents=True)
     make_file(service.far.root / "in/a/there", 1)
     id = service.submit(f"{source}/", *service.to_far("in"), "--wait", expect=EXIT_SOME_FAILED)

@@ -1,5 +1,8 @@
 //! The node's caps: sets, removes and shows them, and keeps their rates up to date.
 
+use std::ops::Range;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -38,12 +41,17 @@ pub struct CapView {
     pub next_change: Option<Timestamp>,
 }
 
+/// How long rates are taken to hold without another look: the host's time zone may change meanwhile.
+const SETTLED_MAX: Duration = Duration::from_secs(3600);
+
 /// The caps of the configuration, and those that were set while the service ran.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NodeCaps {
     pub(super) base: Caps,
     pub(super) set: Caps,
     pub(super) assigned: Vec<PeerAssignment>,
+    /// The rates that were applied last hold in this time.
+    pub(super) settled: Option<Range<Timestamp>>,
 }
 
 /// A peer of the configuration that names a cap. Its traffic counts there, also if the cap itself was set
@@ -110,22 +118,33 @@ impl Node {
     pub(crate) fn set_base_caps(&self, config: &Config) -> Result<(), Error> {
         let mut caps = self.caps.lock().in_any_case();
         let (base, assigned) = (spec::of_config(config), PeerAssignment::of_config(config));
-        let changed = NodeCaps { base, set: caps.set.clone(), assigned };
+        let changed = NodeCaps { base, set: caps.set.clone(), assigned, settled: None };
         spec::check(&changed.all())?;
         *caps = changed;
-        self.apply_caps(&caps);
+        self.apply_caps(&mut caps);
         drop(caps);
         self.look();
         Ok(())
     }
 
-    /// Applies the rates of this moment to the engine's caps. Yields when one of them changes next.
-    pub(super) fn follow_schedules(&self) -> Option<Timestamp> {
-        self.apply_caps(&self.caps.lock().in_any_case())
+    /// Applies the rates of this moment to the engine's caps, if a schedule may have changed one. Yields when
+    /// to look again.
+    pub(super) fn follow_schedules(&self) -> Timestamp {
+        let now = timestamp(self.clock.now_ms());
+        let mut caps = self.caps.lock().in_any_case();
+        match &caps.settled {
+            Some(settled) if settled.contains(&now) => settled.end,
+            _ => self.apply_caps(&mut caps),
+        }
     }
 
-    fn apply_caps(&self, caps: &NodeCaps) -> Option<Timestamp> {
-        self.live_caps.apply(&caps.all(), timestamp(self.clock.now_ms()))
+    fn apply_caps(&self, caps: &mut NodeCaps) -> Timestamp {
+        let now = timestamp(self.clock.now_ms());
+        let next = self.live_caps.apply(&caps.all(), now);
+        let latest = now.checked_add(SETTLED_MAX).unwrap_or(now);
+        let until = next.map_or(latest, |next| next.min(latest));
+        caps.settled = Some(now..until);
+        until
     }
 
     /// All caps, with the rates that hold now. The host's is always listed.
@@ -208,7 +227,7 @@ impl Node {
         spec::check(&changed.all())?;
         self.store.write(move |transaction| write(transaction, now_ms))?;
         *caps = changed;
-        self.apply_caps(&caps);
+        self.apply_caps(&mut caps);
         drop(caps);
         self.look();
         Ok(())

@@ -183,11 +183,9 @@ impl Work {
             self.forgot = Some((Instant::now(), kept));
             node.forget(kept, now_ms);
         }
-        let change = node.follow_schedules().map(|change| change.as_millisecond());
-        let next_ms = [next_ms, change].into_iter().flatten().min();
-        let until_due = next_ms.map_or(CLOCK_EVERY, |next| {
-            Duration::from_millis(u64::try_from(next - now_ms).unwrap_or(0)).min(CLOCK_EVERY)
-        });
+        let change_ms = node.follow_schedules().as_millisecond();
+        let next_ms = next_ms.map_or(change_ms, |next| next.min(change_ms));
+        let until_due = Duration::from_millis(u64::try_from(next_ms - now_ms).unwrap_or(0)).min(CLOCK_EVERY);
         if running > 0 { until_due.min(every) } else { until_due }
     }
 

@@ -1,15 +1,16 @@
 //! Writes the file of a receipt.
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::Permissions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use farhaul_session::error::{Code, Error};
-use rustix::fs::{Access, OFlags, access};
+use rustix::fs::{Access, access};
 
 use super::Receipt;
 use crate::failures::plain;
+use crate::interruptible::{GivenUp, InterruptibleOutput};
 use crate::output_file::may_be_replaced;
 
 fn cannot(path: &Path, error: &io::Error) -> Error {
@@ -53,12 +54,10 @@ fn real(path: &Path) -> io::Result<PathBuf> {
 pub(crate) fn write(receipt: &Receipt, path: &Path) -> Result<(), Error> {
     let write = || -> io::Result<()> {
         let path = &real(path)?;
-        if let Some(meta) = path.metadata().ok().filter(|meta| !meta.is_file()) {
+        if path.metadata().is_ok_and(|meta| !meta.is_file()) {
             // A pipe without a reader must not hold up the end of a run.
-            let flags = if meta.file_type().is_fifo() { OFlags::NONBLOCK } else { OFlags::empty() };
-            let mut options = OpenOptions::new();
-            options.write(true).custom_flags(i32::try_from(flags.bits()).unwrap_or(0));
-            return options.open(path)?.write_all(&receipt.to_json());
+            let over = || true;
+            return InterruptibleOutput::create(path, &over)?.write_report(&receipt.to_json(), &over);
         }
         // The umask alone decides who may read the file, as it is no secret.
         let open = Permissions::from_mode(0o666);
@@ -67,5 +66,8 @@ pub(crate) fn write(receipt: &Receipt, path: &Path) -> Result<(), Error> {
         file.as_file().sync_all()?;
         file.persist(path).map(drop).map_err(|error| error.error)
     };
-    write().map_err(|error| cannot(path, &error))
+    write().map_err(|error| match GivenUp::is(&error) {
+        true => cannot(path, &io::Error::other("no program reads this pipe")),
+        false => cannot(path, &error),
+    })
 }

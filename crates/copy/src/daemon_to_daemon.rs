@@ -20,7 +20,8 @@ use farhaul_volume::GeneratedSource;
 
 use super::copy_outcome::CopyOutcome;
 use super::destination::{PulledNames, is_null, last_component};
-use super::job::{CopyJob, Location, RemoteEnd, only_content, without_dots};
+use super::job::{CopyJob, Location, RemoteEnd, only_content};
+use super::location_checks::without_dots;
 use super::manifest::ManifestLog;
 use super::report::Report;
 use super::request;

@@ -1,10 +1,11 @@
 //! Copies a tree of files from one end of a session to the other.
 //!
-//! `job.rs` is for `farhaul cp` and `farhaul sync`, `serve.rs` for the far end, `daemon_to_daemon.rs` for two
-//! daemons that copy for a client. The sending end is `sender.rs` with `read_queue.rs`; the receiving end is
-//! `receiver.rs` (with what is in `receiver/`), `writer.rs`, `incoming_file.rs`, `destination.rs`,
-//! `roots.rs`, `directory_tree.rs`, `hard_links.rs` and, for a sync, `surplus.rs`. The ends' messages are in
-//! `messages.rs`; `conversation.rs` sends them. `verify.rs` and `clean.rs` need no session.
+//! `job.rs` is for `farhaul cp` and `farhaul sync`, with `location_checks.rs`; `serve.rs` is for the far
+//! end, `daemon_to_daemon.rs` for two daemons that copy for a client. The sending end is `sender.rs` with
+//! `read_queue.rs`; the receiving end is `receiver.rs` (with what is in `receiver/`), `writer.rs`,
+//! `incoming_file.rs`, `destination.rs`, `roots.rs`, `directory_tree.rs`, `hard_links.rs` and, for a sync,
+//! `surplus.rs`. The ends' messages are in `messages.rs`; `conversation.rs` sends them. `verify.rs` and
+//! `clean.rs` need no session.
 #![forbid(unsafe_code)]
 
 mod bounded_list;
@@ -28,6 +29,7 @@ mod incoming_entry;
 mod incoming_file;
 mod interruptible;
 pub(crate) mod job;
+mod location_checks;
 mod location_spec;
 pub(crate) mod manifest;
 pub(crate) mod messages;
@@ -58,7 +60,8 @@ pub use connection::CopyConnection;
 pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
 #[doc(hidden)]
 pub use interruptible::{GivenUp, InterruptibleOutput};
-pub use job::{CopyJob, Location, check, copy, receipt_is_possible, spread_of};
+pub use job::{CopyJob, Location, check, copy, spread_of};
+pub use location_checks::receipt_is_possible;
 pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{
     DeleteOptions, DeleteWhen, Durability, FileOptions, IntegrityOptions, ManifestOptions, OverwriteMode,

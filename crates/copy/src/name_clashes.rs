@@ -12,7 +12,7 @@ use farhaul_text::escape;
 use farhaul_volume::{Root, Source, is_pattern};
 
 use super::destination::last_component;
-use super::job::is_same_file;
+use super::location_checks::is_same_file;
 
 /// The most names of sources that a receiver remembers: 16 MiB of hashes.
 const NAMES_MAX: usize = 1 << 20;

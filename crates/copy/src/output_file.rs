@@ -5,12 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use farhaul_session::error::{Code, Error};
 
 use super::destination::last_component;
-use super::job::{CopyJob, Location, is_same_file};
+use super::job::{CopyJob, Location};
+use super::location_checks::is_same_file;
 
 /// The bytes of a file that are looked at.
 const HEAD_BYTES: u64 = 64;
@@ -34,7 +35,7 @@ fn begins_with(path: &Path, head: &str) -> io::Result<bool> {
 }
 
 /// Refuses a manifest or a receipt that is a source of the job, or that the job would replace.
-pub(crate) fn check_apart(job: &CopyJob, places: &[std::path::PathBuf]) -> Result<(), Error> {
+pub(crate) fn check_apart(job: &CopyJob, places: &[PathBuf]) -> Result<(), Error> {
     let receipt = job.receipt.as_ref().and_then(|receipt| receipt.file.as_deref());
     for (option, file) in [("--manifest", job.manifest.as_deref()), ("--receipt", receipt)] {
         let Some(file) = file.filter(|file| file.metadata().map_or(true, |meta| meta.is_file())) else {

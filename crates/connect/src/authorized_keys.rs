@@ -1,15 +1,20 @@
 //! The clients that a daemon serves: a file with lines as in a `.pub` file, with options before them. It is
 //! read again whenever somebody is judged.
 //!
-//! Always true: the present content of the file counts. Neither its times nor its size can hide a change.
+//! Always true: the present content of the file counts. Neither its times nor its size can hide a change. Only
+//! while this process cannot open it, for want of descriptors or memory, a file whose inode, size and `ctime`
+//! are those of the last reading counts as unchanged.
 
 mod line;
 
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error};
+use farhaul_session::error::{Code, Error, is_of_resources};
 use farhaul_text::plain;
 
 use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, PrincipalId};
@@ -28,9 +33,56 @@ pub struct AuthorizedKeys {
 
 #[derive(Debug)]
 struct State {
-    /// The content that was last read, if it could be read.
-    content: Option<Vec<u8>>,
+    /// What was last read, if the file could be read.
+    read: Option<FileRead>,
     keys: Arc<Keys>,
+}
+
+/// The content of the file, and what tells it from another version of itself.
+#[derive(Debug)]
+struct FileRead {
+    content: Vec<u8>,
+    version: FileVersion,
+}
+
+/// Every change of a file also changes its `ctime`, which no call can set.
+#[derive(Debug, PartialEq)]
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    size: u64,
+    ctime: (i64, i64),
+}
+
+impl FileVersion {
+    fn of(meta: &Metadata) -> FileVersion {
+        FileVersion {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.len(),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+impl FileRead {
+    fn read(path: &Path) -> io::Result<FileRead> {
+        let mut file = File::open(path)?;
+        // A change during the reading makes the version differ from what it is then.
+        let version = FileVersion::of(&file.metadata()?);
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        Ok(FileRead { content, version })
+    }
+
+    fn content(&self) -> &[u8] {
+        &self.content
+    }
+
+    /// Returns whether the file is the one that was read. This takes no descriptor.
+    fn is_still(&self, path: &Path) -> bool {
+        std::fs::metadata(path).is_ok_and(|meta| FileVersion::of(&meta) == self.version)
+    }
 }
 
 /// The keys that the lines let in, with their line numbers.
@@ -47,29 +99,36 @@ impl AuthorizedKeys {
     /// Reads the file; no line gives more than `bounds`. A line that has no valid key, or an option that is
     /// not understood, lets nobody in; the log says which line and why.
     pub fn load(path: &Path, bounds: KeyBounds) -> Result<AuthorizedKeys, Error> {
-        let failed = |error: std::io::Error| {
+        let failed = |error: io::Error| {
             let what = format!("cannot read the authorized keys {}: {}", path.display(), plain(&error));
             Error::new(Code::of_files(&error), what)
         };
-        let content = std::fs::read(path).map_err(failed)?;
-        let keys = Arc::new(parse(&content, path, &bounds));
-        let state = Mutex::new(State { content: Some(content), keys });
+        let read = FileRead::read(path).map_err(failed)?;
+        let keys = Arc::new(parse(&read.content, path, &bounds));
+        let state = Mutex::new(State { read: Some(read), keys });
         Ok(AuthorizedKeys { path: path.to_path_buf(), bounds, state })
     }
 
     /// The keys as they are now.
     fn now(&self) -> Arc<Keys> {
         let mut state = self.state.lock().in_any_case();
-        self.refresh(&mut state);
+        self.refresh(&mut state, FileRead::read(&self.path));
         Arc::clone(&state.keys)
     }
 
-    /// A file that is gone or cannot be read authorizes nobody, so that taking it away closes the door.
-    fn refresh(&self, state: &mut State) {
-        let content = match std::fs::read(&self.path) {
-            Ok(content) => Some(content),
+    /// A file that is gone or cannot be read authorizes nobody, so that taking it away closes the door. But
+    /// what this process lacks says nothing about the file.
+    fn refresh(&self, state: &mut State, read: io::Result<FileRead>) {
+        let read = match read {
+            Ok(read) => Some(read),
+            Err(error)
+                if is_of_resources(&error)
+                    && state.read.as_ref().is_some_and(|last| last.is_still(&self.path)) =>
+            {
+                return;
+            }
             Err(error) => {
-                if state.content.is_some() {
+                if state.read.is_some() {
                     tracing::warn!(
                         "cannot read the authorized keys {}, nobody is let in: {}",
                         self.path.display(),
@@ -79,15 +138,14 @@ impl AuthorizedKeys {
                 None
             }
         };
-        if content == state.content {
-            return;
+        if read.as_ref().map(FileRead::content) != state.read.as_ref().map(FileRead::content) {
+            let parsed = read.as_ref().map(|read| parse(&read.content, &self.path, &self.bounds));
+            state.keys = Arc::new(parsed.unwrap_or_default());
+            if read.is_some() {
+                tracing::info!(authorized = state.keys.0.len(), "the authorized keys have changed");
+            }
         }
-        let parsed = content.as_deref().map(|content| parse(content, &self.path, &self.bounds));
-        state.keys = Arc::new(parsed.unwrap_or_default());
-        if content.is_some() {
-            tracing::info!(authorized = state.keys.0.len(), "the authorized keys have changed");
-        }
-        state.content = content;
+        state.read = read;
     }
 
     /// The number of keys that are let in.
@@ -146,6 +204,8 @@ fn warn_of_missing_root(rights: &Rights, bounds: &KeyBounds, (path, number): (&P
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::super::identity::{Identity, keygen};
     use super::super::rights::Access;
     use super::*;
@@ -187,6 +247,33 @@ mod tests {
         assert!(!lets_in(&alice) && !lets_in(&bob));
         std::fs::write(&file, [bob.public_line("Bj").as_bytes(), b"\xf6rn\n"].concat()).unwrap();
         assert!(lets_in(&bob));
+    }
+
+    #[test]
+    fn a_process_that_can_open_nothing_still_knows_the_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        keygen(&path, "").unwrap();
+        let key = Identity::load(&path).unwrap();
+        let file = folder.path().join("authorized_keys");
+        std::fs::write(&file, key.public_line("me")).unwrap();
+        let keys = AuthorizedKeys::load(&file, KeyBounds::default()).unwrap();
+        let known_after = |errno: Errno| {
+            let mut state = keys.state.lock().in_any_case();
+            keys.refresh(&mut state, Err(errno.into()));
+            state.keys.0.len()
+        };
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert_eq!(known_after(errno), 1);
+        }
+        // A file that has changed cannot be known without being read.
+        std::fs::write(&file, key.public_line("i")).unwrap();
+        assert_eq!(known_after(Errno::MFILE), 0);
+        assert_eq!(keys.now().0.len(), 1);
+        assert_eq!(known_after(Errno::IO), 0);
+        assert_eq!(keys.now().0.len(), 1);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(known_after(Errno::MFILE), 0);
     }
 
     #[test]

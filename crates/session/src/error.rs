@@ -14,7 +14,7 @@ mod misbehaviour;
 use std::io;
 use std::sync::Arc;
 
-pub use code::{Blame, Code, RetryAdvice};
+pub use code::{Blame, Code, RetryAdvice, is_of_resources};
 pub use detail::ErrorDetail;
 pub use failure::Failure;
 pub use misbehaviour::{Misbehaviour, counts};

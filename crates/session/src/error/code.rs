@@ -339,3 +339,9 @@ impl std::fmt::Display for Code {
         f.write_str(self.name())
     }
 }
+
+/// Returns whether an operation on a file has failed for want of descriptors or memory. Such an error says
+/// nothing about the file.
+pub fn is_of_resources(error: &io::Error) -> bool {
+    matches!(Code::of_host(error), Code::NoDescriptors | Code::NoMemory)
+}

@@ -185,6 +185,9 @@ fn what_the_system_says_chooses_the_code() {
     let of_host = |errno: rustix::io::Errno| Error::of_host("x", errno.into());
     assert_eq!(of_host(rustix::io::Errno::MFILE).code(), Code::NoDescriptors);
     assert_eq!(of_host(rustix::io::Errno::NOMEM).code(), Code::NoMemory);
+    let of_resources = |errno: rustix::io::Errno| is_of_resources(&errno.into());
+    assert!(of_resources(rustix::io::Errno::NFILE) && of_resources(rustix::io::Errno::NOMEM));
+    assert!(!of_resources(rustix::io::Errno::NOENT) && !of_resources(rustix::io::Errno::IO));
     let error = of_host(rustix::io::Errno::NODEV);
     assert_eq!(error.code(), Code::HostFailed);
     assert!(error.to_string().starts_with("x: "), "{error}");

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
-use farhaul_volume::{Metadata, RelPath, Root, is_about_metadata, name_error};
+use farhaul_volume::{Metadata, RelPath, Root, is_about_metadata, is_out_of_descriptors, name_error};
 
 use super::report::SpreadFigures;
 
@@ -105,7 +105,11 @@ impl DestinationRoots {
         if let Some(assigned) = self.state.lock().whole().assigned.get(path) {
             return Some(assigned.index);
         }
-        self.all.iter().position(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
+        self.all.iter().position(|root| match root.metadata(path) {
+            Ok(there) => there.is_some(),
+            // Elsewhere, the file could become a second one of its name. Here, it waits for a descriptor.
+            Err(error) => is_out_of_descriptors(&error),
+        })
     }
 
     /// The entry at `path`. Fails if several of them have one there that is not a directory, as it could be
@@ -117,6 +121,11 @@ impl DestinationRoots {
     /// As [`DestinationRoots::metadata`], for a name that is to be written ([`Root::lookup`]).
     pub(crate) fn lookup(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         self.only(|root| root.lookup(path))
+    }
+
+    /// Closes the directories that are only kept for later, and returns whether there were any.
+    pub(crate) fn close_unused(&self) -> bool {
+        self.all.iter().filter(|root| root.close_unused()).count() > 0
     }
 
     fn only(&self, look: impl Fn(&Root) -> io::Result<Option<Metadata>>) -> io::Result<Option<Metadata>> {

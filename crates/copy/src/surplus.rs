@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_volume::{FileTime, Filter, FilterSide, RelPath};
+use farhaul_volume::{FileTime, Filter, FilterSide, RelPath, is_out_of_descriptors};
 
 use super::failures::plain;
 use super::roots::DestinationRoots;
@@ -140,8 +140,14 @@ impl Surplus {
         self.has_begun = true;
         // Nothing is looked up below another entry, such as a link: a directory takes its place.
         let above = self.open.last().is_none_or(|above| above.is_there);
-        let is_there =
-            above && roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
+        let is_there = above
+            && match roots.lookup(path) {
+                Ok(there) => there.is_some_and(|there| there.is_dir()),
+                Err(error) if is_out_of_descriptors(&error) => {
+                    return Err(Error::of_host(format!("cannot look what is surplus in {path}"), error));
+                }
+                Err(_) => false,
+            };
         self.open.push(OpenListing {
             path: path.clone(),
             meta,

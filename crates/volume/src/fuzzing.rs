@@ -39,7 +39,7 @@ fn identity() -> SourceIdentity {
 fn load(bytes: &[u8], folder: &Path) -> usize {
     let dir = OwnedFd::from(std::fs::File::open(folder).expect("a directory"));
     std::fs::write(folder.join("j"), bytes).expect("it can be written");
-    let Some(first) = Journal::load(&dir, NAME, &identity(), INODE) else { return 0 };
+    let Ok(Some(first)) = Journal::load(&dir, NAME, &identity(), INODE) else { return 0 };
     let count = first.sure.len() + first.doubtful.len();
     assert!(
         first.sure.keys().chain(first.doubtful.keys()).all(|&index| index < 100),
@@ -50,7 +50,8 @@ fn load(bytes: &[u8], folder: &Path) -> usize {
         "a chunk that is sure and doubtful"
     );
     drop(first.journal);
-    let again = Journal::load(&dir, NAME, &identity(), INODE).expect("it was there");
+    let again =
+        Journal::load(&dir, NAME, &identity(), INODE).expect("it can be opened").expect("it was there");
     assert!(
         again.sure == first.sure && again.doubtful == first.doubtful,
         "it reads differently the second time"

@@ -15,6 +15,8 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 
+use crate::entry::Metadata;
+use crate::kept_directories::is_out_of_descriptors;
 use crate::passwd;
 use crate::rel_path::RelPath;
 use crate::root::Root;
@@ -82,7 +84,7 @@ pub fn expand(base: &GlobBase, pattern: &[u8], allowance: &mut GlobAllowance) ->
         GlobBase::User => expand_home(pattern),
         GlobBase::Root(_) => pattern.to_vec(),
     };
-    if !is_pattern(&pattern) || exists(base, &pattern) {
+    if !is_pattern(&pattern) || exists(base, &pattern)? {
         allowance.find(&pattern)?;
         return Ok(vec![pattern]);
     }
@@ -118,7 +120,7 @@ fn descend(
         if !is_pattern(component) {
             allowance.look(component, b"")?;
             let path = joined(&path, &unescaped(component));
-            if exists(base, &path) {
+            if exists(base, &path)? {
                 found.push(path);
             }
             continue;
@@ -128,7 +130,7 @@ fn descend(
         names.sort_unstable();
         for name in names {
             let path = joined(&path, &name);
-            if !directories || is_directory(base, &path) {
+            if !directories || is_directory(base, &path)? {
                 // A path that later turns out to lead nowhere counts as well: it takes memory until then.
                 allowance.find(&path)?;
                 found.push(path);
@@ -145,7 +147,11 @@ fn matching_names(
     component: &[u8],
     allowance: &mut GlobAllowance,
 ) -> io::Result<Vec<Vec<u8>>> {
-    let Ok(fd) = open_directory(base, dir) else { return Ok(Vec::new()) };
+    let fd = match open_directory(base, dir) {
+        Ok(fd) => fd,
+        Err(error) if is_out_of_descriptors(&error) => return Err(error),
+        Err(_) => return Ok(Vec::new()),
+    };
     let mut buffer = [MaybeUninit::uninit(); 32 << 10];
     let mut listing = RawDir::new(&fd, &mut buffer);
     let (mut names, mut bytes) = (Vec::new(), 0);
@@ -174,23 +180,34 @@ fn open_directory(base: &GlobBase, path: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
-fn exists(base: &GlobBase, path: &[u8]) -> bool {
+fn exists(base: &GlobBase, path: &[u8]) -> io::Result<bool> {
     match base {
-        GlobBase::User => fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
-        GlobBase::Root(root) => below(path).is_ok_and(|path| {
-            // A link that leads nowhere, or outside, is still a name.
-            let there = [root.metadata_followed(&path), root.metadata(&path)];
-            there.iter().any(|meta| matches!(meta, Ok(Some(_))))
-        }),
+        GlobBase::User => Ok(fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()),
+        // A link that leads nowhere, or outside, is still a name.
+        GlobBase::Root(root) => Ok(is_there(root, path, Root::metadata_followed, |_| true)?
+            || is_there(root, path, Root::metadata, |_| true)?),
     }
 }
 
-fn is_directory(base: &GlobBase, path: &[u8]) -> bool {
+fn is_directory(base: &GlobBase, path: &[u8]) -> io::Result<bool> {
     match base {
-        GlobBase::User => Path::new(OsStr::from_bytes(path)).is_dir(),
-        GlobBase::Root(root) => below(path).is_ok_and(|path| {
-            root.metadata_followed(&path).is_ok_and(|meta| meta.is_some_and(|meta| meta.is_dir()))
-        }),
+        GlobBase::User => Ok(Path::new(OsStr::from_bytes(path)).is_dir()),
+        GlobBase::Root(root) => is_there(root, path, Root::metadata_followed, Metadata::is_dir),
+    }
+}
+
+/// Returns whether something of a kind is found at a path. What cannot be looked up is not there; without a
+/// descriptor, that cannot be told.
+fn is_there(
+    root: &Root,
+    path: &[u8],
+    look_up: impl Fn(&Root, &RelPath) -> io::Result<Option<Metadata>>,
+    is_of_kind: impl Fn(&Metadata) -> bool,
+) -> io::Result<bool> {
+    match below(path).and_then(|path| look_up(root, &path)) {
+        Ok(there) => Ok(there.is_some_and(|meta| is_of_kind(&meta))),
+        Err(error) if is_out_of_descriptors(&error) => Err(error),
+        Err(_) => Ok(false),
     }
 }
 

@@ -83,7 +83,7 @@ impl Journal {
         partial_ino: u64,
     ) -> io::Result<Journal> {
         let header = header(identity, partial_ino);
-        let file = match Journal::open(dir, name) {
+        let file = match Journal::open(dir, name)? {
             Some(file) if Journal::partial_inode(&file) == Some(partial_ino) => {
                 file.write_all_at(&header, 0)?;
                 file.set_len(HEADER_LEN as u64)?;
@@ -107,12 +107,18 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens a file of our own user for reading and writing.
-    fn open(dir: &OwnedFd, name: &[u8]) -> Option<File> {
+    /// Opens a file of our own user for reading and writing; `None` if there is none. Fails if it cannot be
+    /// found out for want of descriptors or memory.
+    fn open(dir: &OwnedFd, name: &[u8]) -> io::Result<Option<File>> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(fs::openat(dir, name, flags, Mode::empty()).ok()?);
-        let meta = Metadata::from(&fs::fstat(&file).ok()?);
-        (meta.is_file() && meta.uid == rustix::process::geteuid().as_raw()).then_some(file)
+        let file = match fs::openat(dir, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error.into()),
+            Err(_) => return Ok(None),
+        };
+        let Ok(stat) = fs::fstat(&file) else { return Ok(None) };
+        let meta = Metadata::from(&stat);
+        Ok((meta.is_file() && meta.uid == rustix::process::geteuid().as_raw()).then_some(file))
     }
 
     /// The inode of the partial file that a journal belongs to; `None` if the file is not a journal.
@@ -131,14 +137,19 @@ impl Journal {
     }
 
     /// Loads a journal. Returns `None` if there is none, or if it belongs to a source of another size or
-    /// time, to another partial file, or to another user, or has another format.
+    /// time, to another partial file, or to another user, or has another format. Fails if it cannot be opened
+    /// for want of descriptors or memory.
     pub(crate) fn load(
         dir: &OwnedFd,
         name: &[u8],
         identity: &SourceIdentity,
         partial_ino: u64,
-    ) -> Option<LoadedJournal> {
+    ) -> io::Result<Option<LoadedJournal>> {
         let file = Journal::open(dir, name)?;
+        Ok(file.and_then(|file| Journal::read(file, identity, partial_ino)))
+    }
+
+    fn read(file: File, identity: &SourceIdentity, partial_ino: u64) -> Option<LoadedJournal> {
         let mut reader = BufReader::with_capacity(256 << 10, &file);
         let mut found = [0; HEADER_LEN];
         reader.read_exact(&mut found).ok()?;

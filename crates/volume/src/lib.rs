@@ -30,6 +30,7 @@ mod glob;
 mod io_choice;
 mod io_load;
 mod journal;
+mod kept_directories;
 mod leftovers;
 mod links;
 mod metadata;
@@ -67,6 +68,7 @@ pub use filter::{Filter, FilterError, FilterSide, RULES_BYTES_MAX, RULES_MAX, Ru
 pub use generated_source::GeneratedSource;
 pub use glob::{GlobAllowance, GlobBase, expand, expand_home, is_pattern, stands_for};
 pub use journal::PartialRequest;
+pub use kept_directories::is_out_of_descriptors;
 pub use leftovers::{Leftover, LeftoverFile, find_leftovers};
 pub use links::leads_out;
 pub use metadata::{is_about_metadata, umask};

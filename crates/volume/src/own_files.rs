@@ -89,8 +89,8 @@ fn lost_journal(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<O
 enum Owner {
     /// The partial file with this inode.
     Inode(u64),
-    /// Unknown: we may not read the journal, but it has a journal's length; or a power failure has left
-    /// nothing in it.
+    /// Unknown: we may not read the journal, or have no descriptor for it, but it has a journal's length; or
+    /// a power failure has left nothing in it.
     Unknown,
 }
 
@@ -103,7 +103,7 @@ fn owner(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Owner> {
             let inode = Journal::partial_inode(&file).map(Owner::Inode);
             inode.or_else(|| Journal::is_lost(&file).then_some(Owner::Unknown))
         }
-        Err(Errno::ACCESS | Errno::PERM) => {
+        Err(Errno::ACCESS | Errno::PERM | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
             let meta = Metadata::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?);
             (meta.is_file() && journal::is_length(meta.size)).then_some(Owner::Unknown)
         }

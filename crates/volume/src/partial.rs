@@ -209,7 +209,7 @@ impl Partial {
             let CreatedTemp { file, name, .. } = temp_file::create(&dir, 0o600)?;
             // A longer, earlier version may have left a partial file.
             let _ = temp_file::remove_left(&dir, target);
-            let old = keeps_old.then(|| OldChunk::find(&dir, target, &file, 0)).flatten();
+            let old = if keeps_old { OldChunk::find(&dir, target, &file, 0)? } else { None };
             let mut partial = Partial::of(&dir, target, file, identity, old);
             partial.name = name.unwrap_or_default();
             partial.size(false)?;
@@ -220,20 +220,30 @@ impl Partial {
         dir.look(&name);
         let mut partial = Partial::of(&dir, target, file, identity, None);
         (partial.name, partial.journal_name) = (name, journal_name);
+        // Until it is decided what of an earlier run goes on, a failure removes nothing of it.
+        partial.state().is_over = was_there;
         // Learns of write errors that an earlier run did not live to see; after one, none of its data can be
         // trusted.
         let can_resume = was_there && meta.size <= identity.size && partial.sync_left();
-        let left = can_resume.then(|| partial.load(meta.ino)).flatten();
+        let left = if can_resume { partial.load(meta.ino)? } else { None };
         if left.is_none() {
             // Created before the file takes any room, as the journal identifies the partial file as ours.
             let made = Journal::create(&partial.dir, &partial.journal_name, identity, meta.ino);
             partial.state().journal = Some(made.map_err(Error::io("create the journal"))?);
         }
         let there = if was_there { meta.size } else { 0 };
-        partial.old = keeps_old.then(|| OldChunk::find(&partial.dir, target, &partial.file, there)).flatten();
+        if keeps_old {
+            partial.old = OldChunk::find(&partial.dir, target, &partial.file, there)?;
+        }
         match left {
-            Some(loaded) => partial.resume(loaded, resume)?,
-            None => partial.size(was_there)?,
+            Some(loaded) => {
+                partial.resume(loaded, resume)?;
+                partial.state().is_over = false;
+            }
+            None => {
+                partial.state().is_over = false;
+                partial.size(was_there)?;
+            }
         }
         partial.choose_way();
         Ok(partial)
@@ -284,8 +294,9 @@ impl Partial {
         self.state().journal.as_ref().is_some_and(Journal::is_requested)
     }
 
-    fn load(&self, ino: u64) -> Option<LoadedJournal> {
+    fn load(&self, ino: u64) -> Result<Option<LoadedJournal>, Error> {
         Journal::load(&self.dir, &self.journal_name, &self.identity, ino)
+            .map_err(Error::io("open the journal"))
     }
 
     /// Sets the size of a file without any chunks, and reserves its room if that is possible without writing

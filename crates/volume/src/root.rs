@@ -29,6 +29,7 @@ use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
 use crate::fixed;
+use crate::kept_directories::{self, is_out_of_descriptors};
 use crate::metadata;
 use crate::own_files;
 use crate::own_names::{self, OwnNameForm};
@@ -78,6 +79,8 @@ struct Inner {
     precision: Mutex<HashMap<u64, Precision>>,
 }
 
+/// Directories that are kept open, and when each was last used. Those that nothing else holds are free to be
+/// closed.
 #[derive(Default)]
 struct Parents {
     open: HashMap<Vec<u8>, (Arc<Dir>, u64)>,
@@ -591,12 +594,29 @@ impl Root {
         if let Some(fd) = self.parents().get(path) {
             return Ok(fd);
         }
-        let fd = match self.inner.links.nearest(path) {
-            Some((dir, [])) => dir,
-            Some((dir, below)) => Arc::new(Dir::new(self.walk_to(&dir, below)?)),
-            None => Arc::new(Dir::new(self.walk_to(&self.inner.fd, path)?)),
+        let walk = || {
+            Ok(match self.inner.links.nearest(path) {
+                Some((dir, [])) => dir,
+                Some((dir, below)) => Arc::new(Dir::new(self.walk_to(&dir, below)?)),
+                None => Arc::new(Dir::new(self.walk_to(&self.inner.fd, path)?)),
+            })
         };
+        let fd = self.with_descriptor(walk)?;
         Ok(self.parents().put(path, fd))
+    }
+
+    /// Runs work that needs a descriptor. If there is none, it runs once more without the directories that
+    /// are only kept for later.
+    fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match work() {
+            Err(error) if is_out_of_descriptors(&error) && self.close_unused() => work(),
+            done => done,
+        }
+    }
+
+    /// Closes the directories that are only kept for later, and returns whether there were any.
+    pub fn close_unused(&self) -> bool {
+        self.parents().close(|dir| Arc::strong_count(dir) == 1)
     }
 
     /// The directory and the name by which the entry at `path` can be changed. For the root, and for a link
@@ -634,7 +654,7 @@ impl Root {
     }
 
     pub(crate) fn forget_parents(&self) {
-        self.parents().open.clear();
+        self.parents().close(|_| true);
     }
 }
 
@@ -675,15 +695,30 @@ impl Parents {
         if let Some(kept) = self.get(path) {
             return kept;
         }
-        if self.open.len() >= PARENTS_MAX {
+        while self.open.len() >= PARENTS_MAX || kept_directories::are_enough() {
             let free = self.open.iter().filter(|(_, (dir, _))| Arc::strong_count(dir) == 1);
             let oldest = free.min_by_key(|(_, (_, used))| *used).map(|(path, _)| path.clone());
-            if let Some(oldest) = oldest {
-                self.open.remove(&oldest);
-            }
+            let Some(oldest) = oldest else { break };
+            self.open.remove(&oldest);
+            kept_directories::close(1);
         }
         self.open.insert(path.to_vec(), (fd.clone(), self.clock));
+        kept_directories::keep_one();
         fd
+    }
+
+    /// Closes some directories, and returns whether there were any.
+    fn close(&mut self, which: impl Fn(&Arc<Dir>) -> bool) -> bool {
+        let before = self.open.len();
+        self.open.retain(|_, (dir, _)| !which(dir));
+        kept_directories::close(before - self.open.len());
+        before > self.open.len()
+    }
+}
+
+impl Drop for Parents {
+    fn drop(&mut self) {
+        self.close(|_| true);
     }
 }
 

@@ -18,6 +18,7 @@ use rustix::fs;
 use rustix::io::Errno;
 
 use crate::CHUNK;
+use crate::kept_directories::is_out_of_descriptors;
 use crate::sys::{self, Flush};
 
 /// How many hundredths of a second to wait for a descriptor.
@@ -115,10 +116,7 @@ pub(crate) fn close_check(file: &File) -> io::Result<()> {
     let second = loop {
         match file.try_clone() {
             // Files that get whole meanwhile give their descriptors back.
-            Err(error)
-                if tries < DESCRIPTOR_TRIES
-                    && matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) =>
-            {
+            Err(error) if tries < DESCRIPTOR_TRIES && is_out_of_descriptors(&error) => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(10));
             }

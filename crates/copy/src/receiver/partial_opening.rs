@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_volume::{Partial, PartialError, RelPath, Resume, SourceIdentity, SourceState};
-use rustix::io::Errno;
+use farhaul_volume::{
+    Partial, PartialError, RelPath, Resume, SourceIdentity, SourceState, is_out_of_descriptors,
+};
 
 use super::super::chunked_file::{ChunkedFile, JOURNAL_MIN};
 use super::super::directory_tree::OUTSTANDING_MAX;
@@ -30,13 +31,9 @@ const LOCK_WAIT: Duration = Duration::from_secs(15);
 /// How long a small file waits for a descriptor.
 const DESCRIPTOR_WAIT: Duration = Duration::from_secs(3);
 
-fn is_out_of_descriptors(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-}
-
 impl CopyReceiver {
-    /// Runs work that needs a descriptor for a moment. If there is none it tries again for a while, as large
-    /// files that are whole give theirs back.
+    /// Runs work that needs a descriptor for a moment. If there is none, it tries again for a while: without
+    /// the directories that are kept open for later, and as files that are whole give theirs back.
     pub(crate) fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
         let mut deadline = None;
         loop {
@@ -47,6 +44,11 @@ impl CopyReceiver {
                         && Instant::now()
                             < *deadline.get_or_insert_with(|| Instant::now() + DESCRIPTOR_WAIT) =>
                 {
+                    if let Destination::Tree(target) = &self.destination
+                        && target.roots.close_unused()
+                    {
+                        continue;
+                    }
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 done => return done,

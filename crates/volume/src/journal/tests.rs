@@ -26,20 +26,20 @@ fn after_another_boot_only_synced_chunks_are_sure() {
         }
     }
     journal.chunk_gone(5).unwrap();
-    let same = Journal::load(&dir, b"j", &identity(), 9).unwrap();
+    let same = Journal::load(&dir, b"j", &identity(), 9).unwrap().unwrap();
     assert_eq!(same.sure.into_keys().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     assert!(same.doubtful.is_empty());
     drop(journal);
     let mut journal = same.journal;
     journal.append(OPENED, 0, &[0xee; 32]).unwrap();
-    let other = Journal::load(&dir, b"j", &identity(), 9).unwrap();
+    let other = Journal::load(&dir, b"j", &identity(), 9).unwrap().unwrap();
     assert_eq!(other.sure.into_keys().collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(other.doubtful.into_keys().collect::<Vec<_>>(), [3, 4]);
     // A run that is killed while it checks doubtful chunks has not settled anything.
-    let mut again = Journal::load(&dir, b"j", &identity(), 9).unwrap();
+    let mut again = Journal::load(&dir, b"j", &identity(), 9).unwrap().unwrap();
     assert_eq!(again.doubtful.into_keys().collect::<Vec<_>>(), [3, 4]);
     again.journal.opened().unwrap();
-    let settled = Journal::load(&dir, b"j", &identity(), 9).unwrap();
+    let settled = Journal::load(&dir, b"j", &identity(), 9).unwrap().unwrap();
     assert_eq!(settled.sure.into_keys().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
 }
 
@@ -52,7 +52,7 @@ fn chunks_of_another_state_of_the_source_are_told_from_those_of_this_one() {
     journal.chunk_there(1, ChunkCv([1; 32])).unwrap();
     journal.checkpoint(3).unwrap();
     let earlier = |identity: &SourceIdentity| {
-        let loaded = Journal::load(&dir, b"j", identity, 9).unwrap();
+        let loaded = Journal::load(&dir, b"j", identity, 9).unwrap().unwrap();
         (loaded.earlier.into_iter().collect::<Vec<_>>(), loaded.is_same_source)
     };
     assert_eq!((earlier(&identity()), earlier(&now)), ((vec![], true), (vec![0, 1], false)));
@@ -66,7 +66,7 @@ fn chunks_of_another_state_of_the_source_are_told_from_those_of_this_one() {
     // After another boot, chunks that may have been overwritten are read back, whether synced or not.
     journal.append(OPENED, 0, &[0xee; 32]).unwrap();
     journal.checkpoint(7).unwrap();
-    let loaded = Journal::load(&dir, b"j", &now, 9).unwrap();
+    let loaded = Journal::load(&dir, b"j", &now, 9).unwrap().unwrap();
     assert_eq!(loaded.doubtful.into_keys().collect::<Vec<_>>(), [0]);
     assert_eq!(loaded.sure.into_keys().collect::<Vec<_>>(), [1, 2]);
 }
@@ -75,14 +75,16 @@ fn chunks_of_another_state_of_the_source_are_told_from_those_of_this_one() {
 fn another_source_or_partial_file_does_not_count() {
     let (_temp, dir) = directory();
     Journal::create(&dir, b"j", &identity(), 9).unwrap();
-    assert!(Journal::load(&dir, b"j", &identity(), 9).is_some());
-    assert!(Journal::load(&dir, b"j", &identity(), 8).is_none());
+    assert!(Journal::load(&dir, b"j", &identity(), 9).unwrap().is_some());
+    assert!(Journal::load(&dir, b"j", &identity(), 8).unwrap().is_none());
     assert!(
-        Journal::load(&dir, b"j", &SourceIdentity { mtime: FileTime::new(1, 3), ..identity() }, 9).is_none()
+        Journal::load(&dir, b"j", &SourceIdentity { mtime: FileTime::new(1, 3), ..identity() }, 9)
+            .unwrap()
+            .is_none()
     );
-    assert!(Journal::load(&dir, b"none", &identity(), 9).is_none());
+    assert!(Journal::load(&dir, b"none", &identity(), 9).unwrap().is_none());
     std::os::unix::fs::symlink("j", _temp.path().join("link")).unwrap();
-    assert!(Journal::load(&dir, b"link", &identity(), 9).is_none());
+    assert!(Journal::load(&dir, b"link", &identity(), 9).unwrap().is_none());
 }
 
 proptest! {
@@ -98,7 +100,7 @@ proptest! {
         let mut bytes = std::fs::read(&file).unwrap();
         if cut { bytes.truncate(at) } else { bytes[at] ^= with }
         std::fs::write(&file, &bytes).unwrap();
-        match Journal::load(&dir, b"j", &identity(), 9) {
+        match Journal::load(&dir, b"j", &identity(), 9).unwrap() {
             None => prop_assert!(at < HEADER_LEN),
             Some(loaded) => {
                 let whole = ((at - HEADER_LEN) / RECORD_LEN).saturating_sub(1) as u64;

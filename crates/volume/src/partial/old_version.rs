@@ -20,6 +20,7 @@ use crate::delta::{Marks, Patch};
 use crate::digest::{ChunkCv, chunk_cv};
 use crate::entry::Metadata;
 use crate::error::Error;
+use crate::kept_directories::is_out_of_descriptors;
 use crate::rel_path::RelPath;
 use crate::room;
 use crate::root::Root;
@@ -45,20 +46,28 @@ pub enum PatchOutcome {
 }
 
 impl OldChunk {
-    /// Finds an old version; `None` if there is none of at least a chunk. `left` bytes are in the partial
-    /// file already.
-    pub(super) fn find(dir: &OwnedFd, target: &[u8], partial: &File, left: u64) -> Option<OldChunk> {
-        let target = open_plain(dir, target, OFlags::RDONLY).ok().flatten();
+    /// Finds an old version; `None` if there is none of at least a chunk that can be read. `left` bytes are in
+    /// the partial file already. Fails for want of descriptors.
+    pub(super) fn find(
+        dir: &OwnedFd,
+        target: &[u8],
+        partial: &File,
+        left: u64,
+    ) -> Result<Option<OldChunk>, Error> {
+        let target = match open_plain(dir, target, OFlags::RDONLY) {
+            Err(error) if is_out_of_descriptors(&error) => return Err(Error::io("open the old file")(error)),
+            opened => opened.ok().flatten(),
+        };
         let target = target.filter(|(_, meta)| meta.size >= CHUNK);
         let mut len = target.as_ref().map_or(0, |(_, meta)| meta.size);
         if let (0, Some((file, _))) = (left, &target)
             // A clone shares the blocks of the old file until they are changed.
             && fs::ioctl_ficlone(partial, file).is_ok()
         {
-            return Some(OldChunk { target: None, len });
+            return Ok(Some(OldChunk { target: None, len }));
         }
         len = len.max(left);
-        (len >= CHUNK).then_some(OldChunk { target: target.map(|(file, _)| file), len })
+        Ok((len >= CHUNK).then_some(OldChunk { target: target.map(|(file, _)| file), len }))
     }
 }
 

@@ -20,6 +20,7 @@ use super::{Source, SourcePlace};
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::entry::{Entry, Metadata};
 use crate::generated_source::GeneratedSource;
+use crate::kept_directories::{self, is_out_of_descriptors};
 use crate::mount::MountId;
 use crate::rel_path::RelPath;
 use crate::root::Root;
@@ -28,7 +29,7 @@ use crate::root::Root;
 const FDS_MAX: usize = 128;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The descriptors that were opened last.
+/// The descriptors that were opened last, kept for readers to come.
 #[derive(Debug, Default)]
 pub(super) struct FdCache {
     recent: Mutex<VecDeque<Arc<OwnedFd>>>,
@@ -37,10 +38,35 @@ pub(super) struct FdCache {
 impl FdCache {
     fn keep(&self, fd: Arc<OwnedFd>) {
         let mut recent = self.recent.lock().in_any_case();
-        if recent.len() == FDS_MAX {
-            recent.pop_front();
+        while recent.len() == FDS_MAX || kept_directories::are_enough() {
+            let Some(oldest) = recent.pop_front() else { break };
+            drop(oldest);
+            kept_directories::close(1);
         }
         recent.push_back(fd);
+        kept_directories::keep_one();
+    }
+
+    /// Runs work that needs a descriptor. If there is none, it runs once more without those that are only kept
+    /// for later.
+    fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match work() {
+            Err(error) if is_out_of_descriptors(&error) && self.close_all() => work(),
+            done => done,
+        }
+    }
+
+    /// Returns whether there were any.
+    fn close_all(&self) -> bool {
+        let recent = std::mem::take(&mut *self.recent.lock().in_any_case());
+        kept_directories::close(recent.len());
+        !recent.is_empty()
+    }
+}
+
+impl Drop for FdCache {
+    fn drop(&mut self) {
+        self.close_all();
     }
 }
 
@@ -84,15 +110,18 @@ impl Directory {
             return Ok(fd);
         }
         let fd = match &self.way {
-            OpenRoute::Source(source) => source.open_with(DIRECTORY)?,
-            OpenRoute::Child { parent, name } => {
-                fs::openat(parent.fd()?, &name[..], DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?
-            }
+            OpenRoute::Source(source) => self.cache.with_descriptor(|| source.open_with(DIRECTORY))?,
+            OpenRoute::Child { parent, name } => parent.open_in(name, DIRECTORY | OFlags::NOFOLLOW)?,
         };
         let fd = Arc::new(fd);
         *self.open.lock().in_any_case() = Arc::downgrade(&fd);
         self.cache.keep(fd.clone());
         Ok(fd)
+    }
+
+    /// Opens an entry of the directory.
+    fn open_in(&self, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        self.cache.with_descriptor(|| Ok(fs::openat(self.fd()?, name, flags, Mode::empty())?))
     }
 }
 
@@ -240,12 +269,8 @@ impl SourceRef {
                 Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
             }
             TreePlace::NamedBeneath(root, path) => root.open_followed(path, flags),
-            TreePlace::Child(parent, name) => {
-                Ok(fs::openat(parent.fd()?, &name[..], flags | OFlags::NOFOLLOW, Mode::empty())?)
-            }
-            TreePlace::FollowedChild(parent, name) => {
-                Ok(fs::openat(parent.fd()?, &name[..], flags, Mode::empty())?)
-            }
+            TreePlace::Child(parent, name) => parent.open_in(name, flags | OFlags::NOFOLLOW),
+            TreePlace::FollowedChild(parent, name) => parent.open_in(name, flags),
             TreePlace::StandardInput | TreePlace::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }

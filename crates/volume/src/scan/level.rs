@@ -226,11 +226,11 @@ impl ListingLevel {
     }
 
     /// Whether a listed name is a file of ours, from a running or interrupted transfer. A file that was asked
-    /// for by its name is treated as any other.
+    /// for by its name is treated as any other. If the directory cannot be looked into now, its name decides.
     pub(super) fn is_ours(&mut self, name: &[u8], part: usize) -> bool {
         self.only.is_none()
             && own_names::form(name).is_some()
-            && self.parts[part].fd().is_ok_and(|dir| own_files::is_ours(&dir, name))
+            && self.parts[part].fd().map_or(true, |dir| own_files::is_ours(&dir, name))
     }
 
     /// Closes the directory; the listing can go on later after the last names.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_channel::bounded;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_volume::Algorithm;
 
 use super::super::messages::{ListEntry, ReadMessage};
@@ -24,8 +24,17 @@ pub struct Answers<'a, I, T> {
     remote: &'a Remote,
     paths: I,
     ask: AskFn<T>,
+    /// The most questions that are asked now. It falls if each keeps a file open at the far end, and the far
+    /// end cannot open that many.
     at_once: usize,
-    flying: VecDeque<(Vec<u8>, PendingAnswer<T>)>,
+    questions: VecDeque<(Vec<u8>, Question<T>)>,
+}
+
+enum Question<T> {
+    Asked(PendingAnswer<T>),
+    /// The far end had no room for it while others were asked.
+    AskAgain,
+    Answered(Result<T, Error>),
 }
 
 /// Asks about a path.
@@ -52,7 +61,7 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, ListEntry> {
             let answer = move |link: &Arc<ClientSession>| link.wait(&answer)?.map_err(Error::from);
             Ok(PendingAnswer { link, op: Some(op), file: None, answer: Some(Box::new(answer)) })
         };
-        Answers { remote, paths, ask: Box::new(ask), at_once: AT_ONCE, flying: VecDeque::new() }
+        Answers { remote, paths, ask: Box::new(ask), at_once: AT_ONCE, questions: VecDeque::new() }
     }
 }
 
@@ -78,7 +87,7 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, (Vec<u8>, u64)> {
             };
             Ok(PendingAnswer { link, op: Some(op), file: Some(file), answer: Some(Box::new(answer)) })
         };
-        Answers { remote, paths, ask: Box::new(ask), at_once: AT_ONCE, flying: VecDeque::new() }
+        Answers { remote, paths, ask: Box::new(ask), at_once: AT_ONCE, questions: VecDeque::new() }
     }
 }
 
@@ -94,7 +103,7 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, RemoteFile> {
             };
             Ok(PendingAnswer { link, op: None, file: Some(number), answer: Some(Box::new(answer)) })
         };
-        Answers { remote, paths, ask: Box::new(ask), at_once: OPEN_AHEAD, flying: VecDeque::new() }
+        Answers { remote, paths, ask: Box::new(ask), at_once: OPEN_AHEAD, questions: VecDeque::new() }
     }
 }
 
@@ -102,17 +111,76 @@ impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
     type Item = (Vec<u8>, Result<T, Error>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.flying.len() < self.at_once {
-            let Some(path) = self.paths.next() else { break };
-            match (self.ask)(self.remote, &path) {
-                Ok(flying) => self.flying.push_back((path, flying)),
-                Err(error) => return Some((path, Err(error))),
+        loop {
+            self.ask_more();
+            let (path, question) = self.questions.pop_front()?;
+            match question {
+                Question::Answered(answer) => return Some((path, answer)),
+                Question::AskAgain => self.questions.push_front((path, Question::AskAgain)),
+                Question::Asked(pending) => match pending.answer() {
+                    Err(error) if error.code() == Code::ShareUsed && self.at_once > 1 => {
+                        self.questions.push_front((path, Question::AskAgain));
+                        self.ask_fewer();
+                    }
+                    answer => return Some((path, answer)),
+                },
             }
         }
-        let (path, mut flying) = self.flying.pop_front()?;
-        flying.file = None;
-        let answer = flying.answer.take().map(|answer| answer(&flying.link));
-        Some((path, answer.unwrap_or_else(|| Err(Error::bug("an answer")))))
+    }
+}
+
+impl<I: Iterator<Item = Vec<u8>>, T> Answers<'_, I, T> {
+    fn ask_more(&mut self) {
+        let mut room = self.at_once.saturating_sub(self.asked());
+        for (path, question) in &mut self.questions {
+            if room > 0 && matches!(question, Question::AskAgain) {
+                *question = Question::ask(&self.ask, self.remote, path);
+                room -= 1;
+            }
+        }
+        while room > 0 && self.questions.len() < AT_ONCE {
+            let Some(path) = self.paths.next() else { return };
+            let question = Question::ask(&self.ask, self.remote, &path);
+            self.questions.push_back((path, question));
+            room -= 1;
+        }
+    }
+
+    /// Takes all answers that are under way, so that nothing is kept open for them, and asks fewer questions
+    /// at once from here on.
+    fn ask_fewer(&mut self) {
+        self.at_once = (self.at_once.min(1 + self.asked()) / 2).max(1);
+        for (_, question) in &mut self.questions {
+            *question = match std::mem::replace(question, Question::AskAgain) {
+                Question::Asked(pending) => match pending.answer() {
+                    Err(error) if error.code() == Code::ShareUsed => Question::AskAgain,
+                    answer => Question::Answered(answer),
+                },
+                other => other,
+            };
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.questions.iter().filter(|(_, question)| matches!(question, Question::Asked(_))).count()
+    }
+}
+
+impl<T> Question<T> {
+    fn ask(ask: &AskFn<T>, remote: &Remote, path: &[u8]) -> Question<T> {
+        match ask(remote, path) {
+            Ok(pending) => Question::Asked(pending),
+            Err(error) => Question::Answered(Err(error)),
+        }
+    }
+}
+
+impl<T> PendingAnswer<T> {
+    /// Waits for the answer.
+    fn answer(mut self) -> Result<T, Error> {
+        self.file = None;
+        let answer = self.answer.take().map(|answer| answer(&self.link));
+        answer.unwrap_or_else(|| Err(Error::bug("an answer")))
     }
 }
 

@@ -5,10 +5,12 @@
 //! the file. So are other ways to see the same file: mounts in the root, and hard links.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use farhaul_session::error::is_of_resources;
 use farhaul_session::{Code, Error};
 
 /// The most links that one path may lead through, as in the kernel.
@@ -29,7 +31,7 @@ pub(crate) struct ProtectedFile {
 
 /// Refuses a root in which any of `own` lies.
 pub(crate) fn keep_out_of(root: &Path, own: &[ProtectedFile]) -> Result<(), Error> {
-    let mounts = Mounts::read();
+    let mounts = Mounts::read()?;
     for ProtectedFile { what, path, elsewhere, is_running } in own {
         let shown = path.display();
         let places =
@@ -74,6 +76,7 @@ fn places(path: &Path) -> std::io::Result<Vec<PathBuf>> {
                         push(&mut left, &target);
                     }
                     Ok(_) => return Err(std::io::Error::other("too many links")),
+                    Err(error) if is_of_resources(&error) => return Err(error),
                     // It is no link, or does not exist yet.
                     Err(_) => at = next,
                 }
@@ -94,9 +97,13 @@ struct Mount {
 struct Mounts(Vec<Mount>);
 
 impl Mounts {
-    fn read() -> Mounts {
-        // If they cannot be read, only names are judged.
-        Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
+    fn read() -> Result<Mounts, Error> {
+        match std::fs::read("/proc/self/mountinfo") {
+            Ok(text) => Ok(Mounts::parse(&text)),
+            // Where /proc is not mounted, only names are judged.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Mounts(Vec::new())),
+            Err(error) => Err(Error::of_host("cannot look for mounts that show the daemon's files", error)),
+        }
     }
 
     fn parse(text: &[u8]) -> Mounts {

@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
 use farhaul::escape;
+use farhaul_text::plain;
 
 use super::manifests::{LINE_MAX, ManifestPageLine};
 use crate::hooks::{ErrorWords, FileResult, FileWords, HookBatch, HookBatcher};
@@ -18,6 +19,9 @@ use crate::store::feeds::FeedRow;
 
 /// How many bytes of a manifest are read at a time.
 const READ_MAX: u64 = 256 << 10;
+
+/// How long to wait before a manifest that cannot be read is tried again, as for want of descriptors.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// The name of the digests in manifests. Up to 1 MiB they are plain BLAKE3.
 const DIGEST: &str = "blake3-tree-1MiB";
@@ -79,64 +83,75 @@ impl HookFeed {
 
     /// Says what to do now. `manifest` is the path of the run's manifest, which may not exist yet.
     pub(super) fn next(&mut self, manifest: &Path, now: Duration) -> FeedStep {
+        self.try_next(manifest, now).unwrap_or_else(|error| {
+            tracing::warn!("cannot read {} for a hook, trying again: {}", manifest.display(), plain(&error));
+            FeedStep::Wait(Some(now + READ_AGAIN))
+        })
+    }
+
+    fn try_next(&mut self, manifest: &Path, now: Duration) -> io::Result<FeedStep> {
         if let Some(to_at) = self.row.to_at {
             // An earlier process has stored the end of this batch, and may have delivered it.
-            let (files, _) = read(manifest, self.row.from_at, Some(to_at));
+            let (files, _) = read(manifest, self.row.from_at, Some(to_at))?;
             let files = files.into_iter().map(|(words, _)| words).collect();
-            return FeedStep::Tell(HookBatchPart { number: self.row.told + 1, files, to_fix: None });
+            return Ok(FeedStep::Tell(HookBatchPart { number: self.row.told + 1, files, to_fix: None }));
         }
         if self.ready.is_empty() {
-            while self.ready.is_empty() && !self.read_more(manifest, now) {}
+            while self.ready.is_empty() && !self.read_more(manifest, now)? {}
             if self.ready.is_empty() && self.row.is_over {
                 match self.batcher.finish() {
                     Some(batch) => self.ready.push_back(batch),
-                    None => return FeedStep::Over,
+                    None => return Ok(FeedStep::Over),
                 }
             }
             self.ready.extend(self.batcher.handle_timeout(now));
         }
-        match self.ready.pop_front() {
+        Ok(match self.ready.pop_front() {
             Some(HookBatch { number, items }) => {
                 let to_fix = items.last().map(|(_, at)| *at);
                 let files = items.into_iter().map(|(words, _)| words).collect();
                 FeedStep::Tell(HookBatchPart { number, files, to_fix })
             }
             None => FeedStep::Wait(self.batcher.poll_timeout()),
-        }
+        })
     }
 
     /// Reads on. Yields whether it has reached the present end of the manifest.
-    fn read_more(&mut self, manifest: &Path, now: Duration) -> bool {
+    fn read_more(&mut self, manifest: &Path, now: Duration) -> io::Result<bool> {
         let from = self.read_to;
-        let (items, read_to) = read(manifest, from, None);
+        let (items, read_to) = read(manifest, from, None)?;
         self.read_to = read_to;
         for (words, at) in items {
             let bytes = serde_json::to_vec(&words).map_or(0, |text| text.len());
             self.ready.extend(self.batcher.push(now, (words, at), bytes));
         }
-        read_to == from
+        Ok(read_to == from)
     }
 }
 
-/// The files between two offsets of a manifest, and the offset up to which it was read.
-fn read(manifest: &Path, from: u64, to: Option<u64>) -> (Vec<Item>, u64) {
+/// The files between two offsets of a manifest, and the offset up to which it was read. A manifest that does
+/// not exist has none.
+fn read(manifest: &Path, from: u64, to: Option<u64>) -> io::Result<(Vec<Item>, u64)> {
     let (mut items, mut at) = (Vec::new(), from);
-    let Ok(file) = File::open(manifest) else { return (items, at) };
+    let file = match File::open(manifest) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((items, at)),
+        Err(error) => return Err(error),
+    };
     let mut lines = BufReader::with_capacity(256 << 10, file);
-    if lines.seek(SeekFrom::Start(from)).is_err() {
-        return (items, at);
-    }
+    lines.seek(SeekFrom::Start(from))?;
     let end = to.unwrap_or(from.saturating_add(READ_MAX));
     while at < end {
         let mut line = Vec::new();
-        match lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
-            Ok(len) if len > 0 && (line.last() == Some(&b'\n') || len as u64 == LINE_MAX) => at += len as u64,
-            // The last line may be incomplete while the run goes on.
-            Ok(_) | Err(_) => break,
+        let len = lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? as u64;
+        // The last line may be incomplete while the run goes on.
+        if line.last() != Some(&b'\n') && len < LINE_MAX {
+            break;
         }
+        at += len;
         items.extend(words(&line).map(|words| (words, at)));
     }
-    (items, at)
+    Ok((items, at))
 }
 
 fn words(line: &[u8]) -> Option<FileWords> {
@@ -227,6 +242,24 @@ mod tests {
         assert_eq!(rest.files[1].error.as_ref().unwrap().code, "FH-X");
         ended.follow(FeedRow { told: 2, from_at: rest.to_fix.unwrap(), is_over: true, ..row(2) });
         assert!(matches!(ended.next(&path, second(0)), FeedStep::Over));
+    }
+
+    #[test]
+    fn a_manifest_that_cannot_be_read_is_tried_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("m");
+        let now = Duration::from_secs(7);
+        // A directory in its place fails as a full table of descriptors does: by an error that is not that of
+        // a missing file.
+        std::fs::create_dir(&path).unwrap();
+        let whole = FeedRow { is_over: true, ..row(2) };
+        let fixed = FeedRow { to_at: Some(100), ..row(2) };
+        for row in [whole.clone(), fixed] {
+            let step = HookFeed::new(row).next(&path, now);
+            assert!(matches!(step, FeedStep::Wait(Some(due)) if due == now + READ_AGAIN));
+        }
+        std::fs::remove_dir(&path).unwrap();
+        assert!(matches!(HookFeed::new(whole).next(&path, now), FeedStep::Over));
     }
 
     #[test]

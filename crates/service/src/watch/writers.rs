@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use farhaul_session::error::is_of_resources;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 
 /// The most descriptors that are looked at for one answer. If the system has more, the rest is not looked at.
@@ -21,21 +22,30 @@ const DESCRIPTORS_MAX: usize = 200_000;
 /// A file, by its device and inode.
 pub(super) type FileId = (u64, u64);
 
-/// Those of the files that a process was seen to have open for writing.
+/// Those of the files that a process was seen to have open for writing. If this process cannot look, for want
+/// of descriptors or memory, all of them, so that they are looked at again.
 pub(super) fn open_for_writing(wanted: &BTreeSet<FileId>) -> BTreeSet<FileId> {
     let mut found = BTreeSet::new();
     let mut left = DESCRIPTORS_MAX;
     if wanted.is_empty() {
         return found;
     }
-    let Ok(processes) = fs::read_dir("/proc") else { return found };
+    let processes = match fs::read_dir("/proc") {
+        Ok(processes) => processes,
+        Err(error) if is_of_resources(&error) => return wanted.clone(),
+        Err(_) => return found,
+    };
     for process in processes.flatten() {
         let is_process = process.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
         if !is_process {
             continue;
         }
-        // A process that we may not look at, or that has ended, shows nothing.
-        let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else { continue };
+        let descriptors = match fs::read_dir(process.path().join("fd")) {
+            Ok(descriptors) => descriptors,
+            Err(error) if is_of_resources(&error) => return wanted.clone(),
+            // A process that we may not look at, or that has ended, shows nothing.
+            Err(_) => continue,
+        };
         for descriptor in descriptors.flatten() {
             if left == 0 {
                 return found;
@@ -46,8 +56,12 @@ pub(super) fn open_for_writing(wanted: &BTreeSet<FileId>) -> BTreeSet<FileId> {
                 continue;
             };
             let info = process.path().join("fdinfo").join(descriptor.file_name());
-            if fs::read_to_string(info).is_ok_and(|info| writes(&info)) {
-                found.insert(id);
+            match fs::read_to_string(info) {
+                Ok(info) if !writes(&info) => (),
+                Ok(_) => drop(found.insert(id)),
+                Err(error) if is_of_resources(&error) => drop(found.insert(id)),
+                // It was closed meanwhile.
+                Err(_) => (),
             }
         }
     }

@@ -9,8 +9,8 @@ import pytest
 from harness import peer
 from harness.hosts import USER, wait_until
 from harness.play import daemon_session
-from harness.product import EXIT_CONNECT, EXIT_OK, EXIT_USAGE, Daemon, cp, finish, keygen, start_cp
-from harness.trees import make_file, sha256
+from harness.product import EXIT_AUTH, EXIT_CONNECT, EXIT_OK, EXIT_USAGE, Daemon, cp, finish, keygen, start_cp
+from harness.trees import differences, make_file, sha256
 
 MIB = 1 << 20
 MAX_RATE = 40_000_000
@@ -26,6 +26,12 @@ def near(net):
     folder = net.folder("near")
     folder.chmod(0o777)
     return folder
+
+
+def soft_limit(process):
+    """The most descriptors that a process may have now."""
+    done = subprocess.run(["prlimit", f"--pid={process}", "--nofile", "--output=SOFT", "--noheadings"], check=True, stdout=subprocess.PIPE)
+    return int(done.stdout)
 
 
 def rate(outcome):
@@ -121,3 +127,51 @@ def test_sessions_are_as_many_as_there_are_descriptors_for(own_net):
         assert "the open files and sockets of this process are used up (48)" in replies[6]["text"], replies
     wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("after"), check=False).code == EXIT_OK, what="the daemon serves")
     assert sha256(net.daemon.root / "after") == sha256(source)
+
+
+def test_a_daemon_without_descriptors_still_knows_its_clients(own_net):
+    """It reads the authorized keys again once a second; that it can open nothing says nothing about them."""
+    net = serving(own_net, 33097)
+    source = make_file(near(net) / "file", 8 * MIB)
+    daemon = net.daemon.process.pid
+    running = copy(net, "--rate", "8M", source, net.daemon.url("copy"))
+    wait_until(lambda: list(net.daemon.root.glob(".*.fhpart")), what="content arrives")
+    before = soft_limit(daemon)
+    subprocess.run(["prlimit", f"--pid={daemon}", "--nofile=3:"], check=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(4)
+    subprocess.run(["prlimit", f"--pid={daemon}", f"--nofile={before}:"], check=True)
+    assert finish(running).code == EXIT_OK and sha256(net.daemon.root / "copy") == sha256(source)
+    assert "nobody is let in" not in net.daemon.log_text()
+    # A client whose key is taken away is let in no more.
+    net.daemon.keys.write_text("")
+    cp(net.alpha, "--accept-new", source, net.daemon.url("copy"), expect=EXIT_AUTH)
+
+
+def test_a_tree_of_more_directories_than_there_are_descriptors(own_net):
+    """Directories are kept open for the files to come, but not all descriptors are taken for that."""
+    net = serving(own_net, 33098)
+    tree = near(net) / "tree"
+    for number in range(80):
+        (tree / f"{number}/a/b").mkdir(parents=True)
+        make_file(tree / f"{number}/file", 2000 + number)
+        make_file(tree / f"{number}/a/b/file", 100 + number)
+    subprocess.run(["prlimit", f"--pid={net.daemon.process.pid}", "--nofile=112:112"], check=True)
+    cp(net.alpha, "--accept-new", f"{tree}/", net.daemon.url("copy/"))
+    assert differences(tree, net.daemon.root / "copy") == []
+    back = net.folder("back")
+    cp(net.alpha, net.daemon.url("copy/"), f"{back}/")
+    assert differences(tree, back, root_too=False) == []
+
+
+def test_digests_of_more_files_than_may_be_open_at_the_far_end(own_net):
+    net = serving(own_net, 33099)
+    folder = net.daemon.root / "many"
+    folder.mkdir()
+    for number in range(600):
+        make_file(folder / f"{number:03}", 100 + number)
+    subprocess.run(["prlimit", f"--pid={net.daemon.process.pid}", "--nofile=256:256"], check=True)
+    cp(net.alpha, "--accept-new", net.daemon.url("many/000"), net.folder("one"))
+    done = net.alpha.run(["farhaul", "sum", "--algorithm", "sha256", "-r", net.daemon.url("many")], check=True)
+    sums = [line.split()[0].decode() for line in done.stdout.splitlines()]
+    assert sums == [sha256(path) for path in sorted(folder.iterdir())] and done.stderr == b""

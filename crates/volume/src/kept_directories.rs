@@ -27,6 +27,18 @@ pub(crate) fn close(count: usize) {
     KEPT.fetch_sub(count as u64, Relaxed);
 }
 
+/// Runs work that needs a descriptor. If there is none, it runs once more after `close_unused`, which returns
+/// whether it has closed any.
+pub(crate) fn with_descriptor<T>(
+    close_unused: impl FnOnce() -> bool,
+    work: impl Fn() -> io::Result<T>,
+) -> io::Result<T> {
+    match work() {
+        Err(error) if is_out_of_descriptors(&error) && close_unused() => work(),
+        done => done,
+    }
+}
+
 /// Returns whether the process or the host has no descriptor left.
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))

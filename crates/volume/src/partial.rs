@@ -235,15 +235,13 @@ impl Partial {
         if keeps_old {
             partial.old = OldChunk::find(&partial.dir, target, &partial.file, there)?;
         }
-        match left {
-            Some(loaded) => {
-                partial.resume(loaded, resume)?;
-                partial.state().is_over = false;
-            }
-            None => {
-                partial.state().is_over = false;
-                partial.size(was_there)?;
-            }
+        let begins_anew = left.is_none();
+        if let Some(loaded) = left {
+            partial.resume(loaded, resume)?;
+        }
+        partial.state().is_over = false;
+        if begins_anew {
+            partial.size(was_there)?;
         }
         partial.choose_way();
         Ok(partial)

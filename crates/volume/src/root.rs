@@ -11,6 +11,7 @@
 //! the same.
 
 mod dirlinks;
+mod parents;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,11 +26,12 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, 
 use rustix::io::Errno;
 
 use self::dirlinks::DirLinks;
+use self::parents::Parents;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
 use crate::fixed;
-use crate::kept_directories::{self, is_out_of_descriptors};
+use crate::kept_directories;
 use crate::metadata;
 use crate::own_files;
 use crate::own_names::{self, OwnNameForm};
@@ -37,8 +39,6 @@ use crate::precision::{self, Precision};
 use crate::rel_path::RelPath;
 use crate::temp_file;
 
-/// How many parent directories are kept open for each root, besides those in use.
-const PARENTS_MAX: usize = 64;
 /// How often a walk that raced with a rename is begun again.
 const RACES_MAX: usize = 16;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -77,14 +77,6 @@ struct Inner {
     links: DirLinks,
     /// The precision of each file system, by its device.
     precision: Mutex<HashMap<u64, Precision>>,
-}
-
-/// Directories that are kept open, and when each was last used. Those that nothing else holds are free to be
-/// closed.
-#[derive(Default)]
-struct Parents {
-    open: HashMap<Vec<u8>, (Arc<Dir>, u64)>,
-    clock: u64,
 }
 
 impl Root {
@@ -601,22 +593,13 @@ impl Root {
                 None => Arc::new(Dir::new(self.walk_to(&self.inner.fd, path)?)),
             })
         };
-        let fd = self.with_descriptor(walk)?;
+        let fd = kept_directories::with_descriptor(|| self.close_unused(), walk)?;
         Ok(self.parents().put(path, fd))
-    }
-
-    /// Runs work that needs a descriptor. If there is none, it runs once more without the directories that
-    /// are only kept for later.
-    fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
-        match work() {
-            Err(error) if is_out_of_descriptors(&error) && self.close_unused() => work(),
-            done => done,
-        }
     }
 
     /// Closes the directories that are only kept for later, and returns whether there were any.
     pub fn close_unused(&self) -> bool {
-        self.parents().close(|dir| Arc::strong_count(dir) == 1)
+        self.parents().close_unused()
     }
 
     /// The directory and the name by which the entry at `path` can be changed. For the root, and for a link
@@ -654,7 +637,7 @@ impl Root {
     }
 
     pub(crate) fn forget_parents(&self) {
-        self.parents().close(|_| true);
+        self.parents().close_all();
     }
 }
 
@@ -678,47 +661,6 @@ fn walk_by_component(start: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
 impl std::fmt::Debug for Root {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Root({:?})", self.inner.fd)
-    }
-}
-
-impl Parents {
-    fn get(&mut self, path: &[u8]) -> Option<Arc<Dir>> {
-        self.clock += 1;
-        let (fd, used) = self.open.get_mut(path)?;
-        *used = self.clock;
-        Some(fd.clone())
-    }
-
-    /// Keeps a directory, or returns the descriptor that another thread has kept meanwhile: all threads that
-    /// create names in a directory must use the same one.
-    fn put(&mut self, path: &[u8], fd: Arc<Dir>) -> Arc<Dir> {
-        if let Some(kept) = self.get(path) {
-            return kept;
-        }
-        while self.open.len() >= PARENTS_MAX || kept_directories::are_enough() {
-            let free = self.open.iter().filter(|(_, (dir, _))| Arc::strong_count(dir) == 1);
-            let oldest = free.min_by_key(|(_, (_, used))| *used).map(|(path, _)| path.clone());
-            let Some(oldest) = oldest else { break };
-            self.open.remove(&oldest);
-            kept_directories::close(1);
-        }
-        self.open.insert(path.to_vec(), (fd.clone(), self.clock));
-        kept_directories::keep_one();
-        fd
-    }
-
-    /// Closes some directories, and returns whether there were any.
-    fn close(&mut self, which: impl Fn(&Arc<Dir>) -> bool) -> bool {
-        let before = self.open.len();
-        self.open.retain(|_, (dir, _)| !which(dir));
-        kept_directories::close(before - self.open.len());
-        before > self.open.len()
-    }
-}
-
-impl Drop for Parents {
-    fn drop(&mut self) {
-        self.close(|_| true);
     }
 }
 

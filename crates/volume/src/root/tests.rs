@@ -1,5 +1,6 @@
 use std::os::unix::fs::{MetadataExt, symlink};
 
+use super::parents::PARENTS_MAX;
 use super::*;
 
 fn path(text: &str) -> RelPath {

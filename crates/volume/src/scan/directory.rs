@@ -20,7 +20,7 @@ use super::{Source, SourcePlace};
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::entry::{Entry, Metadata};
 use crate::generated_source::GeneratedSource;
-use crate::kept_directories::{self, is_out_of_descriptors};
+use crate::kept_directories;
 use crate::mount::MountId;
 use crate::rel_path::RelPath;
 use crate::root::Root;
@@ -47,13 +47,9 @@ impl FdCache {
         kept_directories::keep_one();
     }
 
-    /// Runs work that needs a descriptor. If there is none, it runs once more without those that are only kept
-    /// for later.
+    /// Runs work that needs a descriptor, if necessary without those that are only kept for later.
     fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
-        match work() {
-            Err(error) if is_out_of_descriptors(&error) && self.close_all() => work(),
-            done => done,
-        }
+        kept_directories::with_descriptor(|| self.close_all(), work)
     }
 
     /// Returns whether there were any.

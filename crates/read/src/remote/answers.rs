@@ -116,7 +116,8 @@ impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
             let (path, question) = self.questions.pop_front()?;
             match question {
                 Question::Answered(answer) => return Some((path, answer)),
-                Question::AskAgain => self.questions.push_front((path, Question::AskAgain)),
+                // The first question is asked before any other.
+                Question::AskAgain => return Some((path, Err(Error::bug("a question that was asked")))),
                 Question::Asked(pending) => match pending.answer() {
                     Err(error) if error.code() == Code::ShareUsed && self.at_once > 1 => {
                         self.questions.push_front((path, Question::AskAgain));

@@ -210,15 +210,16 @@ mod tests {
     use super::super::rights::Access;
     use super::*;
 
+    fn new_key(folder: &Path, name: &str) -> Identity {
+        let path = folder.join(name);
+        keygen(&path, name).unwrap();
+        Identity::load(&path).unwrap()
+    }
+
     #[test]
     fn only_the_keys_of_the_file_as_it_is_now_are_let_in() {
         let folder = tempfile::tempdir().unwrap();
-        let make = |name: &str| {
-            let path = folder.path().join(name);
-            keygen(&path, name).unwrap();
-            Identity::load(&path).unwrap()
-        };
-        let (alice, bob) = (make("alice"), make("bob"));
+        let (alice, bob) = (new_key(folder.path(), "alice"), new_key(folder.path(), "bob"));
         let spki = |who: &Identity| who.certified().cert[0].to_vec();
         let file = folder.path().join("authorized_keys");
         std::fs::write(
@@ -252,9 +253,7 @@ mod tests {
     #[test]
     fn a_process_that_can_open_nothing_still_knows_the_keys() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        keygen(&path, "").unwrap();
-        let key = Identity::load(&path).unwrap();
+        let key = new_key(folder.path(), "key");
         let file = folder.path().join("authorized_keys");
         std::fs::write(&file, key.public_line("me")).unwrap();
         let keys = AuthorizedKeys::load(&file, KeyBounds::default()).unwrap();
@@ -279,9 +278,7 @@ mod tests {
     #[test]
     fn the_first_good_line_of_a_key_counts() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        keygen(&path, "").unwrap();
-        let key = Identity::load(&path).unwrap();
+        let key = new_key(folder.path(), "key");
         let file = folder.path().join("authorized_keys");
         let (line, id) = (key.public_line("me"), PrincipalId::Ed25519(key.certified().cert[0].to_vec()));
         let rights = |content: String| {

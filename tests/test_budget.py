@@ -156,7 +156,7 @@ def test_a_tree_of_more_directories_than_there_are_descriptors(own_net):
         (tree / f"{number}/a/b").mkdir(parents=True)
         make_file(tree / f"{number}/file", 2000 + number)
         make_file(tree / f"{number}/a/b/file", 100 + number)
-    subprocess.run(["prlimit", f"--pid={net.daemon.process.pid}", "--nofile=112:112"], check=True)
+    subprocess.run(["prlimit", f"--pid={net.daemon.process.pid}", "--nofile=160:160"], check=True)
     cp(net.alpha, "--accept-new", f"{tree}/", net.daemon.url("copy/"))
     assert differences(tree, net.daemon.root / "copy") == []
     back = net.folder("back")

@@ -26,10 +26,12 @@ use crate::options::VerifyMode;
 pub(super) const THREADS: usize = 4;
 /// The most files that one thread takes at a time.
 const BATCH_MAX: usize = 64;
-/// The most files that may wait; each has a descriptor.
+/// The most files that may wait; each has a descriptor, and may hold one of its directory. Each thread takes
+/// as many besides.
 const WAITING_MAX: u64 = 256;
 const WAITING_MIN: u64 = 4;
-const DESCRIPTORS_PART: u64 = 16;
+/// One file may wait for so many descriptors of the process.
+const DESCRIPTORS_PART: u64 = 64;
 
 /// A file that waits for the disk.
 pub(crate) enum WholeFile {

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::access::{Caller, JobPlaces};
 use crate::job::JobId;
+use crate::node::JobNews;
 
 /// The most entries of the ring, and the most bytes of them.
 const ENTRIES_MAX: usize = 8192;
@@ -28,7 +29,7 @@ pub(crate) struct News {
 #[derive(Debug)]
 pub(crate) enum NewsBody {
     /// A job is new or has changed.
-    Job { job: JobId, places: Arc<JobPlaces>, text: String },
+    Job { job: JobId, places: Arc<JobPlaces>, news: JobNews },
     /// A new line in a job's log.
     Log { job: JobId, places: Arc<JobPlaces>, text: String },
     /// How far the running transfers are, once a second.
@@ -42,10 +43,10 @@ pub(crate) enum NewsBody {
 impl NewsBody {
     fn bytes(&self) -> usize {
         match self {
-            NewsBody::Job { text, .. }
-            | NewsBody::Log { text, .. }
-            | NewsBody::Watch { text, .. }
-            | NewsBody::Other { text, .. } => text.len() + 128,
+            NewsBody::Job { news, .. } => news.bytes() + 128,
+            NewsBody::Log { text, .. } | NewsBody::Watch { text, .. } | NewsBody::Other { text, .. } => {
+                text.len() + 128
+            }
             NewsBody::Progress(all) => all.iter().map(|(_, _, text)| text.len() + 64).sum::<usize>() + 128,
         }
     }
@@ -55,8 +56,9 @@ impl NewsBody {
     pub(crate) fn for_caller(&self, caller: &Caller, only: Option<JobId>) -> Option<(&'static str, String)> {
         let is_asked = |job: &JobId| only.is_none_or(|only| only == *job);
         match self {
-            NewsBody::Job { job, places, text } => {
-                (is_asked(job) && caller.sees(places)).then(|| ("job", text.clone()))
+            NewsBody::Job { job, places, news } => {
+                let is_seen = is_asked(job) && caller.sees(places);
+                is_seen.then(|| ("job", news.text(caller.may_steer(places).is_ok())))
             }
             NewsBody::Log { job, places, text } => {
                 // Log lines go only to readers that ask for this job, as there are too many of them.

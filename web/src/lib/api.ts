@@ -21,7 +21,8 @@ export type CapView = Schemas["CapView"];
 export type Cap = Schemas["Cap"];
 export type EntryView = Schemas["EntryView"];
 export type LogLine = Schemas["LogLine"];
-export type Scope = Schemas["Scope"];
+export type DeedKind = Schemas["DeedKind"];
+export type JobDeed = Schemas["JobDeed"];
 export type Problem = Schemas["Problem"];
 
 /** How busy a stage of one end has been: docs/reference/report.md. */

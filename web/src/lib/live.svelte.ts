@@ -16,7 +16,6 @@ import {
 } from "./api.ts";
 import { Ring } from "./ring.ts";
 import { listen, type Message } from "./stream.ts";
-import { isFinal } from "./words.ts";
 
 /** Seconds that curves show. */
 export const CURVE_SECONDS = 300;
@@ -194,9 +193,8 @@ class Live {
     const seen = new Set<string>();
     let cursor: string | undefined;
     do {
-      const state = "running,paused,queued,waiting,retrying";
       const page = await got(
-        client.GET("/api/v1/jobs", { params: { query: { state, limit: 1000, cursor } } }),
+        client.GET("/api/v1/jobs", { params: { query: { state: "unfinished", limit: 1000, cursor } } }),
       );
       for (const job of page.jobs) {
         seen.add(job.id);
@@ -205,7 +203,7 @@ class Live {
       cursor = page.next_cursor ?? undefined;
     } while (cursor);
     for (const [id, job] of this.jobs) {
-      if (!seen.has(id) && !isFinal(job.view.state)) this.jobs.delete(id);
+      if (!seen.has(id) && !job.view.is_over) this.jobs.delete(id);
     }
     await this.#askCurves();
     this.isKnown = true;
@@ -235,14 +233,14 @@ class Live {
   #put(view: Job): void {
     const job = this.jobs.get(view.id);
     if (!job) {
-      if (!isFinal(view.state)) this.jobs.set(view.id, new LiveJob(view));
+      if (!view.is_over) this.jobs.set(view.id, new LiveJob(view));
       return;
     }
-    const wasFinal = isFinal(job.view.state);
+    const wasOver = job.view.is_over;
     job.view = view;
     if (view.progress) job.progress = view.progress;
     if (view.state !== "running" && view.state !== "paused") job.progress = view.progress ?? null;
-    if (isFinal(view.state) && !wasFinal) {
+    if (view.is_over && !wasOver) {
       job.endedAt = Date.now();
       this.endedVersion += 1;
     }

@@ -1,6 +1,6 @@
 /** Who uses the page, and what they may do. */
 
-import { ApiError, type CallerView, lineOf, type Scope, signedOut } from "./api.ts";
+import { ApiError, type CallerView, type DeedKind, lineOf, signedOut } from "./api.ts";
 
 type Answer = { ok: true } | { ok: false; line: string };
 
@@ -19,8 +19,9 @@ class Who {
   /** Why nobody is signed in. */
   reason = $state("");
 
-  may(scope: Scope): boolean {
-    return this.me?.scopes.includes(scope) ?? false;
+  /** Whether the service says that they may do this. */
+  may(deed: DeedKind): boolean {
+    return this.me?.may.includes(deed) ?? false;
   }
 
   async find(): Promise<void> {

@@ -61,7 +61,7 @@ const pending = new Map<string, ReturnType<typeof setTimeout> | undefined>();
  */
 export async function cancelSoon(job: LiveJob["view"]): Promise<void> {
   if (pending.has(job.id)) return;
-  const wasHeld = job.state === "paused";
+  const wasHeld = !job.may.includes("pause");
   pending.set(job.id, undefined);
   if (!wasHeld && !(await steer(job.id, "pause"))) {
     pending.delete(job.id);

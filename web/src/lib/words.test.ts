@@ -24,6 +24,6 @@ test("names and states", () => {
   assert.equal(shortName("/"), "/");
   assert.equal(sourcesWords(["/a", "/b", "/c"]), "/a and 2 more");
   assert.equal(stateWords({ state: "running", is_stopping: true }), "stopping");
-  assert.equal(stateWords({ state: "cancelled", is_stopping: true }), "cancelled");
+  assert.equal(stateWords({ state: "cancelled", is_stopping: false }), "cancelled");
   assert.equal(stateWords({ state: "partly_failed", is_stopping: false }), "partly failed");
 });

@@ -15,12 +15,8 @@ export const STATE_WORDS: Record<JobState, string> = {
   cancelled: "cancelled",
 };
 
-export function isFinal(state: JobState): boolean {
-  return state === "done" || state === "partly_failed" || state === "failed" || state === "cancelled";
-}
-
 export function stateWords(job: Pick<Job, "state" | "is_stopping">): string {
-  return job.is_stopping && !isFinal(job.state) ? "stopping" : STATE_WORDS[job.state];
+  return job.is_stopping ? "stopping" : STATE_WORDS[job.state];
 }
 
 const STAGE_WORDS: Record<string, string> = {

@@ -1,13 +1,14 @@
 //! Decides who may do what: a caller is judged once a request, in one place.
 //!
 //! How to read it: [`Caller`] is who asks, whatever proved it; [`CallerReach`] says which files the caller
-//! may have moved; `token.rs` makes tokens and recognizes them, `login.rs` does the same for what a browser
+//! may have moved; `deeds.rs` says what a caller may do at all, and tells it; `token.rs` makes tokens and recognizes them, `login.rs` does the same for what a browser
 //! shows instead. [`Caller::may`] is the one function that judges.
 //!
 //! Always true: nothing in here looks at a file, a clock or a peer. A path that lies below a prefix by its
 //! name may still lead out of it through a link: so the engine, too, confines the jobs of callers that have
 //! prefixes.
 
+mod deeds;
 pub(crate) mod login;
 pub(crate) mod token;
 
@@ -19,6 +20,8 @@ use farhaul::{DEFAULT_PORT, HostSpec, LocationSpec};
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub(crate) use deeds::DeedKind;
 
 use crate::job::{OptionRule, UsedOption};
 
@@ -168,6 +171,14 @@ impl CallerReach {
             }
         }
         Ok(())
+    }
+
+    /// The directories of this host below which everything is within reach.
+    pub(crate) fn begins(&self) -> Vec<String> {
+        match &self.local {
+            None => vec!["/".into()],
+            Some(local) => local.iter().map(|prefix| prefix.display().to_string()).collect(),
+        }
     }
 
     /// True if anything at this peer is within reach; `peer` is its name as jobs show it.

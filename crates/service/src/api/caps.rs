@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, PathParameters, ToAdmin, ToRead};
+use super::extract::{App, JsonBody, May, PathParameters, ToRead, ToSetCaps};
 use super::problem::HandlerFailure;
 use crate::caps::spec::Cap;
 use crate::node::CapView;
@@ -44,7 +44,7 @@ async fn show(
 #[utoipa::path(put, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)), request_body = Cap,
     responses((status = 200, description = "The cap as it is now", body = CapView)))]
 async fn set(
-    may: May<ToAdmin>,
+    may: May<ToSetCaps>,
     PathParameters(name): PathParameters<String>,
     body: JsonBody,
 ) -> Result<Json<CapView>, HandlerFailure> {
@@ -56,7 +56,7 @@ async fn set(
 #[utoipa::path(delete, path = "/caps/{name}", tag = "caps", params(("name" = String, Path)),
     responses((status = 204, description = "It is gone")))]
 async fn remove(
-    may: May<ToAdmin>,
+    may: May<ToSetCaps>,
     PathParameters(name): PathParameters<String>,
 ) -> Result<StatusCode, HandlerFailure> {
     may.act("remove cap", name.clone(), move |node, caller| node.remove_cap(caller, &name)).await?;

@@ -21,7 +21,7 @@ use super::gate::Gate;
 use super::problem::HandlerFailure;
 use crate::access::login::{LoginSecret, SecretUse, cookie_name, cookie_value, set_cookie};
 use crate::access::token::NewTokenText;
-use crate::access::{Caller, CallerDeed, Scope};
+use crate::access::{Caller, DeedKind};
 use crate::node::Node;
 use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
 
@@ -219,19 +219,19 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// The scope that a kind of request needs.
+/// What a caller must be allowed to do to make a request.
 pub(crate) trait Requirement {
-    /// A caller without this scope gets 403; `None` if every known caller may make the request.
-    const SCOPE: Option<Scope>;
+    /// A caller that may not do this gets 403; `None` if every known caller may make the request.
+    const DEED: Option<DeedKind>;
 }
 
 macro_rules! needs {
-    ($($name:ident = $scope:expr, $doc:literal;)*) => {
+    ($($name:ident = $deed:expr, $doc:literal;)*) => {
         $(
             #[doc = $doc]
             pub(crate) struct $name;
             impl Requirement for $name {
-                const SCOPE: Option<Scope> = $scope;
+                const DEED: Option<DeedKind> = $deed;
             }
         )*
     };
@@ -239,10 +239,15 @@ macro_rules! needs {
 
 needs! {
     ToBeKnown = None, "Asks only about the caller itself.";
-    ToRead = Some(Scope::Read), "Reads something.";
-    ToSubmit = Some(Scope::Submit), "Submits jobs.";
-    ToControl = Some(Scope::Control), "Steers jobs.";
-    ToAdmin = Some(Scope::Admin), "Changes the node itself.";
+    ToRead = Some(DeedKind::See), "Reads something.";
+    ToSubmit = Some(DeedKind::Submit), "Submits jobs.";
+    ToControl = Some(DeedKind::Control), "Steers jobs.";
+    ToWatch = Some(DeedKind::Watch), "Steers watched folders.";
+    ToSetCaps = Some(DeedKind::Caps), "Changes caps.";
+    ToSumUp = Some(DeedKind::Usage), "Sums up all transfers.";
+    ToKeepTokens = Some(DeedKind::Tokens), "Keeps the tokens.";
+    ToKeepStore = Some(DeedKind::Store), "Keeps the store.";
+    ToMakeCodes = Some(DeedKind::Codes), "Makes one-time codes.";
 }
 
 /// A caller that may make this kind of request, and the node to do it with.
@@ -266,8 +271,8 @@ impl<N: Requirement> FromRequestParts<App> for May<N> {
             .limits
             .may_ask(&caller.subject)
             .map_err(|wait| HandlerFailure::too_many("this caller asks too often", wait))?;
-        if let Some(scope) = N::SCOPE
-            && let Err(error) = caller.may(CallerDeed::Any(scope))
+        if let Some(kind) = N::DEED
+            && let Err(error) = caller.may_do(kind)
         {
             app.deeds.refused(&caller, &parts.method, parts.uri.path(), &error);
             return Err(error.into());
@@ -290,7 +295,7 @@ impl<N: Requirement + Send + 'static> May<N> {
         blocking(move || {
             let result = work(&self.node, &self.caller);
             let is_refused = |error: &Error| matches!(error.code(), Code::OutOfScope | Code::Forbidden);
-            if N::SCOPE != Some(Scope::Read) || result.as_ref().is_err_and(is_refused) {
+            if !N::DEED.is_some_and(DeedKind::only_looks) || result.as_ref().is_err_and(is_refused) {
                 self.deeds.done(&self.caller, deed, &target, result.as_ref().err());
             }
             result

@@ -73,7 +73,7 @@ pub(super) fn moment(text: Option<&str>) -> Result<Option<i64>, HandlerFailure> 
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct JobQuery {
-    /// States, separated by commas.
+    /// States, separated by commas; `unfinished` stands for all in which a job is not over.
     state: Option<String>,
     /// Labels that a job must have, all of them: `name=value`, separated by commas.
     label: Option<String>,
@@ -134,11 +134,17 @@ async fn list(
         JobState::of_name(&name.replace(' ', "_"))
             .ok_or_else(|| bad_query(&format!("no state is called '{name}'")))
     };
-    let states = which.state.iter().flat_map(|text| text.split(',')).filter(|name| !name.is_empty());
+    let mut states = Vec::new();
+    for name in which.state.iter().flat_map(|text| text.split(',')).filter(|name| !name.is_empty()) {
+        match name {
+            "unfinished" => states.extend(JobState::ALL.into_iter().filter(|state| !state.is_final())),
+            name => states.push(state(name)?),
+        }
+    }
     let before =
         which.cursor.map(|text| JobId::from_str(&text).map_err(|_| bad_query("the cursor is not valid")));
     let wanted = JobFilter {
-        states: states.map(state).collect::<Result<_, _>>()?,
+        states,
         labels: labels(which.label.as_deref())?,
         peer: which.peer,
         owner: which.owner,

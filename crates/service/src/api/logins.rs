@@ -10,11 +10,11 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, Stranger, ToAdmin, ToBeKnown, blocking};
+use super::extract::{App, JsonBody, May, Stranger, ToBeKnown, ToMakeCodes, blocking};
 use super::problem::HandlerFailure;
 use crate::access::login::LoginSecret;
 use crate::access::token::NewTokenText;
-use crate::access::{CallerReach, Scope};
+use crate::access::{CallerReach, DeedKind, Scope};
 use crate::clock::timestamp;
 use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
 
@@ -56,10 +56,14 @@ struct CallerView {
     subject: String,
     /// The name of the token.
     name: String,
-    /// The scopes of the caller; `admin` allows everything.
+    /// The scopes of the caller. `may` says what they allow.
     scopes: Vec<Scope>,
+    /// The kinds of things that the caller may do.
+    may: Vec<DeedKind>,
     /// Where the caller may read and write.
     reach: CallerReach,
+    /// The directories of this host below which the caller reaches everything: `/` for the whole host.
+    begins: Vec<String>,
     /// How the caller is known.
     known_by: KnownBy,
     /// When the log-in, or the token, expires.
@@ -75,6 +79,8 @@ impl From<CallerIdentity> for CallerView {
             CallerProof::Login(_) => KnownBy::Login,
         };
         CallerView {
+            may: identity.caller.deeds(),
+            begins: identity.caller.reach.begins(),
             subject: identity.caller.subject,
             name: identity.name,
             scopes: identity.caller.scopes,
@@ -159,7 +165,7 @@ struct NewCode {
 #[utoipa::path(post, path = "/login-codes", tag = "log-ins", request_body = CodeWish,
     responses((status = 201, description = "The code", body = NewCode)))]
 async fn create_code(
-    may: May<ToAdmin>,
+    may: May<ToMakeCodes>,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<NewCode>), HandlerFailure> {
     let CodeWish { mut scopes } = body.read()?;

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, ToAdmin, ToRead};
+use super::extract::{App, JsonBody, May, ToKeepStore, ToRead};
 use super::problem::HandlerFailure;
 use crate::host::{self, HostView};
 use crate::job::JobState;
@@ -111,7 +111,7 @@ struct Backup {
 /// Writes a copy of the store, as it is at one moment, while the node goes on working.
 #[utoipa::path(post, path = "/store/backup", tag = "node", request_body = Backup,
     responses((status = 204, description = "The copy is written and synced")))]
-async fn backup(may: May<ToAdmin>, body: JsonBody) -> Result<StatusCode, HandlerFailure> {
+async fn backup(may: May<ToKeepStore>, body: JsonBody) -> Result<StatusCode, HandlerFailure> {
     let Backup { path } = body.read()?;
     if !path.is_absolute() {
         return Err(Error::new(Code::BadPath, "the path of a backup must be absolute").into());
@@ -130,7 +130,7 @@ struct Findings {
 /// Checks the whole store.
 #[utoipa::path(get, path = "/store/check", tag = "node",
     responses((status = 200, description = "The faults", body = Findings)))]
-async fn check(may: May<ToAdmin>) -> Result<Json<Findings>, HandlerFailure> {
+async fn check(may: May<ToKeepStore>) -> Result<Json<Findings>, HandlerFailure> {
     let findings = may.act("check the store", "", |node, _| node.store.check()).await?;
     Ok(Json(Findings { findings }))
 }

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToAdmin};
+use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToKeepTokens};
 use super::jobs::page;
 use super::problem::HandlerFailure;
 use crate::access::token::NewTokenText;
@@ -86,7 +86,10 @@ struct NewToken {
 /// Makes a token.
 #[utoipa::path(post, path = "/tokens", tag = "tokens", request_body = Wish,
     responses((status = 201, description = "The token, with its secret", body = NewToken)))]
-async fn create(may: May<ToAdmin>, body: JsonBody) -> Result<(StatusCode, Json<NewToken>), HandlerFailure> {
+async fn create(
+    may: May<ToKeepTokens>,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<NewToken>), HandlerFailure> {
     let Wish { name, scopes, reach, expires_in } = body.read()?;
     let bad = |what: &str| HandlerFailure::from(Error::new(Code::BadOption, what));
     if scopes.is_empty() {
@@ -149,7 +152,7 @@ struct Tokens {
 #[utoipa::path(get, path = "/tokens", tag = "tokens", params(TokenQuery),
     responses((status = 200, description = "A page of tokens", body = Tokens)))]
 async fn list(
-    may: May<ToAdmin>,
+    may: May<ToKeepTokens>,
     QueryParameters(which): QueryParameters<TokenQuery>,
 ) -> Result<Json<Tokens>, HandlerFailure> {
     let limit = page(which.limit)?;
@@ -166,7 +169,7 @@ async fn list(
 #[utoipa::path(delete, path = "/tokens/{id}", tag = "tokens", params(("id" = String, Path)),
     responses((status = 204, description = "The token is revoked")))]
 async fn revoke(
-    may: May<ToAdmin>,
+    may: May<ToKeepTokens>,
     PathParameters(id): PathParameters<String>,
 ) -> Result<StatusCode, HandlerFailure> {
     may.act("revoke token", id.clone(), move |node, _| {

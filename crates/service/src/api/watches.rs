@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToControl, ToRead};
+use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToRead, ToWatch};
 use super::jobs::{bad_query, page};
 use super::problem::HandlerFailure;
 use crate::node::{WatchSpec, WatchView, WatchedFileView};
@@ -38,10 +38,7 @@ async fn list(may: May<ToRead>) -> Result<Json<Watches>, HandlerFailure> {
 /// Watches a folder: each of its files becomes a job of the caller when it is whole.
 #[utoipa::path(post, path = "/watches", tag = "watches", request_body = WatchSpec,
     responses((status = 201, description = "The watch", body = WatchView)))]
-async fn create(
-    may: May<ToControl>,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<WatchView>), HandlerFailure> {
+async fn create(may: May<ToWatch>, body: JsonBody) -> Result<(StatusCode, Json<WatchView>), HandlerFailure> {
     let spec: WatchSpec = body.read()?;
     let target = format!("{} to {}", spec.folder, spec.destination);
     let view = may.act("watch a folder", target, move |node, caller| node.add_watch(caller, spec));
@@ -63,7 +60,7 @@ async fn show(
 #[utoipa::path(delete, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
     responses((status = 204, description = "The folder is not watched any more")))]
 async fn remove(
-    may: May<ToControl>,
+    may: May<ToWatch>,
     PathParameters(id): PathParameters<String>,
 ) -> Result<StatusCode, HandlerFailure> {
     may.act("remove a watch", id.clone(), move |node, caller| node.remove_watch(caller, &id)).await?;
@@ -74,7 +71,7 @@ async fn remove(
 #[utoipa::path(post, path = "/watches/{id}/retry", tag = "watches", params(("id" = String, Path)),
     responses((status = 204, description = "The files will be taken again")))]
 async fn retry(
-    may: May<ToControl>,
+    may: May<ToWatch>,
     PathParameters(id): PathParameters<String>,
 ) -> Result<StatusCode, HandlerFailure> {
     may.act("retry a watch", id.clone(), move |node, caller| node.retry_watch(caller, &id)).await?;

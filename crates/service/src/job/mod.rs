@@ -2,9 +2,10 @@
 //! state.
 //!
 //! `spec.rs` has the document that asks for a job, `options.rs` says who may use which option in it,
-//! `state.rs` has the states of a job and the steps between them, `failure.rs` says why an attempt failed,
+//! `state.rs` has the states of a job and the steps between them, `deeds.rs` what can be done with it, `failure.rs` says why an attempt failed,
 //! `id.rs` names jobs.
 
+mod deeds;
 mod failure;
 mod id;
 mod labels;
@@ -13,6 +14,7 @@ mod spec;
 mod state;
 mod times;
 
+pub use deeds::JobDeed;
 pub use failure::JobFailure;
 pub use id::JobId;
 pub use labels::Labels;

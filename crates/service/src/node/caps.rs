@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use farhaul_session::{Code, Error};
 
 use super::Node;
-use crate::access::{Caller, CallerDeed, Scope};
+use crate::access::{Caller, DeedKind};
 use crate::caps::live_caps::CapUsage;
 use crate::caps::schedule::{next_change, rate_at};
 use crate::caps::spec::{self, Cap, Caps, HOST};
@@ -149,7 +149,7 @@ impl Node {
 
     /// All caps, with the rates that hold now. The host's is always listed.
     pub(crate) fn list_caps(&self, caller: &Caller) -> Result<Vec<CapView>, Error> {
-        caller.may(CallerDeed::Any(Scope::Read))?;
+        caller.may_do(DeedKind::See)?;
         let now = timestamp(self.clock.now_ms());
         let mut caps = self.caps();
         caps.entry(HOST.into()).or_default();
@@ -175,7 +175,7 @@ impl Node {
 
     /// Sets the cap of this name, also for running sessions.
     pub(crate) fn set_cap(&self, caller: &Caller, name: &str, cap: Cap) -> Result<CapView, Error> {
-        caller.may(CallerDeed::Any(Scope::Admin))?;
+        caller.may_do(DeedKind::Caps)?;
         let named = name.to_string();
         self.change_caps(|caps| {
             caps.set.insert(named.clone(), cap.clone());
@@ -192,7 +192,7 @@ impl Node {
 
     /// Removes a cap. Its sessions move to the cap that fits them then.
     pub(crate) fn remove_cap(&self, caller: &Caller, name: &str) -> Result<(), Error> {
-        caller.may(CallerDeed::Any(Scope::Admin))?;
+        caller.may_do(DeedKind::Caps)?;
         let named = name.to_string();
         self.change_caps(|caps| {
             caps.set.remove(&named).ok_or_else(|| match caps.base.contains_key(&named) {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::Node;
 use crate::access::login::{LoginSecret, SecretUse};
 use crate::access::token::NewTokenText;
-use crate::access::{Caller, CallerReach, Scope};
+use crate::access::{Caller, CallerReach, DeedKind, Scope};
 use crate::store::logins::{self, LoginRow};
 use crate::store::tokens::{self, TokenRow};
 
@@ -215,10 +215,7 @@ impl Node {
         caller: &Caller,
         scopes: Vec<Scope>,
     ) -> Result<(LoginSecret, i64), Error> {
-        if *caller != Caller::local() {
-            let what = "only the service's own user gets a one-time code, over the Unix socket";
-            return Err(Error::new(Code::OutOfScope, what).with_hint("log in with the token itself"));
-        }
+        caller.may_do(DeedKind::Codes)?;
         let secret = LoginSecret::new().map_err(Error::no_random_numbers)?;
         let now_ms = self.clock.now_ms();
         let code = OneTimeCode {

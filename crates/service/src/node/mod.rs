@@ -62,7 +62,7 @@ pub(crate) use requests::{JobChange, LiveRates, Submission};
 pub use retention::RetentionRules;
 pub use settings::{NodeIdentity, NodeSettings, PeerSettings};
 pub(crate) use transfer::JobTransfer;
-pub(crate) use view::JobView;
+pub(crate) use view::{JobNews, JobView};
 pub use watches::WatchSpec;
 pub(crate) use watches::{WatchView, WatchedFileView};
 
@@ -321,8 +321,8 @@ impl Node {
 
     /// Tells readers of events how the job stands.
     fn show(&self, active: &Active) {
-        let text = serde_json::to_string(&JobView::of_active(active)).unwrap_or_default();
-        self.hub.tell(NewsBody::Job { job: active.row.id, places: active.places.clone(), text });
+        let news = JobNews::of(active);
+        self.hub.tell(NewsBody::Job { job: active.row.id, places: active.places.clone(), news });
     }
 
     /// Adds a line of the service's own to the job's log.

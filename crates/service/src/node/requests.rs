@@ -9,7 +9,7 @@ use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::transfer::StopReason;
+use super::transfer::{JobTransfer, StopReason};
 use super::view::JobView;
 use super::{Active, Node, outbox, peer_of, places};
 use crate::access::{Caller, CallerDeed, Scope};
@@ -118,7 +118,7 @@ impl Node {
         }
         let active = Active { row, places: places.into(), transfer: None, log_seq: 0 };
         self.show(&active);
-        let view = JobView::of_active(&active);
+        let view = JobView::of_active(&active, caller);
         all.insert(id, active);
         drop(all);
         self.look();
@@ -191,9 +191,9 @@ impl Node {
     pub(crate) fn job(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         if let Some(active) = self.jobs().get(&id) {
             caller.may(CallerDeed::At(Scope::Read, &active.places))?;
-            return Ok(JobView::of_active(active));
+            return Ok(JobView::of_active(active, caller));
         }
-        self.finished(caller, id).map(|row| JobView::of_row(&row))
+        self.finished(caller, id).map(|row| JobView::of_row(&row, caller))
     }
 
     /// The row of a job, whether it is over or not.
@@ -236,7 +236,10 @@ impl Node {
         };
         let rows = self.store.read(|connection| jobs::list(connection, &wanted, count, is_seen))?;
         let all = self.jobs();
-        let view = |row: &JobRow| all.get(&row.id).map_or_else(|| JobView::of_row(row), JobView::of_active);
+        let view = |row: &JobRow| match all.get(&row.id) {
+            Some(active) => JobView::of_active(active, caller),
+            None => JobView::of_row(row, caller),
+        };
         Ok(rows.iter().map(view).collect())
     }
 
@@ -256,7 +259,12 @@ impl Node {
         queue.sort_by_key(|active| {
             (std::cmp::Reverse(active.row.priority), active.row.position, active.row.id)
         });
-        Ok(queue.into_iter().skip(wanted.offset).take(count).map(JobView::of_active).collect())
+        Ok(queue
+            .into_iter()
+            .skip(wanted.offset)
+            .take(count)
+            .map(|active| JobView::of_active(active, caller))
+            .collect())
     }
 
     /// How many jobs match, by state, whatever states were asked for.
@@ -309,6 +317,7 @@ impl Node {
     /// Pauses a job. Content that is on its way still arrives.
     pub(crate) fn pause(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
+            goes_on(active)?;
             node.step(active, JobStep::Pause).map_err(not_now)?;
             if let Some(transfer) = &mut active.transfer {
                 transfer.handle.pause();
@@ -321,6 +330,7 @@ impl Node {
     /// Resumes a paused job.
     pub(crate) fn resume(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
+            goes_on(active)?;
             let is_alive = active.transfer.as_ref().is_some_and(|transfer| !transfer.is_stopping());
             node.step(active, JobStep::Resume { is_alive }).map_err(not_now)?;
             if let Some(transfer) = active.transfer.as_mut().filter(|_| is_alive) {
@@ -367,13 +377,14 @@ impl Node {
         let is_live = self.jobs().get(&id).is_some_and(|active| !active.row.state.is_final());
         if is_live {
             return self.steer(caller, id, |node, active| {
+                active.row.state.after(JobStep::Due).map_err(not_now)?;
                 active.row.due_ms = None;
                 node.step(active, JobStep::Due).map_err(not_now)
             });
         }
         let row = self.stored(id)?;
         let places = places::of_spec(&row.spec)?;
-        caller.may(CallerDeed::At(Scope::Control, &places))?;
+        caller.may_steer(&places)?;
         let log_seq = self.store.read(|connection| log::last(connection, id))?;
         let view = {
             let mut all = self.jobs();
@@ -386,7 +397,7 @@ impl Node {
                 self.say(&mut active, "info", &text);
                 self.changed(&mut active);
             }
-            let view = JobView::of_active(&active);
+            let view = JobView::of_active(&active, caller);
             if !active.row.state.is_final() {
                 all.insert(id, active);
             }
@@ -498,15 +509,16 @@ impl Node {
         let Some(active) = all.get(&id) else {
             drop(all);
             let row = self.stored(id)?;
-            caller.may(CallerDeed::At(Scope::Control, &places::of_spec(&row.spec)?))?;
+            caller.may_steer(&places::of_spec(&row.spec)?)?;
             return Err(is_over(id, row.state));
         };
-        caller.may(CallerDeed::At(Scope::Control, &active.places))?;
+        caller.may_steer(&active.places)?;
         if active.row.state.is_final() {
             return Err(is_over(id, active.row.state));
         }
         act(self, &mut all)?;
-        let view = all.get(&id).map(JobView::of_active).ok_or_else(|| no_such(id))?;
+        let view =
+            all.get(&id).map(|active| JobView::of_active(active, caller)).ok_or_else(|| no_such(id))?;
         drop(all);
         self.look();
         Ok(view)
@@ -561,6 +573,14 @@ fn no_such(id: JobId) -> Error {
 
 fn is_over(id: JobId, state: JobState) -> Error {
     Error::new(Code::NotNow, format!("job {id} is over: it is {}", state.words()))
+}
+
+/// An error if the job is being cancelled: nothing else can become of it.
+fn goes_on(active: &Active) -> Result<(), Error> {
+    match active.transfer.as_ref().is_some_and(JobTransfer::is_cancelled) {
+        true => Err(Error::new(Code::NotNow, format!("job {} is being cancelled", active.row.id))),
+        false => Ok(()),
+    }
 }
 
 fn not_now(refused: StepRefusal) -> Error {

@@ -371,3 +371,21 @@ fn a_deadline_holds_a_job_back_and_says_when_it_cannot_be_made() {
     assert!((0.7..=1.0).contains(&used), "{used}");
     assert!(fixture.lines(missed).iter().any(|line| line.starts_with("it will not be finished by")));
 }
+
+#[test]
+fn readers_of_events_hear_what_each_of_them_may_do_with_a_job() {
+    let fixture = Fixture::new();
+    let node = fixture.node();
+    let from = *node.hub.reader().borrow();
+    let mut spec = copy("zero:5".into(), "null:".into());
+    spec.not_before = Some(crate::clock::timestamp(node.clock.now_ms() + 3_600_000));
+    let id = fixture.submit(spec);
+    let news = node.hub.after(from).news.unwrap();
+    let reader = Caller { scopes: vec![Scope::Read], ..Caller::local() };
+    for (caller, may) in [(Caller::local(), r#"["pause","cancel","retry","change"]"#), (reader, "[]")] {
+        let (kind, text) = news.body.for_caller(&caller, None).unwrap();
+        let view = serde_json::to_string(&node.job(&caller, id).unwrap()).unwrap();
+        assert_eq!((kind, &text), ("job", &view));
+        assert!(text.ends_with(&format!("\"may\":{may}}}")), "{text}");
+    }
+}

@@ -169,6 +169,11 @@ impl JobTransfer {
         self.stop.is_some()
     }
 
+    /// True if somebody has cancelled its job.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.stop == Some(StopReason::Cancel)
+    }
+
     /// True if it should be looked at more often than at others now.
     pub(super) fn is_close(&self, has_deadline: bool) -> bool {
         let is_recent = |at: Instant| at.elapsed() < CLOSE_LOOKS;

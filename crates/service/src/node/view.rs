@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Active;
 use super::transfer::JobTransfer;
+use super::{Active, places};
+use crate::access::Caller;
 use crate::clock::timestamp;
 use crate::history::recent_curve::{PathNow, RecentCurve};
-use crate::job::{JobFailure, JobId, JobKind, JobState, Labels, RepeatRule};
+use crate::job::{JobDeed, JobFailure, JobId, JobKind, JobState, Labels, RepeatRule};
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
 
@@ -26,6 +27,8 @@ pub struct JobView {
     pub owner: String,
     /// Its state.
     pub state: JobState,
+    /// True if the job stays in this state by itself: it has ended.
+    pub is_over: bool,
     /// True if the job is about to stop, but has not stopped yet.
     pub is_stopping: bool,
     /// The sources, as in its document.
@@ -73,6 +76,16 @@ pub struct JobView {
     pub error: Option<JobFailure>,
     /// How far it is, while it runs.
     pub progress: Option<JobProgress>,
+    /// What the caller may do with it now.
+    pub may: Vec<JobDeed>,
+}
+
+/// The news about a job, of which each reader gets what it may do with it, too.
+#[derive(Debug)]
+pub(crate) struct JobNews {
+    /// The view in JSON, without its last brace.
+    head: String,
+    may: Vec<JobDeed>,
 }
 
 /// How far a job is.
@@ -153,16 +166,26 @@ impl JobProgress {
 }
 
 impl JobView {
-    /// The view of a job that is not over.
-    pub(super) fn of_active(active: &Active) -> JobView {
-        JobView::new(&active.row, active.transfer.as_ref())
+    /// A caller's view of a job that is not over.
+    pub(super) fn of_active(active: &Active, caller: &Caller) -> JobView {
+        let view = JobView::new(&active.row, active.transfer.as_ref());
+        view.of_caller(|| caller.may_steer(&active.places).is_ok())
     }
 
-    /// The view of a job that is over.
-    pub(crate) fn of_row(row: &JobRow) -> JobView {
-        JobView::new(row, None)
+    /// A caller's view of a job that is over.
+    pub(crate) fn of_row(row: &JobRow, caller: &Caller) -> JobView {
+        let is_steered = || places::of_spec(&row.spec).is_ok_and(|places| caller.may_steer(&places).is_ok());
+        JobView::new(row, None).of_caller(is_steered)
     }
 
+    fn of_caller(mut self, may_steer: impl FnOnce() -> bool) -> JobView {
+        if !may_steer() {
+            self.may.clear();
+        }
+        self
+    }
+
+    /// With all that its state allows, whoever looks.
     fn new(row: &JobRow, transfer: Option<&JobTransfer>) -> JobView {
         let time = |ms: Option<i64>| ms.map(timestamp);
         let rate = row.rate_options();
@@ -171,7 +194,8 @@ impl JobView {
             kind: row.spec.kind,
             owner: row.owner.clone(),
             state: row.state,
-            is_stopping: transfer.is_some_and(JobTransfer::is_stopping),
+            is_over: row.state.is_final(),
+            is_stopping: !row.state.is_final() && transfer.is_some_and(JobTransfer::is_stopping),
             sources: row.spec.sources.clone(),
             destination: row.spec.destination.clone(),
             peer: row.peer.clone(),
@@ -198,6 +222,28 @@ impl JobView {
             ended: time(row.ended_ms),
             error: row.error.clone(),
             progress: transfer.map(|transfer| transfer.progress(row.id)),
+            may: JobDeed::of(row.state, transfer.is_some_and(JobTransfer::is_cancelled)),
         }
+    }
+}
+
+impl JobNews {
+    pub(super) fn of(active: &Active) -> JobNews {
+        let mut view = JobView::new(&active.row, active.transfer.as_ref());
+        let may = std::mem::take(&mut view.may);
+        let text = serde_json::to_string(&view).unwrap_or_default();
+        // `may` is the last field.
+        let head = text.strip_suffix("[]}").unwrap_or_default().to_string();
+        JobNews { head, may }
+    }
+
+    /// The view in JSON, of a caller that may steer the job or not.
+    pub(crate) fn text(&self, may_steer: bool) -> String {
+        let may = if may_steer { self.may.as_slice() } else { &[] };
+        format!("{}{}}}", self.head, serde_json::to_string(may).unwrap_or_default())
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.head.len() + self.may.len()
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::job::JobDeed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_its_way_through_the_api() {
@@ -215,4 +216,72 @@ async fn a_running_job_has_a_curve_and_an_ended_one_has_none() {
         host["moved"]["local_bytes"].as_u64().unwrap() > 0 && host["at_s"].as_f64().unwrap() > 0.0,
         "{host}"
     );
+}
+
+/// A new job that has come to this state.
+async fn job_that_is(fixture: &Fixture, state: &str) -> Value {
+    let size = if state == "done" { "5" } else { "1T" };
+    let mut spec = json!({"schema": 1, "sources": [format!("zero:{size}")], "destination": "null:",
+        "options": {"network": {"rate_bps": 1_000_000}}});
+    if matches!(state, "waiting" | "paused" | "cancelled") {
+        spec["not_before"] = json!("2200-01-01T00:00:00Z");
+    }
+    let (status, job) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
+    assert_eq!(status, StatusCode::CREATED, "{job}");
+    let path = format!("/jobs/{}", job["id"].as_str().unwrap());
+    let deed = match state {
+        "paused" => Some("pause"),
+        "cancelled" => Some("cancel"),
+        _ => None,
+    };
+    if let Some(deed) = deed {
+        fixture.ask(Method::POST, &format!("{path}/{deed}"), None, None).await;
+    }
+    for _ in 0..2000 {
+        let job = fixture.ask(Method::GET, &path, None, None).await.1;
+        if job["state"] == state {
+            return job;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("no job became {state}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_says_what_its_caller_may_do_with_it_and_the_routes_do_just_that() {
+    let fixture = Fixture::new();
+    let tokens = [&[Scope::Read][..], &[Scope::Read, Scope::Control]]
+        .map(|scopes| fixture.token(scopes, CallerReach::default()));
+    for state in ["waiting", "paused", "running", "done", "cancelled"] {
+        let mut job = job_that_is(&fixture, state).await;
+        let may = job["may"].clone();
+        assert_eq!(job["is_over"], matches!(state, "done" | "cancelled"));
+        let path = format!("/jobs/{}", job["id"].as_str().unwrap());
+        let seen = async |token: &String| fixture.ask(Method::GET, &path, Some(token), None).await.1;
+        assert_eq!(seen(&tokens[0]).await["may"], json!([]), "{state}");
+        assert_eq!(seen(&tokens[1]).await["may"], may, "{state}");
+        let (_, page) =
+            fixture.ask(Method::GET, &format!("/jobs?state={state}"), Some(&tokens[1]), None).await;
+        assert_eq!(page["jobs"][0]["may"], may, "{state}");
+        let (allowed, refused): (Vec<JobDeed>, Vec<_>) =
+            JobDeed::ALL.into_iter().partition(|deed| may.as_array().unwrap().contains(&json!(deed)));
+        assert!(!allowed.is_empty() && !refused.is_empty(), "{job}");
+        for deed in refused.into_iter().chain(allowed.iter().copied()) {
+            let path = format!("/jobs/{}", job["id"].as_str().unwrap());
+            let (status, answer) = match deed {
+                JobDeed::Change => {
+                    fixture.ask(Method::PATCH, &path, None, Some(json!({"priority": 3}))).await
+                }
+                _ => fixture.ask(Method::POST, &format!("{path}/{}", deed.name()), None, None).await,
+            };
+            let expected = if allowed.contains(&deed) { StatusCode::OK } else { StatusCode::CONFLICT };
+            assert_eq!(status, expected, "{state} {deed:?}: {answer}");
+            if status == StatusCode::OK && deed != JobDeed::Change {
+                fixture.ask(Method::POST, &format!("{path}/cancel"), None, None).await;
+                job = job_that_is(&fixture, state).await;
+            }
+        }
+    }
+    let (_, page) = fixture.ask(Method::GET, "/jobs?state=unfinished", None, None).await;
+    assert!(page["jobs"].as_array().unwrap().iter().all(|job| job["is_over"] == false), "{page}");
 }

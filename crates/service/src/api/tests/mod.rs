@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::access::{CallerReach, Scope, token::NewTokenText};
+use crate::access::{CallerReach, DeedKind, Scope, token::NewTokenText};
 use crate::clock::Clock;
 use crate::config::values::{ApiHostName, TextValue as _};
 use crate::node::{Conductor, NodeSettings};

@@ -2,53 +2,53 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// All routes, with the scope that each one needs.
-const ROUTES: &[(&str, &str, Scope)] = &[
-    ("get", "/api/v1/version", Scope::Read),
-    ("get", "/api/v1/health/live", Scope::Read),
-    ("get", "/api/v1/health/ready", Scope::Read),
-    ("get", "/api/v1/openapi.json", Scope::Read),
-    ("get", "/api/v1/events", Scope::Read),
-    ("get", "/api/v1/jobs", Scope::Read),
-    ("post", "/api/v1/jobs", Scope::Submit),
-    ("get", "/api/v1/jobs/{id}", Scope::Read),
-    ("patch", "/api/v1/jobs/{id}", Scope::Control),
-    ("get", "/api/v1/jobs/{id}/document", Scope::Read),
-    ("get", "/api/v1/jobs/{id}/curve", Scope::Read),
-    ("get", "/api/v1/curves", Scope::Read),
-    ("post", "/api/v1/jobs/{id}/pause", Scope::Control),
-    ("post", "/api/v1/jobs/{id}/resume", Scope::Control),
-    ("post", "/api/v1/jobs/{id}/cancel", Scope::Control),
-    ("post", "/api/v1/jobs/{id}/retry", Scope::Control),
-    ("get", "/api/v1/jobs/{id}/log", Scope::Read),
-    ("get", "/api/v1/jobs/{id}/files", Scope::Read),
-    ("get", "/api/v1/watches", Scope::Read),
-    ("post", "/api/v1/watches", Scope::Control),
-    ("get", "/api/v1/watches/{id}", Scope::Read),
-    ("delete", "/api/v1/watches/{id}", Scope::Control),
-    ("get", "/api/v1/watches/{id}/files", Scope::Read),
-    ("post", "/api/v1/watches/{id}/retry", Scope::Control),
-    ("get", "/api/v1/history", Scope::Read),
-    ("get", "/api/v1/history/{id}", Scope::Read),
-    ("get", "/api/v1/history/{id}/curve", Scope::Read),
-    ("get", "/api/v1/history/{id}/receipt", Scope::Read),
-    ("get", "/api/v1/history/{id}/manifest", Scope::Read),
-    ("get", "/api/v1/host", Scope::Read),
-    ("get", "/api/v1/usage", Scope::Read),
-    ("get", "/api/v1/files", Scope::Read),
-    ("get", "/api/v1/peers", Scope::Read),
-    ("get", "/api/v1/peers/{peer}", Scope::Read),
-    ("get", "/api/v1/caps", Scope::Read),
-    ("get", "/api/v1/caps/{name}", Scope::Read),
-    ("put", "/api/v1/caps/{name}", Scope::Admin),
-    ("delete", "/api/v1/caps/{name}", Scope::Admin),
-    ("get", "/api/v1/tokens", Scope::Admin),
-    ("post", "/api/v1/tokens", Scope::Admin),
-    ("delete", "/api/v1/tokens/{id}", Scope::Admin),
-    ("post", "/api/v1/store/backup", Scope::Admin),
-    ("get", "/api/v1/store/check", Scope::Admin),
-    ("post", "/api/v1/login-codes", Scope::Admin),
-    ("get", "/metrics", Scope::Read),
+/// All routes, with the kind of deed that each one is.
+const ROUTES: &[(&str, &str, DeedKind)] = &[
+    ("get", "/api/v1/version", DeedKind::See),
+    ("get", "/api/v1/health/live", DeedKind::See),
+    ("get", "/api/v1/health/ready", DeedKind::See),
+    ("get", "/api/v1/openapi.json", DeedKind::See),
+    ("get", "/api/v1/events", DeedKind::See),
+    ("get", "/api/v1/jobs", DeedKind::See),
+    ("post", "/api/v1/jobs", DeedKind::Submit),
+    ("get", "/api/v1/jobs/{id}", DeedKind::See),
+    ("patch", "/api/v1/jobs/{id}", DeedKind::Control),
+    ("get", "/api/v1/jobs/{id}/document", DeedKind::See),
+    ("get", "/api/v1/jobs/{id}/curve", DeedKind::See),
+    ("get", "/api/v1/curves", DeedKind::See),
+    ("post", "/api/v1/jobs/{id}/pause", DeedKind::Control),
+    ("post", "/api/v1/jobs/{id}/resume", DeedKind::Control),
+    ("post", "/api/v1/jobs/{id}/cancel", DeedKind::Control),
+    ("post", "/api/v1/jobs/{id}/retry", DeedKind::Control),
+    ("get", "/api/v1/jobs/{id}/log", DeedKind::See),
+    ("get", "/api/v1/jobs/{id}/files", DeedKind::See),
+    ("get", "/api/v1/watches", DeedKind::See),
+    ("post", "/api/v1/watches", DeedKind::Watch),
+    ("get", "/api/v1/watches/{id}", DeedKind::See),
+    ("delete", "/api/v1/watches/{id}", DeedKind::Watch),
+    ("get", "/api/v1/watches/{id}/files", DeedKind::See),
+    ("post", "/api/v1/watches/{id}/retry", DeedKind::Watch),
+    ("get", "/api/v1/history", DeedKind::See),
+    ("get", "/api/v1/history/{id}", DeedKind::See),
+    ("get", "/api/v1/history/{id}/curve", DeedKind::See),
+    ("get", "/api/v1/history/{id}/receipt", DeedKind::See),
+    ("get", "/api/v1/history/{id}/manifest", DeedKind::See),
+    ("get", "/api/v1/host", DeedKind::See),
+    ("get", "/api/v1/usage", DeedKind::Usage),
+    ("get", "/api/v1/files", DeedKind::See),
+    ("get", "/api/v1/peers", DeedKind::See),
+    ("get", "/api/v1/peers/{peer}", DeedKind::See),
+    ("get", "/api/v1/caps", DeedKind::See),
+    ("get", "/api/v1/caps/{name}", DeedKind::See),
+    ("put", "/api/v1/caps/{name}", DeedKind::Caps),
+    ("delete", "/api/v1/caps/{name}", DeedKind::Caps),
+    ("get", "/api/v1/tokens", DeedKind::Tokens),
+    ("post", "/api/v1/tokens", DeedKind::Tokens),
+    ("delete", "/api/v1/tokens/{id}", DeedKind::Tokens),
+    ("post", "/api/v1/store/backup", DeedKind::Store),
+    ("get", "/api/v1/store/check", DeedKind::Store),
+    ("post", "/api/v1/login-codes", DeedKind::Codes),
+    ("get", "/metrics", DeedKind::See),
 ];
 
 /// Routes that every known caller may use, whatever its scopes.
@@ -76,45 +76,81 @@ fn operations() -> Vec<(String, String)> {
     operations
 }
 
+/// A request for a route, with something for each of its parameters.
+fn request(method: &str, path: &str) -> axum::http::request::Builder {
+    let filled = path.replace("{id}", "0000000000000000").replace("{name}", "x").replace("{peer}", "x");
+    let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+    Request::builder().method(method).uri(filled).header(header::HOST, "node")
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn no_route_works_without_a_token_or_with_one_of_another_scope() {
+async fn no_route_works_without_a_token() {
     let fixture = Fixture::new();
-    let table: BTreeMap<(String, String), Scope> =
-        ROUTES.iter().map(|(method, path, scope)| ((method.to_string(), path.to_string()), *scope)).collect();
+    let table: BTreeMap<(&str, &str), DeedKind> =
+        ROUTES.iter().map(|(method, path, kind)| ((*method, *path), *kind)).collect();
     let operations = operations();
     assert_eq!(operations.len(), table.len() + OF_ALL.len() + OF_STRANGERS.len());
-    let tokens: Vec<(Scope, String)> = Scope::ALL
-        .into_iter()
-        .map(|scope| (scope, fixture.token(&[scope], CallerReach::default())))
-        .collect();
-    for (method, path) in operations {
-        if OF_STRANGERS.contains(&(&method, &path)) {
+    for (method, path) in &operations {
+        let route = (method.as_str(), path.as_str());
+        if OF_STRANGERS.contains(&route) {
             continue;
         }
-        let is_of_all = OF_ALL.contains(&(&method, &path));
-        let needed = table.get(&(method.clone(), path.clone()));
-        assert!(is_of_all != needed.is_some(), "{method} {path} has no scope here");
-        let filled = path.replace("{id}", "0000000000000000").replace("{name}", "x").replace("{peer}", "x");
-        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-        let request = || Request::builder().method(method.clone()).uri(&filled).header(header::HOST, "node");
-        let (status, problem) = fixture.send(request(), tcp(), String::new()).await;
+        assert!(OF_ALL.contains(&route) != table.contains_key(&route), "{method} {path} is not listed here");
+        let (status, problem) = fixture.send(request(method, path), tcp(), String::new()).await;
         assert_eq!(
             (status, problem["code"].as_str()),
             (StatusCode::UNAUTHORIZED, Some("FH-NO-TOKEN")),
             "{method} {path}"
         );
-        let Some(needed) = needed else { continue };
-        for (scope, token) in tokens.iter().filter(|(scope, _)| scope != needed && *scope != Scope::Admin) {
-            let shown = request().header(header::AUTHORIZATION, format!("Bearer {token}"));
-            let (status, problem) = fixture.send(shown, tcp(), String::new()).await;
-            let code = problem["code"].as_str();
-            assert_eq!(
-                (status, code),
-                (StatusCode::FORBIDDEN, Some("FH-OUT-OF-SCOPE")),
-                "{method} {path} {scope:?}"
-            );
+    }
+}
+
+/// Callers of all scopes: over the socket, with tokens, and logged in by a code.
+#[tokio::test(flavor = "multi_thread")]
+async fn me_says_what_the_routes_do_for_each_set_of_scopes() {
+    let fixture = Fixture::new();
+    let mut told = std::collections::BTreeSet::new();
+    for number in 0..=1_u32 << Scope::ALL.len() {
+        let scopes: Vec<Scope> =
+            Scope::ALL.into_iter().filter(|scope| number & (1 << (*scope as u32)) != 0).collect();
+        // The last round is for the service's own user.
+        let token = (number < 1 << Scope::ALL.len()).then(|| fixture.token(&scopes, CallerReach::default()));
+        let origin = || if token.is_some() { tcp() } else { RequestOrigin::OwnUser };
+        let shown = |request: axum::http::request::Builder| match &token {
+            Some(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
+            None => request,
+        };
+        let (_, me) = fixture.send(shown(request("get", "/api/v1/me")), origin(), String::new()).await;
+        let may: Vec<&str> =
+            me["may"].as_array().unwrap().iter().map(|deed| deed.as_str().unwrap()).collect();
+        told.insert(may.join(" "));
+        for (method, path, kind) in ROUTES {
+            let kind = serde_json::to_value(kind).unwrap();
+            let mut request = shown(request(method, path)).body(Body::empty()).unwrap();
+            request.extensions_mut().insert(origin());
+            // The stream of events has no end, so the body is not read.
+            let status = fixture.router.clone().oneshot(request).await.unwrap().status();
+            let is_allowed = status != StatusCode::FORBIDDEN;
+            assert_ne!(status, StatusCode::TOO_MANY_REQUESTS);
+            let is_told = may.contains(&kind.as_str().unwrap());
+            assert_eq!(is_allowed, is_told, "{method} {path} with {scopes:?}: {status}, {me}");
         }
     }
+    assert!(told.contains("") && told.contains("see") && told.contains("see control watch"), "{told:?}");
+    // `admin` implies the other scopes; only the service's own user makes codes.
+    let admin = "see submit control watch caps usage tokens store";
+    assert!(told.contains(admin) && told.contains(&format!("{admin} codes")), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_in_by_a_code_of_scope_admin_is_told_that_it_may_do_everything_on_the_page() {
+    let fixture = Fixture::new();
+    let (code, _) = fixture.node.login_code(&crate::access::Caller::local(), vec![Scope::Admin]).unwrap();
+    let (status, me) =
+        fixture.ask(Method::POST, "/login?nobody", None, Some(json!({"code": code.as_str()}))).await;
+    assert_eq!(status, StatusCode::OK, "{me}");
+    let may = json!(["see", "submit", "control", "watch", "caps", "usage", "tokens", "store"]);
+    assert_eq!((&me["may"], &me["begins"]), (&may, &json!(["/"])));
 }
 
 #[tokio::test(flavor = "multi_thread")]

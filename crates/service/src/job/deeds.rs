@@ -1,0 +1,84 @@
+//! What a caller may do with a job as it is now.
+//!
+//! Always true: the states decide it by the one function that has their steps, so nobody who shows jobs needs
+//! to know which state allows what.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{JobState, JobStep};
+
+/// A thing to do with a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum JobDeed {
+    /// Pause it.
+    Pause,
+    /// Resume it.
+    Resume,
+    /// Cancel it.
+    Cancel,
+    /// Begin another run of it, or the run or attempt that it waits for.
+    Retry,
+    /// Change its rate, policy, priority or place in the queue.
+    Change,
+}
+
+impl JobDeed {
+    /// All of them.
+    pub const ALL: [JobDeed; 5] =
+        [JobDeed::Pause, JobDeed::Resume, JobDeed::Cancel, JobDeed::Retry, JobDeed::Change];
+
+    /// The word for it in JSON, and in the path of the request.
+    pub fn name(self) -> &'static str {
+        match self {
+            JobDeed::Pause => "pause",
+            JobDeed::Resume => "resume",
+            JobDeed::Cancel => "cancel",
+            JobDeed::Retry => "retry",
+            JobDeed::Change => "change",
+        }
+    }
+
+    /// What can be done with a job in this state. A job that is being cancelled only ends.
+    pub(crate) fn of(state: JobState, is_being_cancelled: bool) -> Vec<JobDeed> {
+        let can = |step| state.after(step).is_ok();
+        let is_possible = |deed: &JobDeed| match deed {
+            JobDeed::Pause => can(JobStep::Pause),
+            // Whether its transfer is alive decides where it goes on, not whether it does.
+            JobDeed::Resume => can(JobStep::Resume { is_alive: true }),
+            JobDeed::Cancel => can(JobStep::Cancel),
+            JobDeed::Retry => can(JobStep::Retry) || can(JobStep::Due),
+            JobDeed::Change => !state.is_final(),
+        };
+        JobDeed::ALL.into_iter().filter(|deed| !is_being_cancelled && is_possible(deed)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_says_what_can_be_done_with_a_job() {
+        let of =
+            |state| JobDeed::of(state, false).into_iter().map(JobDeed::name).collect::<Vec<_>>().join(" ");
+        for (state, deeds) in [
+            (JobState::Queued, "pause cancel change"),
+            (JobState::Waiting, "pause cancel retry change"),
+            (JobState::Running, "pause cancel change"),
+            (JobState::Paused, "resume cancel change"),
+            (JobState::Retrying, "pause cancel retry change"),
+            (JobState::Done, "retry"),
+            (JobState::PartlyFailed, "retry"),
+            (JobState::Failed, "retry"),
+            (JobState::Cancelled, "retry"),
+        ] {
+            assert_eq!(of(state), deeds, "{state:?}");
+            assert_eq!(JobDeed::of(state, true), []);
+        }
+        for deed in JobDeed::ALL {
+            assert_eq!(serde_json::to_string(&deed).unwrap(), format!("\"{}\"", deed.name()));
+        }
+    }
+}

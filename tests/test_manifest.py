@@ -95,9 +95,14 @@ def test_the_second_run_says_what_it_found(way):
     third, _ = read(way.manifest)
     for path in files:
         assert third[path]["result"] == "unchanged" and third[path]["digest"] == first[path]["digest"]
-    way.run("--checksum")
-    by_content, _ = read(way.manifest)
-    assert all(by_content[path].get("digest") == first[path]["digest"] for path in files if first[path]["size"])
+        # Only the receiver has read it.
+        assert "compared" not in third[path]
+    for options in (["--checksum"], ["--checksum", "--checksum-unchanged"]):
+        way.run(*options)
+        by_content, _ = read(way.manifest)
+        for path in files:
+            if first[path]["size"]:
+                assert by_content[path]["digest"] == first[path]["digest"] and by_content[path]["compared"] is True, path
 
 
 def test_what_fails_and_what_is_kept_is_told(way, net):

@@ -92,6 +92,59 @@ def test_files_of_a_folder_go_once_though_the_service_is_killed(service, count, 
     assert service.run("store", "check") == ""
 
 
+@pytest.mark.parametrize("after, in_place", [("delete", False), ("move:sent", False), ("mark", True)])
+def test_a_second_version_with_size_and_time_of_the_first_arrives(service, after, in_place):
+    folder, there = service.net.folder("instrument"), service.far.root / "in/a.h5"
+    file, new = folder / "a.h5", service.net.folder("new") / "a.h5"
+    watch(service, folder, "in", "--after", after)
+
+    def put(seed):
+        make_file(new, 3000 * KIB, seed=seed)
+        os.utime(new, (1_700_000_000, 1_700_000_000))
+        wanted = sha256(new)
+        if in_place:
+            # As `cp -p` does: the inode of the first version stays.
+            file.write_bytes(new.read_bytes())
+            os.utime(file, (1_700_000_000, 1_700_000_000))
+        else:
+            new.rename(file)
+        return wanted
+
+    ended = lambda count: len(service.json("history")) >= count and (after == "mark" or not file.exists())
+    for count, seed in enumerate((1, 2, 2), 1):
+        wanted = put(seed)
+        wait_until(lambda count=count: ended(count), 60, 0.2, f"version {count} has left")
+        assert sha256(there) == wanted, f"version {count} is nowhere"
+    records = service.json("history")
+    # What was there already is compared, and not sent.
+    assert [record["files"] for record in reversed(records)] == [1, 1, 0]
+    assert {record["state"] for record in records} == {"done"}
+
+
+def test_no_name_in_a_folder_holds_a_watch_or_is_overwritten(service):
+    folder, precious = service.net.folder("instrument"), service.net.folder("mine") / "precious"
+    precious.write_text("precious")
+    id = watch(service, folder, "in", "--after", "mark", "--hidden")
+    for name, what in (("a", "pipe"), ("b", "hard link"), ("c", "link"), ("d", "none")):
+        for lies in (f".{name}.fhtmp", f".{name}.fhpart", f".{name}.fhjournal", f".{name}.fhdone", f"{name}.farhaul-done"):
+            if what == "pipe":
+                os.mkfifo(folder / lies)
+            elif what == "hard link":
+                os.link(precious, folder / lies)
+            elif what == "link":
+                os.symlink(precious, folder / lies)
+        make_file(folder / name, 10 * KIB)
+    wait_until(lambda: all_are(service, id, 4, "done"), 60, 0.2, "all have arrived")
+    assert precious.read_text() == "precious"
+    for name in "abcd":
+        assert "job" in json.loads((folder / f"{name}.farhaul-done").read_text()), name
+    service.run("watch", "remove", id)
+    watch(service, folder, "again", "--after", "delete")
+    wait_until(lambda: not any((folder / name).exists() for name in "abcd"), 60, 0.2, "all are deleted")
+    assert precious.read_text() == "precious"
+    service.daemon.stop()
+
+
 def test_hooks_are_told_though_the_service_is_killed(own_net):
     place = own_net.folder("hooks")
     program, heard, settings = place / "listen", place / "heard", place / "farhaul.toml"

@@ -100,6 +100,8 @@ pub(crate) struct ManifestRecord {
     pub(crate) digest: Option<[u8; 32]>,
     /// The digest was computed by the other end, not by this one.
     pub(crate) is_told: bool,
+    /// Both ends have read the file in this run, and it has the same digest at both.
+    pub(crate) is_compared: bool,
     pub(crate) extra: Vec<(Algorithm, Vec<u8>)>,
     /// The error code, if the entry failed.
     pub(crate) code: Option<Code>,
@@ -113,7 +115,8 @@ impl ManifestRecord {
         let (kind, path) = (RecordKind::Unknown, path.to_vec());
         let (mode, mtime, extra) = Default::default();
         let (digest, code, note) = (None, None, None);
-        ManifestRecord { path, kind, mode, mtime, fate, digest, is_told: false, extra, code, note }
+        let (is_told, is_compared) = (false, false);
+        ManifestRecord { path, kind, mode, mtime, fate, digest, is_told, is_compared, extra, code, note }
     }
 
     /// `to` is the path of the file that a hard link leads to.

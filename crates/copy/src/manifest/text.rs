@@ -142,6 +142,9 @@ pub(super) fn line(
     if let Some(digest) = &record.digest {
         hex(out, "digest", digest);
     }
+    if record.fate == EntryFate::Unchanged && record.is_compared {
+        plain(out, ",\"compared\":", b"true");
+    }
     for (algorithm, digest) in &record.extra {
         hex(out, algorithm.name(), digest);
     }

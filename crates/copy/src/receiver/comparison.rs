@@ -19,8 +19,9 @@ use crate::failures::Failure;
 pub(super) enum FileToRead {
     /// For the sender, which compares its own content with the digest.
     Compare(u64, RelPath),
-    /// For the manifest: the file is there already.
-    Unchanged(IncomingEntry),
+    /// For the manifest: the file is there already. The digest is the one that the sender's file has, too, if
+    /// the two were compared.
+    Unchanged(IncomingEntry, Option<[u8; 32]>),
     /// A file that may have an entry's content under another name.
     Candidate(u64, RelPath),
     /// A file that has an entry's content, and is to be taken over.
@@ -51,8 +52,8 @@ pub(super) fn run(receiver: &CopyReceiver) {
                     receiver.untold.during(|| receiver.take_over(target, file));
                     receiver.shared.control.notify();
                 }
-                Ok(FileToRead::Unchanged(file)) => {
-                    receiver.untold.during(|| meter.time(|| receiver.read_unchanged(&file)));
+                Ok(FileToRead::Unchanged(file, compared)) => {
+                    receiver.untold.during(|| meter.time(|| receiver.read_unchanged(&file, compared)));
                     receiver.shared.control.notify();
                 }
                 Err(_) => return,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::{EntryAction, Event};
-use farhaul_volume::{CHUNK, Digest, Digests, Metadata, RelPath, RelPathError, name_error, umask};
+use farhaul_volume::{CHUNK, Metadata, RelPath, RelPathError, name_error, umask};
 
 use super::super::directory_tree::{DirectoryAbsence, UnfinishedDirectory};
 use super::super::hard_links::LinkTargetOutcome;
@@ -19,6 +19,7 @@ use super::super::messages::{CopyMessage, Decision, EntryContent, ManifestEntry,
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::comparison::{FileToRead, UndecidedEntry};
 use super::link_creation::LinkOutcome;
+use super::note_delivery::FoundDigests;
 use super::settlement::finish_small;
 use super::target_tree::{FileWant, TargetTree};
 use crate::entry_events::done;
@@ -213,7 +214,7 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// Handles a file that is unchanged. `digest` is that of its content, if known.
+    /// Handles a file that is unchanged. `digest` is that of its content at both ends, if these were compared.
     pub(super) fn unchanged(
         &self,
         target: &TargetTree,
@@ -227,10 +228,10 @@ impl CopyReceiver {
             return self.refuse(&item, failure);
         }
         if self.notes.reads_unchanged() && !self.rules.dry_run {
-            self.queues.digest.put(FileToRead::Unchanged(item));
+            self.queues.digest.put(FileToRead::Unchanged(item, digest));
             return;
         }
-        let digests = digest.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
+        let digests = digest.map(FoundDigests::compared);
         conversation.replies.extend(self.skip(&item, EntryFate::Unchanged, digests));
     }
 
@@ -356,7 +357,7 @@ impl CopyReceiver {
         &self,
         item: &IncomingEntry,
         fate: EntryFate,
-        digests: Option<Digests>,
+        digests: Option<FoundDigests>,
     ) -> Vec<CopyMessage> {
         let (id, size) = (item.id(), item.entry.size());
         if let Destination::Tree(target) = &self.destination {

@@ -18,6 +18,21 @@ use super::super::receiver::{CopyReceiver, Destination};
 use super::target_tree::TargetTree;
 use crate::failures::Failure;
 
+/// The digests of a file that was there already.
+#[derive(Debug, Clone)]
+pub(super) struct FoundDigests {
+    digests: Digests,
+    /// The sender has read its file, too, and found the same digest.
+    is_compared: bool,
+}
+
+impl FoundDigests {
+    /// The digest that both ends have found.
+    pub(super) fn compared(digest: [u8; 32]) -> FoundDigests {
+        FoundDigests { digests: Digests { tree: Digest(digest), extra: Vec::new() }, is_compared: true }
+    }
+}
+
 impl CopyReceiver {
     // ---- names -------------------------------------------------------------------------------------------------
 
@@ -87,8 +102,9 @@ impl CopyReceiver {
         Ok(())
     }
 
-    /// Reads an unchanged file for its digests. Runs in a reading thread.
-    pub(super) fn read_unchanged(&self, item: &IncomingEntry) {
+    /// Reads an unchanged file for its digests. `compared` is the digest of its content at both ends, if these
+    /// were compared. Runs in a reading thread.
+    pub(super) fn read_unchanged(&self, item: &IncomingEntry, compared: Option<[u8; 32]>) {
         let Destination::Tree(target) = &self.destination else { return };
         let path = &item.path;
         let read = self.read(target, path);
@@ -96,7 +112,11 @@ impl CopyReceiver {
             let text = format!("no digest of {path}, which cannot be read: {}", plain(error));
             self.warnings.add(text);
         }
-        let replies = self.skip(item, EntryFate::Unchanged, read.ok());
+        let found = read.ok().map(|digests| {
+            let is_compared = compared == Some(digests.tree.0);
+            FoundDigests { digests, is_compared }
+        });
+        let replies = self.skip(item, EntryFate::Unchanged, found);
         self.shared.send(&replies);
     }
 
@@ -104,10 +124,14 @@ impl CopyReceiver {
         &self,
         item: &IncomingEntry,
         fate: EntryFate,
-        digests: Option<Digests>,
+        found: Option<FoundDigests>,
     ) -> Vec<CopyMessage> {
-        self.notes.add(|| with_digests(self.record(item, fate), digests.clone()));
-        let told = digests.filter(|_| self.notes.are_told());
+        self.notes.add(|| {
+            let is_compared = found.as_ref().is_some_and(|found| found.is_compared);
+            let digests = found.as_ref().map(|found| found.digests.clone());
+            with_digests(ManifestRecord { is_compared, ..self.record(item, fate) }, digests)
+        });
+        let told = found.map(|found| found.digests).filter(|_| self.notes.are_told());
         told.map(|digests| CopyMessage::Digests { id: item.id(), digests }).into_iter().collect()
     }
 

@@ -68,6 +68,7 @@ impl CopySender {
         {
             // A digest that this end has computed is preferred to one that it was told.
             record.is_told &= own.is_none();
+            record.is_compared = fate == EntryFate::Unchanged;
             record.digest = own.or(record.digest);
         }
         if let Some(job) = job.filter(|job| job.is_stream()) {

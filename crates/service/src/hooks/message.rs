@@ -65,8 +65,10 @@ pub struct JobWords {
 pub enum FileResult {
     /// It has arrived.
     Arrived,
-    /// It was already there.
+    /// Its content was already there: both ends have read it, and have the same digest.
     Present,
+    /// A file of its size and time was already there. Its content was not compared.
+    Unread,
     /// It has not arrived.
     Failed,
     /// It was gone from the source before it could be read. This does not count as a failure.

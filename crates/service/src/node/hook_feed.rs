@@ -13,7 +13,7 @@ use std::time::Duration;
 use farhaul::escape;
 use farhaul_text::plain;
 
-use super::manifests::{LINE_MAX, ManifestPageLine};
+use super::manifests::{ContentProof, LINE_MAX, ManifestPageLine};
 use crate::hooks::{ErrorWords, FileResult, FileWords, HookBatch, HookBatcher};
 use crate::store::feeds::FeedRow;
 
@@ -156,11 +156,13 @@ fn read(manifest: &Path, from: u64, to: Option<u64>) -> io::Result<(Vec<Item>, u
 
 fn words(line: &[u8]) -> Option<FileWords> {
     let (path, line) = ManifestPageLine::read(line)?;
+    let proof = line.proof();
     if !matches!(line.kind.as_deref(), Some("file" | "hardlink") | None) {
         return None;
     }
     let result = match line.result?.as_str() {
         "sent" => FileResult::Arrived,
+        "unchanged" | "renamed" if proof == ContentProof::Unread => FileResult::Unread,
         "unchanged" | "renamed" => FileResult::Present,
         "failed" => FileResult::Failed,
         "vanished" => FileResult::Vanished,
@@ -269,7 +271,9 @@ mod tests {
             words(line.as_bytes()).map(|words| words.result)
         };
         assert_eq!(result("sent"), Some(FileResult::Arrived));
-        assert_eq!(result("unchanged"), Some(FileResult::Present));
+        assert_eq!(result("unchanged"), Some(FileResult::Unread));
+        let compared = r#"{"path":"a","kind":"file","size":3,"digest":"00","compared":true,"result":"unchanged"}"#;
+        assert_eq!(words(compared.as_bytes()).map(|words| words.result), Some(FileResult::Present));
         assert_eq!(result("failed"), Some(FileResult::Failed));
         assert_eq!(result("vanished"), Some(FileResult::Vanished));
         assert_eq!((result("deleted"), result("skipped")), (None, None));

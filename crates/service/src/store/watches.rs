@@ -1,10 +1,15 @@
 //! The tables of watched folders and of their files.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+use farhaul_session::Error;
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json, optional};
 use crate::node::WatchSpec;
-use crate::watch::{StoreChange, WatchedFile};
+use crate::watch::{FolderReach, FolderWatch, StoreChange, WatchedFile};
 
 /// A row of the table of watched folders.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +21,15 @@ pub(crate) struct WatchRow {
     /// The directories of this host that its jobs may use; `None` for all.
     pub(crate) confined: Option<Vec<String>>,
     pub(crate) created_ms: i64,
+}
+
+impl WatchRow {
+    /// The settings of the watched folder, with what its owner may reach.
+    pub(crate) fn watch(&self) -> Result<FolderWatch, Error> {
+        let path = |text: &String| farhaul::unescape(text).map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
+        let reach = self.confined.as_ref().map(|prefixes| prefixes.iter().filter_map(path).collect());
+        Ok(FolderWatch { reach: FolderReach(reach), ..self.spec.watch()? })
+    }
 }
 
 /// Adds a watch.

@@ -9,6 +9,7 @@ use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
 
 use super::names::NameFilter;
+use super::tree::FolderReach;
 use crate::config::values::{TextValue, written};
 
 /// A folder, and which files are taken from it.
@@ -36,6 +37,9 @@ pub struct FolderWatch {
     /// The action on a file that has arrived.
     #[serde(default)]
     pub after: AfterAction,
+    /// The directories that its owner may reach.
+    #[serde(skip)]
+    pub reach: FolderReach,
 }
 
 /// The action on a file at its source, once the receiver has confirmed that the file is on its disk.
@@ -90,6 +94,18 @@ impl FromStr for AfterAction {
     }
 }
 
+impl AfterAction {
+    /// The word for it in errors: "cannot move ...".
+    pub(super) fn verb(&self) -> &'static str {
+        match self {
+            AfterAction::Keep => "keep",
+            AfterAction::Mark => "mark",
+            AfterAction::Move(_) => "move",
+            AfterAction::Delete => "delete",
+        }
+    }
+}
+
 fn settle_s() -> u32 {
     30
 }
@@ -105,6 +121,7 @@ impl FolderWatch {
             exclude: Vec::new(),
             hidden: false,
             after: AfterAction::Keep,
+            reach: FolderReach::default(),
         }
     }
 

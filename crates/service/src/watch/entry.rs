@@ -63,8 +63,9 @@ impl<'de> Deserialize<'de> for WatchedName {
     }
 }
 
-/// Distinguishes one state of a file from another. The device is not part of it, as its number changes when a
-/// file system is mounted again.
+/// Distinguishes one state of a file from another. Two are the same version if all fields agree: a program can
+/// set back the time of the content (`cp -p` does), but not the time of the last change. The device is not
+/// part of it, as its number changes when a file system is mounted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileVersion {
     /// The inode number.
@@ -87,9 +88,9 @@ impl FileVersion {
         }
     }
 
-    /// True if it is the same file with the same content, as far as size and time can tell. Permissions or
-    /// links may differ.
-    pub fn is_same_content(&self, other: &FileVersion) -> bool {
+    /// True if this may be the same version after the file was renamed, which changes only the time of the last
+    /// change.
+    pub(super) fn may_be_renamed(&self, other: &FileVersion) -> bool {
         (self.inode, self.size, self.mtime_ns) == (other.inode, other.size, other.mtime_ns)
     }
 }

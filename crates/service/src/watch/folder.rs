@@ -163,7 +163,7 @@ impl Folder {
     pub fn handle_seen(&mut self, now: FolderMoment, name: &WatchedName, sight: Sight) {
         let Some(row) = self.rows.get_mut(name) else { return self.handle_first(now, name, sight) };
         row.walk = self.walk;
-        let same = row.version.is_same_content(&sight.version);
+        let same = row.version == sight.version;
         match &row.status {
             FileStatus::New | FileStatus::Settling => self.handle_waiting(now, name, sight),
             FileStatus::Taken { .. } | FileStatus::Done { .. } | FileStatus::Failed { .. } if same => {}
@@ -172,7 +172,7 @@ impl Folder {
                 let job = job.clone();
                 self.put(now, name, FileStatus::Changed { job });
             }
-            // The times of the file were set back: this is the version that the job has.
+            // The version that the job has is there again, as after another file was mounted over it.
             FileStatus::Changed { job } if same => {
                 row.waiting = None;
                 let job = job.clone();
@@ -310,7 +310,7 @@ impl Folder {
         if !row.is_free() {
             return false;
         }
-        let changed = row.waiting.as_ref().is_some_and(|now| !now.version.is_same_content(&take.version));
+        let changed = row.waiting.as_ref().is_some_and(|now| now.version != take.version);
         row.version = take.version;
         self.unschedule(&take.name);
         if changed {

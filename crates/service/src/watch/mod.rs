@@ -25,4 +25,5 @@ pub use after_action::{AfterOutcome, Confirmation, act};
 pub use config::{AfterAction, FolderWatch};
 pub use entry::{FileStatus, FileVersion, PastStatus, STATES, StoreChange, WatchedFile, WatchedName};
 pub use folder::{FileToTake, FolderMoment};
+pub use tree::FolderReach;
 pub use watcher::{Notice, Watcher, WatcherWaker};

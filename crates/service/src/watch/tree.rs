@@ -3,9 +3,9 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, openat, openat2, statat,
@@ -38,9 +38,29 @@ const SHARED: [u64; 15] = [
     0x2003_0528, // PVFS
 ];
 
-/// Opens the folder itself. Its path may contain links, as it is the user who names it.
-pub(super) fn open_root(folder: &Path) -> io::Result<OwnedFd> {
-    Ok(openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+/// The directories that the owner of a watch may reach; `None` for all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FolderReach(pub Option<Vec<PathBuf>>);
+
+impl FolderReach {
+    /// True if an open directory lies in one of them, by where it really is now.
+    fn holds(&self, directory: &OwnedFd) -> io::Result<bool> {
+        let Some(prefixes) = &self.0 else { return Ok(true) };
+        let real = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))?;
+        let mut real_prefixes = prefixes.iter().filter_map(|prefix| prefix.canonicalize().ok());
+        Ok(real_prefixes.any(|prefix| real.starts_with(prefix)))
+    }
+}
+
+/// Opens the folder itself. Its path may contain links, as it is the user who names it. The open directory is
+/// judged, not the path, which somebody may change meanwhile.
+pub(super) fn open_root(folder: &Path, reach: &FolderReach) -> io::Result<OwnedFd> {
+    let root = openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    if reach.holds(&root)? {
+        return Ok(root);
+    }
+    let what = "a link leads it out of what the watch's owner may reach";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
 /// Opens something below the folder.
@@ -73,7 +93,7 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| gone.contains(&Errno::from_raw_os_error(number)))
 }
 
-fn is_file(stat: &Stat) -> bool {
+pub(super) fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
@@ -85,6 +105,8 @@ pub(super) fn is_shared(directory: impl AsFd) -> bool {
 
 /// Receives what a scan finds.
 pub(super) trait TreeVisitor {
+    /// False if the scan must end now.
+    fn goes_on(&self) -> bool;
     /// A directory is about to be read.
     fn directory(&mut self, name: &WatchedName, directory: &OwnedFd);
     /// A regular file that is to be taken.
@@ -98,7 +120,9 @@ pub(super) trait TreeVisitor {
 pub(super) fn walk(root: impl AsFd, from: &WatchedName, names: &NameFilter, visitor: &mut impl TreeVisitor) {
     let depth = from.bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty()).count();
     let mut open = vec![(from.clone(), depth)];
-    while let Some((name, depth)) = open.pop() {
+    while visitor.goes_on()
+        && let Some((name, depth)) = open.pop()
+    {
         if depth > DEPTH_MAX {
             visitor.unread(&name, io::Error::other(format!("more than {DEPTH_MAX} directories deep")));
             continue;
@@ -123,6 +147,9 @@ fn read(
     let directory = open_below(root, name, OFlags::DIRECTORY | OFlags::RDONLY)?;
     visitor.directory(name, &directory);
     for entry in Dir::read_from(&directory)? {
+        if !visitor.goes_on() {
+            return Ok(());
+        }
         let entry = entry?;
         let last = entry.file_name().to_bytes();
         if last == b"." || last == b".." {

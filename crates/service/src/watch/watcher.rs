@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use farhaul::{Error, escape, plain};
@@ -94,12 +95,28 @@ pub struct WatcherTurn {
 
 /// Ends the sleep of a turn.
 #[derive(Debug, Clone)]
-pub struct WatcherWaker(Arc<OwnedFd>);
+pub struct WatcherWaker(Arc<WakeSignal>);
+
+#[derive(Debug)]
+struct WakeSignal {
+    event: OwnedFd,
+    is_over: AtomicBool,
+}
 
 impl WatcherWaker {
     /// Lets the running turn, or the next one, return soon.
     pub fn wake(&self) {
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Lets the running turn return at once, also in the middle of a scan. No further turn does anything.
+    pub fn end(&self) {
+        self.0.is_over.store(true, Relaxed);
+        self.wake();
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_over.load(Relaxed)
     }
 }
 
@@ -125,6 +142,7 @@ pub struct Watcher {
 /// Collects what a scan finds.
 struct TreeWalk<'a> {
     clock: &'a FolderClock,
+    waker: &'a WatcherWaker,
     folder: &'a mut Folder,
     events: Option<&'a mut InotifyEvents>,
     unread: Vec<WatchedName>,
@@ -132,6 +150,10 @@ struct TreeWalk<'a> {
 }
 
 impl TreeVisitor for TreeWalk<'_> {
+    fn goes_on(&self) -> bool {
+        !self.waker.is_over()
+    }
+
     fn directory(&mut self, name: &WatchedName, directory: &OwnedFd) {
         let Some(events) = &mut self.events else { return };
         match events.watch(name, directory) {
@@ -178,7 +200,7 @@ impl Watcher {
             next_look: Duration::ZERO,
             walked: None,
             events: None,
-            wake: WatcherWaker(Arc::new(wake)),
+            wake: WatcherWaker(Arc::new(WakeSignal { event: wake, is_over: AtomicBool::new(false) })),
             notices: BTreeSet::new(),
             watch,
             clock,
@@ -241,6 +263,9 @@ impl Watcher {
     pub fn turn(&mut self, wait_max: Duration) -> WatcherTurn {
         let before = self.notices.clone();
         self.sleep(wait_max);
+        if self.wake.is_over() {
+            return WatcherTurn::default();
+        }
         let hints = self.events.as_mut().map(InotifyEvents::hints).unwrap_or_default();
         self.follow(hints);
         if (self.clock)().steady >= self.next_walk {
@@ -258,20 +283,20 @@ impl Watcher {
         let now = (self.clock)().steady;
         let look = self.folder.poll_timeout().map_or(Duration::MAX, |due| due.max(self.next_look));
         let wait = self.next_walk.min(look).saturating_sub(now).min(wait_max);
-        let mut wanted = vec![PollFd::new(&*self.wake.0, PollFlags::IN)];
+        let mut wanted = vec![PollFd::new(&self.wake.0.event, PollFlags::IN)];
         wanted.extend(
             self.events.as_ref().map(|events| PollFd::from_borrowed_fd(events.descriptor(), PollFlags::IN)),
         );
         // `poll` can fail by an interruption or for lack of kernel memory: then the turn is short.
         let _ = poll(&mut wanted, Timespec::try_from(wait).ok().as_ref());
-        let _ = rustix::io::read(&*self.wake.0, &mut [0; 8]);
+        let _ = rustix::io::read(&self.wake.0.event, &mut [0; 8]);
     }
 
     fn follow(&mut self, hints: Vec<WatchHint>) {
         if hints.is_empty() {
             return;
         }
-        let Ok(root) = tree::open_root(&self.watch.folder) else { return self.walk_soon() };
+        let Ok(root) = tree::open_root(&self.watch.folder, &self.watch.reach) else { return self.walk_soon() };
         let mut files = BTreeSet::new();
         for hint in hints {
             match hint {
@@ -301,6 +326,7 @@ impl Watcher {
         }
         let mut walk = TreeWalk {
             clock: &self.clock,
+            waker: &self.wake,
             folder: &mut self.folder,
             events: self.events.as_mut(),
             unread: Vec::new(),
@@ -314,7 +340,7 @@ impl Watcher {
     /// Scans the whole folder.
     fn walk(&mut self) {
         let begin = (self.clock)();
-        let root = match tree::open_root(&self.watch.folder) {
+        let root = match tree::open_root(&self.watch.folder, &self.watch.reach) {
             Ok(root) => root,
             Err(error) => {
                 self.notices = BTreeSet::from([Notice::Missing(plain(&error))]);
@@ -328,6 +354,7 @@ impl Watcher {
         self.folder.begin_walk();
         let mut walk = TreeWalk {
             clock: &self.clock,
+            waker: &self.wake,
             folder: &mut self.folder,
             events: self.events.as_mut(),
             unread: Vec::new(),
@@ -335,6 +362,10 @@ impl Watcher {
         };
         tree::walk(&root, &WatchedName::new(""), &self.names, &mut walk);
         let TreeWalk { unread, mut notices, .. } = walk;
+        // A scan that was cut off says nothing of what it has not seen.
+        if self.wake.is_over() {
+            return;
+        }
         let end = (self.clock)();
         self.folder.end_walk(end, &unread);
         if self.folder.too_many() > 0 {
@@ -388,7 +419,7 @@ impl Watcher {
             return;
         }
         self.next_look = now.steady + LOOKS;
-        let Ok(root) = tree::open_root(&self.watch.folder) else { return self.walk_soon() };
+        let Ok(root) = tree::open_root(&self.watch.folder, &self.watch.reach) else { return self.walk_soon() };
         let id = |stat: &Stat| -> FileId { (stat.st_dev, stat.st_ino) };
         let ids = names
             .iter()

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul::{Report, escape, unescape};
+use farhaul::{Durability, Report, escape, unescape};
 use farhaul_handover::Held as _;
 use farhaul_session::Error;
 use serde_json::json;
@@ -23,6 +23,7 @@ use super::Order;
 use super::spec::names_of;
 use crate::access::{Caller, CallerReach, JobPlaces};
 use crate::job::{JobId, JobState};
+use crate::node::manifests::ContentProof;
 use crate::node::{Active, Node, peer_of};
 use crate::store::history;
 use crate::store::jobs::{self, JobRow};
@@ -305,57 +306,73 @@ impl FolderThread {
         if mine.is_empty() {
             return;
         }
-        let durable = ended.row.spec.options.integrity.durable;
+        let options = &ended.row.spec.options;
+        // A dry run brings nothing to a disk.
+        let durable = if options.dry_run { Durability::No } else { options.integrity.durable };
         let report = ended.report.clone().unwrap_or_default();
         let (count, word) = match Confirmation::of(job.as_str(), &report, durable) {
             Ok(confirmed) if ended.row.state == JobState::Done => {
-                let Some((there, others)) = self.arrived(&ended.row, mine) else { return };
-                self.act(job, &confirmed, &there);
-                let why = || {
-                    Err("the job has left it out: it was gone, or is not a file that can be taken"
-                        .to_string())
-                };
-                let results =
-                    there.iter().map(|one| (one, Ok(()))).chain(others.iter().map(|one| (one, why())));
-                let all = results.map(|((name, _), result)| self.watcher.ended(name, job.as_str(), result));
-                let changes = all.collect::<Vec<_>>().concat();
-                self.write(changes);
-                (there.len(), "done")
+                let Some(count) = self.arrive(&ended.row, &confirmed, mine) else { return };
+                (count, "done")
             }
             Ok(_) | Err(_) => (self.fail(job, &ended, &mine), "failed"),
         };
         self.node.tell_watch(&self.row.id, json!({ "event": word, "job": job, "files": count }));
     }
 
-    /// Splits the files into those that have arrived, by the manifest, and the others. A file that a job has
-    /// left out does not make the job fail, but it has not arrived.
-    fn arrived(&self, row: &JobRow, mine: Vec<JobFile>) -> Option<(Vec<JobFile>, Vec<JobFile>)> {
-        match self.node.arrived(row.id, row.run) {
-            Ok(arrived) => Some(mine.into_iter().partition(|(name, _)| arrived.contains(name.bytes()))),
+    /// Handles the files of a job that has ended well: acts on those whose content is known to be at the
+    /// destination, by the manifest. A file that the job has left out, or of which nobody has compared the
+    /// content, has not arrived. Yields how many have arrived.
+    fn arrive(&mut self, row: &JobRow, confirmed: &Confirmation, mine: Vec<JobFile>) -> Option<usize> {
+        let proofs = match self.node.proofs(row.id, row.run) {
+            Ok(proofs) => proofs,
             Err(error) => {
                 // The files stay taken until the service starts again and can read the manifest.
                 tracing::error!(watch = self.row.id, job = %row.id, %error, "cannot read how a job ended");
-                None
+                return None;
             }
+        };
+        let is_known = |(name, _): &JobFile| proofs.get(name.bytes()) == Some(&ContentProof::Known);
+        let (there, others): (Vec<JobFile>, Vec<JobFile>) = mine.into_iter().partition(is_known);
+        let (job, changed) = (row.id.as_str(), self.act(row.id, confirmed, &there));
+        let mut changes = Vec::new();
+        for (name, _) in &there {
+            changes.extend(match changed.contains(name) {
+                // This version has arrived, but there is a newer one, which is taken again.
+                true => self.watcher.unconfirmed(name, job, "it has changed since"),
+                false => self.watcher.ended(name, job, Ok(())),
+            });
         }
+        for (name, _) in &others {
+            let why = match proofs.get(name.bytes()) {
+                Some(ContentProof::Unread) => "the job has not compared its content with the destination's",
+                _ => "the job has left it out: it was gone, is not a file that can be taken, or another \
+                      file has its place and may not be replaced",
+            };
+            changes.extend(self.watcher.ended(name, job, Err(why.to_string())));
+        }
+        self.write(changes);
+        Some(there.len())
     }
 
-    /// Acts on files that have arrived, as the watch says.
-    fn act(&self, job: JobId, confirmed: &Confirmation, mine: &[JobFile]) {
-        let Ok(watch) = self.row.spec.watch() else { return };
+    /// Acts on files that have arrived, as the watch says. Yields those that have changed since.
+    fn act(&self, job: JobId, confirmed: &Confirmation, mine: &[JobFile]) -> BTreeSet<WatchedName> {
+        let mut changed = BTreeSet::new();
+        let Ok(watch) = self.row.watch() else { return changed };
         let target = match &watch.after {
-            AfterAction::Keep => return,
+            AfterAction::Keep => return changed,
             AfterAction::Mark | AfterAction::Delete => watch.folder.clone(),
             AfterAction::Move(to) => watch.folder.join(to),
         };
         if !self.reaches(&watch.folder) || !self.reaches(&target) {
             let text = "the files are left as they are: a link leads out of what the watch's owner may reach";
             let event = json!({ "event": "watch", "watch": self.row.id, "text": text });
-            return self.node.said(job, ("warning", text, &event.to_string()));
+            self.node.said(job, ("warning", text, &event.to_string()));
+            return changed;
         }
         let files: Vec<(WatchedName, FileVersion)> =
             mine.iter().filter_map(|(name, version)| Some((name.clone(), (*version)?))).collect();
-        let acted = act(&watch.folder, &watch.after, confirmed, &files);
+        let acted = act(&watch, confirmed, &files);
         for ((name, _), result) in files.iter().zip(acted) {
             let text = match result {
                 Ok(
@@ -366,6 +383,7 @@ impl FolderThread {
                     | AfterOutcome::Gone,
                 ) => continue,
                 Ok(AfterOutcome::Changed) => {
+                    changed.insert(name.clone());
                     format!("{} stays: it has changed, or somebody is writing to it", escape(name.bytes()))
                 }
                 Err(error) => error.to_string(),
@@ -373,6 +391,7 @@ impl FolderThread {
             let event = json!({ "event": "watch", "watch": self.row.id, "path": name, "text": text });
             self.node.said(job, ("warning", &text, &event.to_string()));
         }
+        changed
     }
 
     /// Handles a job without a confirmation. Files that its report names have failed; if there are such

@@ -144,7 +144,7 @@ impl WatchTable {
 impl RunningWatch {
     fn tell_end(&self) {
         let _ = self.orders.send(Order::End);
-        self.waker.wake();
+        self.waker.end();
     }
 }
 
@@ -225,7 +225,7 @@ impl Node {
         let entries = self.store.read(|connection| watches::entries(connection, &row.id))?;
         let clock = self.clock.clone();
         let now = move || crate::watch::FolderMoment { steady: clock.since_boot(), unix_ms: clock.now_ms() };
-        let watcher = Watcher::new(row.spec.watch()?, entries, Box::new(now))?;
+        let watcher = Watcher::new(row.watch()?, entries, Box::new(now))?;
         let (waker, notices) = (watcher.waker(), Arc::default());
         let (orders, inbox) = mpsc::channel();
         let eyes = folder_thread::FolderThread::new(

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use farhaul::{Durability, LocationSpec, unescape};
+use farhaul::{Durability, LocationSpec, OverwriteMode, VerifyMode, unescape};
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -55,7 +55,8 @@ pub struct WatchSpec {
     /// An address that gets an HTTP POST at the end of each of its jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
-    /// Options of its jobs. The jobs are always durable, whatever these options say.
+    /// Options of its jobs. The jobs are always durable, verify digests, and compare content where a file of
+    /// the same size is there already, whatever these options say.
     #[serde(default)]
     pub options: JobOptions,
     /// The identity of the node's configuration by which its jobs connect to the far end.
@@ -120,6 +121,9 @@ impl WatchSpec {
         }
         self.job("0", vec!["x".into()]).checked()?;
         let destination = LocationSpec::parse(self.destination.as_ref())?;
+        if destination.is_sink() && watch.after != AfterAction::Keep {
+            return bad("null: keeps nothing, so nothing may become of the files: leave out after");
+        }
         if let LocationSpec::Local(to) = &destination
             && to.starts_with(&watch.folder)
         {
@@ -157,9 +161,17 @@ impl WatchSpec {
         let mut spec = JobSpec::new(JobKind::Copy, vec![source], self.destination.clone());
         spec.options = self.options.clone();
         spec.options.select.names = Some(names);
-        let durable = &mut spec.options.integrity.durable;
-        if *durable == Durability::No {
-            *durable = Durability::End;
+        let (files, integrity) = (&mut spec.options.files, &mut spec.options.integrity);
+        if integrity.durable == Durability::No {
+            integrity.durable = Durability::End;
+        }
+        // What has arrived is known by digests. A version that is taken is a new one even if it has the size
+        // and the time of the one before, so these do not say that it is there already.
+        if integrity.verify == VerifyMode::Transit {
+            integrity.verify = VerifyMode::Digest;
+        }
+        if files.overwrite == OverwriteMode::Different {
+            files.overwrite = OverwriteMode::Content;
         }
         spec.labels = self.labels.clone();
         spec.labels.0.insert(LABEL.into(), watch.into());

@@ -130,6 +130,76 @@ fn a_hundred_files_and_three_starts_bring_each_file_once() {
     }
 }
 
+/// Puts a version of `in/a` in its place, with always the same size and time.
+fn put_version(fixture: &Fixture, content: &str, in_place: bool) {
+    let path = fixture.path("in/a");
+    let new = if in_place { path.clone() } else { fixture.path("new") };
+    std::fs::write(&new, content).unwrap();
+    let time = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    std::fs::File::options().write(true).open(&new).unwrap().set_modified(time).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn a_second_version_of_the_same_size_and_time_arrives_whatever_follows() {
+    let actions =
+        [AfterAction::Keep, AfterAction::Mark, AfterAction::Move("sent".into()), AfterAction::Delete];
+    for (after, in_place) in actions.into_iter().flat_map(|after| [(after.clone(), false), (after, true)]) {
+        let fixture = Fixture::new();
+        let _watch = add(&fixture, after.clone());
+        let there = |content: &str| {
+            std::fs::read_to_string(fixture.path("out/a")).is_ok_and(|there| there == content)
+        };
+        let is_left = || Path::new(&fixture.path("in/a")).exists();
+        let stays = matches!(after, AfterAction::Keep | AfterAction::Mark);
+        put_version(&fixture, "the first version", false);
+        wait_until(&format!("{after:?}: it arrives"), || there("the first version") && is_left() == stays);
+        put_version(&fixture, "a second  version", in_place);
+        wait_until(&format!("{after:?}, {in_place}: it is taken"), || fixture.records().len() >= 2);
+        wait_until(&format!("{after:?}, {in_place}: it goes"), || is_left() == stays);
+        assert!(there("a second  version"), "{after:?}, {in_place}");
+        // A version that is at the destination already goes, too, once both ends have compared it.
+        put_version(&fixture, "a second  version", in_place);
+        wait_until(&format!("{after:?}, {in_place}: it is taken"), || fixture.records().len() >= 3);
+        wait_until(&format!("{after:?}, {in_place}: it goes"), || is_left() == stays);
+        assert!(there("a second  version"), "{after:?}, {in_place}");
+    }
+}
+
+#[test]
+fn options_do_not_make_less_count_as_arrived() {
+    let text = |options: &str, after: &str, to: &str| {
+        format!(r#"{{"folder": "/f", "destination": "{to}", "after": "{after}", "options": {options}}}"#)
+    };
+    let read = |text: String| serde_json::from_str::<WatchSpec>(&text).unwrap();
+    let weak = r#"{"integrity": {"verify": "transit", "durable": "no"}, "files": {"overwrite": "different"}}"#;
+    let options = read(text(weak, "delete", "/to")).job("w", vec!["a".into()]).options;
+    assert_eq!(options.integrity.verify, farhaul::VerifyMode::Digest);
+    assert_eq!(options.integrity.durable, farhaul::Durability::End);
+    assert_eq!(options.files.overwrite, farhaul::OverwriteMode::Content);
+    for after in ["mark", "delete", "move:sent"] {
+        let error = read(text("{}", after, "fh://far/null:")).checked().unwrap_err();
+        assert!(error.to_string().contains("keeps nothing"), "{error}");
+    }
+    read(text("{}", "keep", "fh://far/null:")).checked().unwrap();
+}
+
+#[test]
+fn a_file_whose_place_is_kept_for_another_has_not_arrived() {
+    let fixture = Fixture::new();
+    for name in ["in", "out"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    std::fs::write(fixture.path("out/a"), "another file").unwrap();
+    let mut asked = spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Delete);
+    asked.options.files.overwrite = farhaul::OverwriteMode::Never;
+    let watch = fixture.node().add_watch(&Caller::local(), asked).unwrap().id;
+    fixture.file("in/a", 12);
+    let file = wait_for(&fixture, &watch, "a", "failed");
+    assert!(file.why.is_some_and(|why| why.contains("may not be replaced")));
+    assert_eq!(std::fs::read(fixture.path("in/a")).unwrap(), [7; 12]);
+}
+
 #[test]
 fn nothing_is_deleted_before_it_is_confirmed() {
     let mut fixture = Fixture::new();

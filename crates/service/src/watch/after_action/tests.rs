@@ -9,6 +9,10 @@ fn confirmed() -> Confirmation {
     Confirmation { job: "j1".into() }
 }
 
+fn watch(folder: &Path, after: &AfterAction) -> FolderWatch {
+    FolderWatch { after: after.clone(), ..FolderWatch::new(folder) }
+}
+
 /// A folder with `run/a.h5` in it, and that file's name and version.
 fn folder() -> (TempDir, (WatchedName, FileVersion)) {
     let folder = tempfile::tempdir().unwrap();
@@ -19,7 +23,7 @@ fn folder() -> (TempDir, (WatchedName, FileVersion)) {
 }
 
 fn seen(folder: &TempDir, name: &str) -> (WatchedName, FileVersion) {
-    let root = tree::open_root(folder.path()).unwrap();
+    let root = tree::open_root(folder.path(), &FolderReach::default()).unwrap();
     let name = WatchedName::new(name);
     let stat = tree::look(root, &name).unwrap().unwrap();
     (name, FileVersion::of(&stat))
@@ -30,7 +34,7 @@ fn act_on(
     after: &AfterAction,
     file: &(WatchedName, FileVersion),
 ) -> Result<AfterOutcome, String> {
-    let mut results = act(folder.path(), after, &confirmed(), std::slice::from_ref(file));
+    let mut results = act(&watch(folder.path(), after), &confirmed(), std::slice::from_ref(file));
     results.pop().unwrap().map_err(|error| error.to_string())
 }
 
@@ -93,8 +97,18 @@ fn a_marker_says_for_what() {
 #[test]
 fn a_file_that_has_changed_is_left_alone() {
     type Change = fn(&Path);
-    let changes: [(&str, Change); 7] = [
+    let changes: [(&str, Change); 8] = [
         ("written", |path| fs::write(path, "new content").unwrap()),
+        ("written in the same length, with its time set back", |path| {
+            let before = fs::metadata(path).unwrap();
+            let changed = |meta: &fs::Metadata| (meta.ctime(), meta.ctime_nsec());
+            // The kernel counts the time of changes in ticks.
+            while changed(&fs::metadata(path).unwrap()) == changed(&before) {
+                fs::write(path, "CONTENT").unwrap();
+                let file = File::options().write(true).open(path).unwrap();
+                file.set_modified(before.modified().unwrap()).unwrap();
+            }
+        }),
         ("written in the same length", |path| fs::write(path, "CONTENT").unwrap()),
         ("replaced", |path| {
             fs::write(path.with_extension("tmp"), "content").unwrap();
@@ -178,6 +192,29 @@ fn a_move_keeps_to_its_file_system() {
     assert_eq!(all(&folder), ["run/a.h5"]);
 }
 
+/// Somebody changes the path after it was judged, so the directory that was opened counts.
+#[test]
+fn nothing_is_done_outside_of_what_the_owner_reaches() {
+    let (folder, file) = folder();
+    let (inside, outside) = (folder.path().join("run"), tempfile::tempdir().unwrap());
+    let reach = FolderReach(Some(vec![inside]));
+    let name = WatchedName::new("a.h5");
+    for after in &actions()[1..] {
+        let watch = FolderWatch { reach: reach.clone(), ..watch(folder.path(), after) };
+        let error = act(&watch, &confirmed(), std::slice::from_ref(&file)).remove(0).unwrap_err();
+        assert!(error.to_string().contains("may reach"), "{error}");
+    }
+    symlink(outside.path(), folder.path().join("run/way")).unwrap();
+    for to in ["way", "way/new"] {
+        let after = AfterAction::Move(to.into());
+        let watch = FolderWatch { reach: reach.clone(), ..watch(&folder.path().join("run"), &after) };
+        let error = act(&watch, &confirmed(), &[(name.clone(), file.1)]).remove(0).unwrap_err();
+        assert!(error.to_string().contains("may reach"), "{error}");
+    }
+    assert_eq!(all(&folder), ["run/a.h5"]);
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_deletion_that_was_cut_off_goes_on() {
     let (folder, file) = folder();
@@ -196,22 +233,77 @@ fn a_deletion_that_was_cut_off_goes_on() {
     assert_eq!(all(&folder), [own, "run/a.h5".to_string()]);
 }
 
-/// Between the check and the rename another file has got the name.
+/// Between the check and the rename another file has got the name, or somebody has opened the file.
 #[test]
 fn what_is_renamed_by_mistake_gets_its_name_back() {
     let (folder, (name, version)) = folder();
-    let root = tree::open_root(folder.path()).unwrap();
+    let root = tree::open_root(folder.path(), &FolderReach::default()).unwrap();
+    let renamed = |version: FileVersion| {
+        let place = FilePlace::of(&root, folder.path(), &name, version).unwrap().unwrap();
+        rename_new(&place.parent, b"a.h5", &place.parent, b".own").unwrap();
+        RenamedFile::of(place, None, b".own".to_vec(), RenamedEnd::Delete).unwrap()
+    };
     let other = FileVersion { mtime_ns: version.mtime_ns - 1, ..version };
-    let place = FilePlace::of(&root, folder.path(), &name, other).unwrap().unwrap();
-    assert!(!place.rename(b"a.h5", &place.parent, b".own").unwrap());
+    assert_eq!(renamed(other).finish(false).unwrap(), AfterOutcome::Changed);
     assert_eq!(all(&folder), ["run/a.h5"]);
-    // A rename does not replace a file.
-    fs::write(folder.path().join("run/b"), "b").unwrap();
+    assert_eq!(renamed(version).finish(true).unwrap(), AfterOutcome::Changed);
+    assert_eq!(all(&folder), ["run/a.h5"]);
+    // It does not replace the file that has its name meanwhile.
+    let file = renamed(other);
+    fs::write(folder.path().join("run/a.h5"), "newer").unwrap();
+    let error = file.finish(false).unwrap_err().to_string();
+    assert!(error.contains("a.h5.2"), "{error}");
+    assert_eq!(all(&folder), ["run/a.h5", "run/a.h5.2"]);
+    assert_eq!(fs::read_to_string(folder.path().join("run/a.h5")).unwrap(), "newer");
+}
+
+/// A program opens a file after the first look at writers, and goes on writing when the file is renamed.
+#[test]
+fn a_writer_that_came_in_time_keeps_its_file() {
+    let (folder, (name, version)) = folder();
+    let root = tree::open_root(folder.path(), &FolderReach::default()).unwrap();
     let place = FilePlace::of(&root, folder.path(), &name, version).unwrap().unwrap();
-    let error = place.rename(b"a.h5", &place.parent, b"b").unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
-    assert!(place.rename(b"a.h5", &place.parent, b"c").unwrap());
-    assert_eq!(all(&folder), ["run/b", "run/c"]);
+    let BegunAction::Renamed(file) = place.begin_deletion().unwrap() else { panic!("it is the right file") };
+    assert!(writers::open_for_writing(&BTreeSet::from([file.id])).is_empty());
+    let own = folder.path().join(format!("run/.{:016x}.fhdone", version.inode));
+    let _writer = File::options().append(true).open(&own).unwrap();
+    let written = writers::open_for_writing(&BTreeSet::from([file.id]));
+    assert_eq!(file.finish(written.contains(&file.id)).unwrap(), AfterOutcome::Changed);
+    assert_eq!(all(&folder), ["run/a.h5"]);
+}
+
+/// Names that a marker was once written under, in a folder of others.
+#[test]
+fn a_marker_is_a_new_file_whatever_lies_there() {
+    for what in ["pipe", "hard link", "link", "directory"] {
+        let (folder, file) = folder();
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        for name in ["run/.a.h5.fhtmp", "run/a.h5.farhaul-done"] {
+            let path = folder.path().join(name);
+            match what {
+                "pipe" => {
+                    let mode = Mode::from_raw_mode(0o600);
+                    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+                }
+                "hard link" => fs::hard_link(&precious, path).unwrap(),
+                "link" => symlink(&precious, path).unwrap(),
+                _ => fs::create_dir(path).unwrap(),
+            }
+        }
+        let marked = act_on(&folder, &AfterAction::Mark, &file);
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious", "{what}");
+        let marker = folder.path().join("run/a.h5.farhaul-done");
+        if what == "directory" {
+            assert!(marked.is_err_and(|error| error.contains("cannot mark run/a.h5")));
+        } else {
+            assert_eq!(marked, Ok(AfterOutcome::Marked), "{what}");
+            assert!(fs::read_to_string(marker).unwrap().contains("j1"), "{what}");
+        }
+        // Nothing is left behind that was not there before.
+        let left = fs::read_dir(folder.path().join("run")).unwrap().count();
+        assert_eq!(left, 3, "{what}: {:?}", all(&folder));
+    }
 }
 
 #[test]
@@ -220,10 +312,10 @@ fn one_failure_does_not_keep_others() {
     fs::write(folder.path().join("b"), "b").unwrap();
     let gone = (WatchedName::new("gone"), file.1);
     let files = [gone, seen(&folder, "b"), file];
-    let results = act(folder.path(), &AfterAction::Delete, &confirmed(), &files);
+    let results = act(&watch(folder.path(), &AfterAction::Delete), &confirmed(), &files);
     let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
     assert_eq!(results, [AfterOutcome::Gone, AfterOutcome::Deleted, AfterOutcome::Deleted]);
-    let nowhere = act(Path::new("/nonexistent"), &AfterAction::Delete, &confirmed(), &files);
+    let nowhere = act(&watch(Path::new("/nonexistent"), &AfterAction::Delete), &confirmed(), &files);
     assert!(nowhere.len() == 3 && nowhere.iter().all(Result::is_err));
 }
 

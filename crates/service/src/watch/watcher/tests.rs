@@ -392,6 +392,19 @@ fn a_turn_sleeps_until_it_is_woken() {
 }
 
 #[test]
+fn a_scan_ends_when_the_watch_does() {
+    let mut rig = Rig::new();
+    rig.write("a", "x");
+    rig.until("seen", |rig| rig.status("a") == "new");
+    rig.watcher.waker().end();
+    let turn = rig.watcher.turn(Duration::from_secs(24 * 3600));
+    assert!(turn.takes.is_empty() && turn.changes.is_empty());
+    // A scan that was cut off has not seen that a file is gone.
+    rig.watcher.walk();
+    assert_eq!(rig.watcher.folder().entries().count(), 1);
+}
+
+#[test]
 fn walks_of_large_folders_are_rare() {
     let second = Duration::from_secs;
     assert_eq!(pause(None, false, Duration::from_millis(10)), second(60));

@@ -145,6 +145,39 @@ def test_no_name_in_a_folder_holds_a_watch_or_is_overwritten(service):
     service.daemon.stop()
 
 
+def test_a_dry_run_is_told_to_hooks_that_ask_for_it(own_net):
+    place = own_net.folder("hooks")
+    program, settings = place / "listen", place / "farhaul.toml"
+    program.write_text(f"#!/bin/sh\nexec cat >>{place}/$1\n")
+    program.chmod(0o700)
+    moments = 'on = ["pre", "file", "post", "fail"]'
+    settings.write_text(
+        f'[hooks.unasked]\n{moments}\nprogram = "{program}"\nargs = ["unasked"]\n'
+        f'[hooks.asks]\n{moments}\nprogram = "{program}"\nargs = ["asks"]\ndry_run = true\n'
+    )
+    settings.chmod(0o600)
+    service = Service(own_net, own_net.alpha, far=own_net.daemon, arguments=("--config", settings))
+    source = own_net.folder("source")
+    make_file(source / "f", 10 * KIB)
+    id = service.submit(f"{source}/", *service.to_far("in"), "--dry-run")
+    service.wait(id)
+    messages = lambda name: [json.loads(line) for line in (place / name).read_text().splitlines()] if (place / name).exists() else []
+    wait_until(lambda: any(one["event"] == "post" for one in messages("asks")), 60, 0.2, "the hook hears of the end")
+    for one in messages("asks"):
+        assert one["job"]["dry_run"] is True and (one["job"]["files"], one["job"]["bytes"]) == (0, 0), one
+    (files,) = [one["files"] for one in messages("asks") if one["event"] == "file"]
+    assert [(file["path"], file["result"]) for file in files] == [("f", "would_arrive")]
+    assert messages("unasked") == [] and not (service.far.root / "in/f").exists()
+    (record,) = service.json("history")
+    assert record["dry_run"] and (record["files"], record["bytes"]) == (0, 0)
+    assert "dry run" in service.run("history") and service.job(id)["dry_run"] is True
+    assert "this was a dry run" in service.run("logs", id)
+    # A second run, which is none, is told to both.
+    service.wait(service.submit(f"{source}/", *service.to_far("in")))
+    wait_until(lambda: any(one["event"] == "post" for one in messages("unasked")), 60, 0.2, "the hook hears of the end")
+    assert not any(one["job"]["dry_run"] for one in messages("unasked"))
+
+
 def test_hooks_are_told_though_the_service_is_killed(own_net):
     place = own_net.folder("hooks")
     program, heard, settings = place / "listen", place / "heard", place / "farhaul.toml"
@@ -174,5 +207,5 @@ def test_hooks_are_told_though_the_service_is_killed(own_net):
         assert told[0]["event"] == "pre" and told[-1]["event"] == "post", [one["event"] for one in told]
         # Messages with the same delivery name are the same message.
         batches = {one["delivery"]: one["files"] for one in told if one["event"] == "file"}
-        assert all(one["files"] == batches[one["delivery"]] for one in told if one["event"] == "file")
+        assert all(one["files"] == batches[one["delivery"]] for one in told if one["event"] == "file"), told
         assert {file["path"] for files in batches.values() for file in files} == {f"f{number}" for number in range(8)}

@@ -79,7 +79,12 @@ impl CopyOutcome {
         CopyOutcome { report, error: Some(error) }
     }
 
-    pub(crate) fn new(dialogue: &Dialogue, end: EndSummary, error: Option<Error>) -> CopyOutcome {
+    pub(crate) fn new(
+        dialogue: &Dialogue,
+        end: EndSummary,
+        dry_run: bool,
+        error: Option<Error>,
+    ) -> CopyOutcome {
         let session = dialogue.report(&end.figures, end.bytes);
         let report = Report {
             schema: REPORT_SCHEMA,
@@ -90,6 +95,7 @@ impl CopyOutcome {
             error: None,
             error_detail: None,
             complete: error.is_none(),
+            dry_run,
             renamed: end.renamed,
             session,
             files: end.files,

@@ -30,11 +30,21 @@ pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
     shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run });
 }
 
+/// Counts the files of an entry that was at the destination before. A dry run brings nothing into its place, so
+/// nothing counts as done.
+pub(crate) fn count_there(shared: &Request, size: u64, files: u64, dry_run: bool) {
+    if dry_run {
+        return;
+    }
+    let counts = shared.handle.counts();
+    counts.bytes_skipped.fetch_add(size, Relaxed);
+    counts.bytes_done.fetch_add(size, Relaxed);
+    counts.files_done.fetch_add(files, Relaxed);
+}
+
 /// Counts a file that the destination had under another name.
 pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
-    shared.handle.counts().bytes_skipped.fetch_add(size, Relaxed);
-    shared.handle.counts().bytes_done.fetch_add(size, Relaxed);
-    shared.handle.counts().files_done.fetch_add(1, Relaxed);
+    count_there(shared, size, 1, dry_run);
     let from = || escape(from);
     shared.handle.tell_detail(|| done(path, EntryAction::Renamed { from: from() }, dry_run));
 }

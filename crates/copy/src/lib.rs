@@ -208,6 +208,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
     };
     let log = terms.log.clone().or_else(|| root_only.as_ref().map(|root| root.log.clone()));
     let options = request.options;
+    let dry_run = options.dry_run;
     // The rules that choose what is sent also protect entries at the destination from removal.
     let filter = match options.select.scan() {
         Ok(scan) => scan.filter,
@@ -225,7 +226,6 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
             let digests = options.integrity.verify != VerifyMode::Transit;
             let growth = options.files.follow_growth_secs.map(std::time::Duration::from_secs);
             let taking = sender::MetadataSelection::new(options.files, terms.strip_setuid);
-            let dry_run = options.dry_run;
             let sync = options.sync;
             let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
             sender::run(&mut dialogue, origin, plan, log, receipt.clone())
@@ -240,7 +240,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
             receiver::run(&mut dialogue, destination, rules, wish, threads)
         }
     };
-    let outcome = CopyOutcome::new(&dialogue, end, error);
+    let outcome = CopyOutcome::new(&dialogue, end, dry_run, error);
     dialogue.close(outcome.error.as_ref());
     outcome.and_receipt(receipt.as_deref()).and_manifest(root_only.as_ref().map(|root| &*root.log))
 }

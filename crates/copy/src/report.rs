@@ -97,6 +97,9 @@ pub struct Report {
     /// The transfer came to its end: it is known what became of every entry.
     #[serde(default)]
     pub complete: bool,
+    /// It was a dry run: nothing was changed, and the counts say what would be.
+    #[serde(default)]
+    pub dry_run: bool,
     /// The single source got the destination's name.
     #[serde(default)]
     pub renamed: bool,

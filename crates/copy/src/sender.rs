@@ -57,7 +57,7 @@ use super::report::{FailedAction, SpreadFigures};
 use super::report_lists::ReportLists;
 use super::request::CopyRequest;
 use super::resolution::{Confinement, far_scan};
-use crate::entry_events::{count_renamed, done, tell_deleted};
+use crate::entry_events::{count_renamed, count_there, done, tell_deleted};
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 
 /// The source of a transfer.
@@ -463,10 +463,7 @@ impl CopySender {
         let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
         counts.skipped += 1;
         self.note(&mut pending, fate);
-        self.shared.handle.counts().bytes_skipped.fetch_add(pending.size, Relaxed);
-        self.shared.handle.counts().bytes_done.fetch_add(pending.size, Relaxed);
-        let is_file = pending.job.is_some();
-        self.shared.handle.counts().files_done.fetch_add(u64::from(is_file), Relaxed);
+        count_there(&self.shared, pending.size, u64::from(pending.job.is_some()), self.dry_run);
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use super::link_creation::LinkOutcome;
 use super::note_delivery::FoundDigests;
 use super::settlement::finish_small;
 use super::target_tree::{FileWant, TargetTree};
-use crate::entry_events::done;
+use crate::entry_events::{count_there, done};
 use crate::failures::Failure;
 use crate::options::OverwriteMode;
 
@@ -365,9 +365,7 @@ impl CopyReceiver {
             target.roots.note_there(&item.path, size);
         }
         self.counts.skipped.fetch_add(1, Relaxed);
-        self.shared.handle.counts().bytes_skipped.fetch_add(size, Relaxed);
-        self.shared.handle.counts().bytes_done.fetch_add(size, Relaxed);
-        self.shared.handle.counts().files_done.fetch_add(1, Relaxed);
+        count_there(&self.shared, size, 1, self.rules.dry_run);
         let mut replies = self.note_skipped(item, fate, digests);
         replies.push(match fate {
             EntryFate::Kept => CopyMessage::Decide { id, decision: Decision::Keep },

@@ -257,6 +257,8 @@ keys! {
             "For file: the longest time that the first file of a message waits for others";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ project = \"a\" }",
             "Run it only for jobs with all these labels";
+        dry_run: bool = false, Live, "", "",
+            "Run it for dry runs, too, and say so in its messages";
     }
 
     /// Watched folders, whose files are sent when nobody writes to them any more

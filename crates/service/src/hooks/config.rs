@@ -67,6 +67,9 @@ pub struct Hook {
     /// for every job.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// It runs for dry runs, too.
+    #[serde(default)]
+    pub dry_run: bool,
     /// For `file`: how many files go into one message.
     #[serde(default)]
     pub batch: BatchBounds,
@@ -92,9 +95,10 @@ impl Hook {
         Duration::from_secs(self.limit_s.into())
     }
 
-    /// True if the hook is for a job with these labels.
-    pub fn is_for(&self, labels: &BTreeMap<String, String>) -> bool {
-        chooses(&self.labels, labels)
+    /// True if the hook is for a job with these labels. A dry run brings nothing, so a hook hears of it only if
+    /// it asks for that.
+    pub fn is_for(&self, labels: &BTreeMap<String, String>, is_dry_run: bool) -> bool {
+        chooses(&self.labels, labels) && (self.dry_run || !is_dry_run)
     }
 
     /// Judges the hook. No other function does.
@@ -166,8 +170,11 @@ mod tests {
             (&[("run", "*"), ("team", "xray")], true),
             (&[("run", "7"), ("site", "*")], false),
         ] {
-            assert_eq!(hook(labels).is_for(&job), expected, "{labels:?}");
+            assert_eq!(hook(labels).is_for(&job, false), expected, "{labels:?}");
+            assert!(!hook(labels).is_for(&job, true), "a dry run, which the hook has not asked for");
+            let asks = Hook { dry_run: true, ..hook(labels) };
+            assert_eq!([asks.is_for(&job, true), asks.is_for(&job, false)], [expected; 2]);
         }
-        assert!(!hook(&[("run", "*")]).is_for(&BTreeMap::new()));
+        assert!(!hook(&[("run", "*")]).is_for(&BTreeMap::new(), false));
     }
 }

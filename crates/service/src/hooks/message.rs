@@ -51,7 +51,10 @@ pub struct JobWords {
     pub sources: Vec<String>,
     /// The destination, as it was submitted.
     pub destination: String,
-    /// How many files have arrived in this run so far.
+    /// True if it is a dry run: nothing is changed, and nothing arrives.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// How many files have arrived in this run; while it goes on, including those that were there before.
     pub files: u64,
     /// Bytes of their content.
     pub bytes: u64,
@@ -69,6 +72,8 @@ pub enum FileResult {
     Present,
     /// A file of its size and time was already there. Its content was not compared.
     Unread,
+    /// It would arrive; only in dry runs.
+    WouldArrive,
     /// It has not arrived.
     Failed,
     /// It was gone from the source before it could be read. This does not count as a failure.
@@ -124,6 +129,7 @@ impl HookMessage {
             variable("JOB", &self.job.id),
             variable("RUN", &self.job.run.to_string()),
             variable("STATE", &self.job.state),
+            variable("DRY_RUN", if self.job.dry_run { "true" } else { "false" }),
         ]
     }
 }
@@ -146,6 +152,7 @@ mod tests {
                 labels: BTreeMap::from([("run".into(), "7".into())]),
                 sources: vec!["/instrument/out".into()],
                 destination: "fh://hpc/incoming".into(),
+                dry_run: false,
                 files: 2,
                 bytes: 4096,
                 failed: 1,

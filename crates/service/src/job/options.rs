@@ -68,7 +68,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&[], &["retry.attempts", "retry.first_delay", "retry.longest_delay"], OptionRule::Anyone),
     row(&[], &["repeat.every", "repeat.cron", "repeat.time_zone"], OptionRule::Anyone),
     // Where a webhook leads is judged when it is delivered (`hooks/webhook`).
-    row(&[], &["webhook"], OptionRule::Anyone),
+    row(&[], &["webhook", "webhook_dry_run"], OptionRule::Anyone),
     // This is a name in the configuration, not a key.
     row(&[], &["identity"], OptionRule::Anyone),
     // It can only restrict whom a job talks to: the configuration's key of a peer, and its known key, must

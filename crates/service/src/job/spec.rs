@@ -87,6 +87,9 @@ pub struct JobSpec {
     /// An address that gets an HTTP POST when the job ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
+    /// True if that address hears of the job although it is a dry run.
+    #[serde(default)]
+    pub webhook_dry_run: bool,
     /// The job runs again and again, until it is cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<RepeatRule>,
@@ -230,11 +233,18 @@ impl JobSpec {
             retry: None,
             labels: Labels::default(),
             webhook: None,
+            webhook_dry_run: false,
             repeat: None,
             identity: None,
             fingerprint: None,
             receipt: false,
         }
+    }
+
+    /// The address that hears of the job's end. A dry run brings nothing, so nobody hears of it who was not
+    /// asked for.
+    pub(crate) fn told_webhook(&self) -> Option<&str> {
+        self.webhook.as_deref().filter(|_| self.webhook_dry_run || !self.options.dry_run)
     }
 
     /// Reads a document. The error for an unknown field says where it is.
@@ -304,6 +314,9 @@ impl JobSpec {
         }
         let (sources, destination) = self.places()?;
         if self.receipt {
+            if self.options.dry_run {
+                return bad("there is no receipt for a dry run, which copies nothing".into());
+            }
             let sources: Vec<_> = sources.iter().map(LocationSpec::to_location).collect();
             receipt_is_possible(&sources, &destination.to_location())?;
         }
@@ -455,12 +468,12 @@ mod tests {
             r#"{"schema": 1, "kind": "sync", "sources": ["/a\\xff"], "destination": "fh://h/b", "priority": 9,
             "not_before": "2027-01-31T06:00:00Z", "finish_by": "06:00", "labels": {"run": "7"},
             "retry": {"attempts": 2, "first_delay": "1s", "longest_delay": "1m"}, "webhook": "https://example.org/x",
-            "repeat": {"cron": "0 22 * * 1-5", "time_zone": "Europe/Zurich"}, "identity": "beam", "receipt": true,
+            "webhook_dry_run": true, "repeat": {"cron": "0 22 * * 1-5", "time_zone": "Europe/Zurich"}, "identity": "beam", "receipt": true,
             "options": {"network": {"rate_bps": 2000000000, "policy": "low", "flows": 2},
               "files": {"in_place": true, "xattrs": true},
               "select": {"rules": ["- *.tmp"], "age_min": "1h", "names": ["x"]},
               "integrity": {"verify": "readback", "durable": "end", "manifest": {"extra": ["sha256"]}},
-              "spread": [["/d1", "/d2"]], "sync": {"checksum": true}, "dry_run": true}}"#,
+              "spread": [["/d1", "/d2"]], "sync": {"checksum": true}, "dry_run": false}}"#,
         )
         .unwrap();
         let job = spec.copy_job(10_000).unwrap();
@@ -471,7 +484,9 @@ mod tests {
         assert_eq!(options.network.rate_bps, Some(2_000_000_000));
         assert_eq!((options.select.mtime_max, options.select.rules.len()), (Some(6_400), 1));
         assert!(options.sync.unwrap().checksum);
-        assert_eq!((job.names.unwrap().len(), job.spread.len(), options.dry_run), (1, 1, true));
+        assert_eq!((job.names.unwrap().len(), job.spread.len(), options.dry_run), (1, 1, false));
+        let dry = SMALL.replace('}', r#", "options": {"dry_run": true}}"#);
+        assert!(read(&dry).unwrap().copy_job(0).unwrap().options.dry_run);
     }
 
     #[test]

@@ -86,7 +86,9 @@ fn record(visitor: &ClientInfo, ended: &RequestEnd<'_>, state: JobState, now_ms:
     let far = ended.far.clone().unwrap_or_default();
     let (source, destination) = if ended.sends { (paths, far) } else { (far, paths) };
     let peer = visitor.peer.parse::<SocketAddr>();
+    let dry_run = ended.report.is_some_and(|report| report.dry_run);
     HistoryRecord {
+        dry_run,
         owner: visitor.key.clone(),
         direction: ended.direction.into(),
         source,
@@ -96,11 +98,11 @@ fn record(visitor: &ClientInfo, ended: &RequestEnd<'_>, state: JobState, now_ms:
         began_ms: now_ms.saturating_sub(took_ms),
         ended_ms: now_ms,
         attempts: 1,
-        files: ended.report.map_or(0, |report| report.files),
+        files: ended.report.filter(|_| !dry_run).map_or(0, |report| report.files),
         files_failed: ended.report.map_or(0, |report| report.failed_count),
-        bytes: session.bytes,
+        bytes: if dry_run { 0 } else { session.bytes },
         wire_bytes: session.wire_bytes_sent,
-        mean_bps: session.goodput_bps,
+        mean_bps: if dry_run { 0.0 } else { session.goodput_bps },
         peak_bps: 0.0,
         loss_fraction: session.loss_fraction,
         rtt_ms: session.rtt_mean_ms,

@@ -162,6 +162,7 @@ fn words(line: &[u8]) -> Option<FileWords> {
     }
     let result = match line.result?.as_str() {
         "sent" => FileResult::Arrived,
+        "would-send" => FileResult::WouldArrive,
         "unchanged" | "renamed" if proof == ContentProof::Unread => FileResult::Unread,
         "unchanged" | "renamed" => FileResult::Present,
         "failed" => FileResult::Failed,
@@ -272,8 +273,10 @@ mod tests {
         };
         assert_eq!(result("sent"), Some(FileResult::Arrived));
         assert_eq!(result("unchanged"), Some(FileResult::Unread));
-        let compared = r#"{"path":"a","kind":"file","size":3,"digest":"00","compared":true,"result":"unchanged"}"#;
+        let compared =
+            r#"{"path":"a","kind":"file","size":3,"digest":"00","compared":true,"result":"unchanged"}"#;
         assert_eq!(words(compared.as_bytes()).map(|words| words.result), Some(FileResult::Present));
+        assert_eq!(result("would-send"), Some(FileResult::WouldArrive));
         assert_eq!(result("failed"), Some(FileResult::Failed));
         assert_eq!(result("vanished"), Some(FileResult::Vanished));
         assert_eq!((result("deleted"), result("skipped")), (None, None));

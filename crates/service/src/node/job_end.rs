@@ -32,6 +32,7 @@ impl Node {
         self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
         let step = self.next_step(active, &end, transfer.stop, now_ms);
         self.tell_end(active, step, &end);
+        self.tell_dry_run(active, &end);
         let is_run_over = matches!(
             step,
             JobStep::Arrived | JobStep::ArrivedPartly | JobStep::Broke | JobStep::Cancel | JobStep::Repeat
@@ -169,6 +170,20 @@ impl Node {
         }
     }
 
+    /// Says in the log of a dry run that it was one, and who does not hear of it.
+    fn tell_dry_run(&self, active: &mut Active, end: &TransferEnd) {
+        if !active.row.spec.options.dry_run {
+            return;
+        }
+        let (files, bytes) = (end.report.files, end.report.session.bytes);
+        let mut text =
+            format!("this was a dry run, which changes nothing: {files} files of {bytes} bytes would arrive");
+        if active.row.spec.webhook.is_some() && active.row.spec.told_webhook().is_none() {
+            text += "; the webhook is not told";
+        }
+        self.say(active, "info", &text);
+    }
+
     /// Makes the record and the deliveries of a run that has ended, and counts it.
     pub(super) fn over(
         &self,
@@ -200,6 +215,7 @@ impl Node {
             destination: row.spec.destination.clone(),
             peer: row.peer.clone(),
             state: state.name().into(),
+            dry_run: row.spec.options.dry_run,
             began_ms: row.began_ms.unwrap_or(now_ms),
             ended_ms: now_ms,
             attempts: row.attempt,

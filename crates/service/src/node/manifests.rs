@@ -193,7 +193,10 @@ mod tests {
             (r#""kind":"file","size":3,"result":"unchanged""#, ContentProof::Unread),
             // Only the receiver has read it.
             (r#""kind":"file","size":3,"digest":"00","result":"unchanged""#, ContentProof::Unread),
-            (r#""kind":"file","size":3,"digest":"00","compared":true,"result":"unchanged""#, ContentProof::Known),
+            (
+                r#""kind":"file","size":3,"digest":"00","compared":true,"result":"unchanged""#,
+                ContentProof::Known,
+            ),
             (r#""kind":"file","size":3,"digest":"00","result":"renamed""#, ContentProof::Known),
             (r#""kind":"file","size":3,"digest":"00","result":"kept""#, ContentProof::NotThere),
             (r#""kind":"file","size":3,"result":"would-send""#, ContentProof::NotThere),

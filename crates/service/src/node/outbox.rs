@@ -46,6 +46,7 @@ pub(super) fn words(row: &JobRow, state: JobState, files: u64, bytes: u64, faile
         labels: row.spec.labels.0.clone(),
         sources: row.spec.sources.clone(),
         destination: row.spec.destination.clone(),
+        dry_run: row.spec.options.dry_run,
         files,
         bytes,
         failed,
@@ -62,7 +63,8 @@ pub(super) fn hooks_of<'a>(
     row: &'a JobRow,
     when: HookMoment,
 ) -> impl Iterator<Item = &'a Hook> + 'a {
-    settings.hooks.iter().filter(move |hook| hook.on == when && hook.is_for(&row.spec.labels.0))
+    let is_dry_run = row.spec.options.dry_run;
+    settings.hooks.iter().filter(move |hook| hook.on == when && hook.is_for(&row.spec.labels.0, is_dry_run))
 }
 
 /// The deliveries of a run that has ended. `row` is the job as it was in the run.
@@ -102,10 +104,11 @@ pub(super) fn of_end(
         for hook in hooks_of(settings, row, event) {
             all.push(delivery(DeliveryKind::Program, hook_id(row, hook), json(hook)));
         }
-        let chosen = settings.webhook.iter().filter(|one| one.is_for(event, &row.spec.labels.0));
+        let is_dry_run = row.spec.options.dry_run;
+        let chosen = settings.webhook.iter().filter(|one| one.is_for(event, &row.spec.labels.0, is_dry_run));
         all.extend(chosen.map(|one| webhook(&one.url, one.secret_file.as_ref())));
     }
-    if let Some(Ok(url)) = row.spec.webhook.as_deref().map(str::parse::<WebhookUrl>) {
+    if let Some(Ok(url)) = row.spec.told_webhook().map(str::parse::<WebhookUrl>) {
         all.push(webhook(&url, settings.webhooks.secret_file.as_ref()));
     }
     all

@@ -295,6 +295,7 @@ fn hooks(hook: &crate::config::HookSection) -> Vec<Hook> {
             args: hook.args.clone(),
             limit_s: u32::try_from(hook.time_limit.0.as_secs()).unwrap_or(u32::MAX),
             labels: hook.labels.clone(),
+            dry_run: hook.dry_run,
             batch: BatchBounds {
                 count: usize::try_from(hook.batch_files.get()).unwrap_or(usize::MAX),
                 wait_s: u32::try_from(hook.batch_wait.0.as_secs()).unwrap_or(u32::MAX),

@@ -37,6 +37,8 @@ pub struct JobView {
     pub destination: String,
     /// The other host: `fh://host:port` or `ssh://[user@]host`; null for a copy within the node's host.
     pub peer: Option<String>,
+    /// True if it is a dry run, which changes nothing.
+    pub dry_run: bool,
     /// The labels, as in its document.
     pub labels: Labels,
     /// The priority, 0 to 9.
@@ -199,6 +201,7 @@ impl JobView {
             sources: row.spec.sources.clone(),
             destination: row.spec.destination.clone(),
             peer: row.peer.clone(),
+            dry_run: row.spec.options.dry_run,
             labels: row.spec.labels.clone(),
             priority: row.priority,
             position: row.position,

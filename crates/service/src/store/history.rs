@@ -27,6 +27,8 @@ pub struct HistoryRecord {
     pub peer: Option<String>,
     /// `done`, `partly_failed`, `failed` or `cancelled`.
     pub state: String,
+    /// True if it was a dry run, which changes nothing: no files and no bytes arrived.
+    pub dry_run: bool,
     /// When it began, in milliseconds since 1970.
     pub began_ms: i64,
     /// When it ended, in milliseconds since 1970.
@@ -75,17 +77,17 @@ pub(crate) fn insert(
 ) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
-            "INSERT OR IGNORE INTO history (job, run, owner, direction, source, destination, peer, state, began_ms,
+            "INSERT OR IGNORE INTO history (job, run, owner, direction, source, destination, peer, state, dry_run, began_ms,
                 ended_ms, attempts, files, files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction,
                 rtt_ms, verdict, tree_root, error_code, error, report, curve, receipt)
-             VALUES (:job, :run, :owner, :direction, :source, :destination, :peer, :state, :began_ms, :ended_ms,
+             VALUES (:job, :run, :owner, :direction, :source, :destination, :peer, :state, :dry_run, :began_ms, :ended_ms,
                 :attempts, :files, :files_failed, :bytes, :wire_bytes, :mean_bps, :peak_bps, :loss_fraction,
                 :rtt_ms, :verdict, :tree_root, :error_code, :error, :report, :curve, :receipt)",
         )?
         .execute(named_params! {
             ":job": record.job, ":run": record.run, ":owner": record.owner, ":direction": record.direction,
             ":source": record.source, ":destination": record.destination, ":peer": record.peer,
-            ":state": record.state, ":began_ms": record.began_ms, ":ended_ms": record.ended_ms,
+            ":state": record.state, ":dry_run": record.dry_run, ":began_ms": record.began_ms, ":ended_ms": record.ended_ms,
             ":attempts": record.attempts, ":files": number(record.files),
             ":files_failed": number(record.files_failed), ":bytes": number(record.bytes),
             ":wire_bytes": number(record.wire_bytes), ":mean_bps": record.mean_bps, ":peak_bps": record.peak_bps,
@@ -98,7 +100,7 @@ pub(crate) fn insert(
 
 const COLUMNS: &str = "id, job, run, owner, direction, source, destination, peer, state, began_ms, ended_ms, attempts, files, \
                        files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction, rtt_ms, verdict, tree_root, \
-                       error_code, error";
+                       error_code, error, dry_run";
 
 /// Which records to list; an empty field allows all.
 #[derive(Debug, Clone, Default)]
@@ -411,5 +413,6 @@ fn row(row: &Row<'_>) -> rusqlite::Result<HistoryRecord> {
         tree_root: row.get(21)?,
         error_code: row.get(22)?,
         error: row.get(23)?,
+        dry_run: row.get(24)?,
     })
 }

@@ -64,10 +64,12 @@ pub(crate) struct RunFigures {
 }
 
 impl RunFigures {
-    /// Adds the figures of an attempt that has ended.
+    /// Adds the figures of an attempt that has ended. The report of a dry run says what would arrive.
     pub(crate) fn add(&mut self, report: &Report, peak_bps: f64) {
-        self.files += report.files;
-        self.bytes += report.session.bytes;
+        if !report.dry_run {
+            self.files += report.files;
+            self.bytes += report.session.bytes;
+        }
         self.wire_bytes += report.session.wire_bytes_sent;
         self.seconds += report.session.seconds;
         self.peak_bps = self.peak_bps.max(peak_bps);

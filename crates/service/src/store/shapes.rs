@@ -152,6 +152,7 @@ fn fill(store: &Store) {
         args: vec!["a".into()],
         limit_s: 60,
         labels: Default::default(),
+        dry_run: false,
         batch: BatchBounds::default(),
     };
     let cap = Cap { rate_bps: Some(8_000_000_000), ..Cap::default() };

@@ -26,7 +26,8 @@ pub(crate) struct WatchRow {
 impl WatchRow {
     /// The settings of the watched folder, with what its owner may reach.
     pub(crate) fn watch(&self) -> Result<FolderWatch, Error> {
-        let path = |text: &String| farhaul::unescape(text).map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
+        let path =
+            |text: &String| farhaul::unescape(text).map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
         let reach = self.confined.as_ref().map(|prefixes| prefixes.iter().filter_map(path).collect());
         Ok(FolderWatch { reach: FolderReach(reach), ..self.spec.watch()? })
     }

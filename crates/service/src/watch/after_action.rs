@@ -21,8 +21,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use farhaul::{Code, Durability, Error, Report, escape};
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat, renameat_with,
-    statat, unlinkat,
+    AtFlags, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat, renameat_with, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -129,7 +129,8 @@ pub fn act(
         Ok(BegunAction::Over(_)) | Err(_) => None,
     });
     let written = writers::open_for_writing(&renamed.collect());
-    let end = |((name, _), begun): (&(WatchedName, FileVersion), Result<BegunAction<'_>, Error>)| match begun? {
+    let end = |((name, _), begun): (&(WatchedName, FileVersion), Result<BegunAction<'_>, Error>)| match begun?
+    {
         BegunAction::Over(outcome) => Ok(outcome),
         BegunAction::Renamed(file) => {
             file.finish(written.contains(&file.id)).map_err(|error| cannot(name, error))

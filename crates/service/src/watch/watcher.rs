@@ -296,7 +296,9 @@ impl Watcher {
         if hints.is_empty() {
             return;
         }
-        let Ok(root) = tree::open_root(&self.watch.folder, &self.watch.reach) else { return self.walk_soon() };
+        let Ok(root) = tree::open_root(&self.watch.folder, &self.watch.reach) else {
+            return self.walk_soon();
+        };
         let mut files = BTreeSet::new();
         for hint in hints {
             match hint {
@@ -419,7 +421,9 @@ impl Watcher {
             return;
         }
         self.next_look = now.steady + LOOKS;
-        let Ok(root) = tree::open_root(&self.watch.folder, &self.watch.reach) else { return self.walk_soon() };
+        let Ok(root) = tree::open_root(&self.watch.folder, &self.watch.reach) else {
+            return self.walk_soon();
+        };
         let id = |stat: &Stat| -> FileId { (stat.st_dev, stat.st_ino) };
         let ids = names
             .iter()

@@ -16,7 +16,7 @@ use crate::ui::{printer, units};
 const PAGE: usize = 1000;
 
 /// The columns of `--csv`, which are fields of a record.
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 23] = [
     "id",
     "job",
     "run",
@@ -26,6 +26,7 @@ const FIELDS: [&str; 22] = [
     "destination",
     "peer",
     "state",
+    "dry_run",
     "began_ms",
     "ended_ms",
     "attempts",
@@ -75,7 +76,7 @@ pub fn history(args: &HistoryArgs) -> Result<(), Error> {
         table.row(vec![
             units::date(ms("ended_ms").div_euclid(1000)),
             record["job"].as_str().unwrap_or("-").into(),
-            record["state"].as_str().unwrap_or_default().replace('_', " "),
+            state(record),
             record["files"].to_string(),
             units::size(record["bytes"].as_u64().unwrap_or(0)),
             units::time(Duration::from_millis(took)),
@@ -85,6 +86,12 @@ pub fn history(args: &HistoryArgs) -> Result<(), Error> {
     }
     let text = if all.is_empty() { "no transfer has ended\n".into() } else { table.text() };
     printer::data(text.as_bytes())
+}
+
+/// How it ended.
+fn state(record: &Value) -> String {
+    let state = record["state"].as_str().unwrap_or_default().replace('_', " ");
+    if record["dry_run"] == true { format!("{state} (dry run)") } else { state }
 }
 
 /// Source and destination in one line. Of a client's transfer, only the path at this end is known.

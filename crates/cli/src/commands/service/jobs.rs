@@ -169,6 +169,9 @@ fn described(job: &Value) -> String {
         };
         lines.push(("prospect", words.into()));
     }
+    if job["dry_run"] == true {
+        lines.push(("dry run", "yes: it changes nothing".into()));
+    }
     if !labels.is_empty() {
         lines.push(("labels", labels.join(" ")));
     }

@@ -50,6 +50,9 @@ pub struct Webhook {
     /// It is called only for jobs that have all these labels with these values; `*` stands for any value.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// It is called for dry runs, too.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 fn ends() -> BTreeSet<HookMoment> {
@@ -58,8 +61,8 @@ fn ends() -> BTreeSet<HookMoment> {
 
 impl Webhook {
     /// True if it is called at this moment for a job with these labels.
-    pub fn is_for(&self, when: HookMoment, labels: &BTreeMap<String, String>) -> bool {
-        self.on.contains(&when) && chooses(&self.labels, labels)
+    pub fn is_for(&self, when: HookMoment, labels: &BTreeMap<String, String>, is_dry_run: bool) -> bool {
+        self.on.contains(&when) && chooses(&self.labels, labels) && (self.dry_run || !is_dry_run)
     }
 
     /// Reads the secret, if there is one.
@@ -103,16 +106,20 @@ mod tests {
         );
         let labels = BTreeMap::from([("team".to_string(), "xray".to_string())]);
         assert!(
-            webhook[0].is_for(HookMoment::Post, &BTreeMap::new())
-                && webhook[0].is_for(HookMoment::Fail, &labels)
+            webhook[0].is_for(HookMoment::Post, &BTreeMap::new(), false)
+                && webhook[0].is_for(HookMoment::Fail, &labels, false)
         );
         assert!(
-            !webhook[1].is_for(HookMoment::Post, &labels) && webhook[1].is_for(HookMoment::Fail, &labels)
+            !webhook[1].is_for(HookMoment::Post, &labels, false)
+                && webhook[1].is_for(HookMoment::Fail, &labels, false)
         );
         assert!(
-            !webhook[1].is_for(HookMoment::Fail, &BTreeMap::new())
-                && !webhook[0].is_for(HookMoment::Pre, &labels)
+            !webhook[1].is_for(HookMoment::Fail, &BTreeMap::new(), false)
+                && !webhook[0].is_for(HookMoment::Pre, &labels, false)
         );
+        assert!(!webhook[0].is_for(HookMoment::Post, &labels, true), "nobody has asked for dry runs");
+        let asks = Webhook { dry_run: true, ..webhook[0].clone() };
+        assert!(asks.is_for(HookMoment::Post, &labels, true));
         // The secret's file does not exist.
         let error = webhook[0].clone().checked().unwrap_err().to_string();
         assert!(error.contains("/etc/farhaul/webhook.secret"), "{error}");

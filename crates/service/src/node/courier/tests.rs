@@ -7,6 +7,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::access::Caller;
+use crate::hooks::FileResult;
 use crate::hooks::webhook::sign;
 use crate::job::{JobSpec, Labels};
 use crate::node::tests::{Fixture, copy};
@@ -165,6 +166,64 @@ fn a_webhook_goes_nowhere_that_is_not_allowed() {
         refused.to_string().contains("password") && !refused.to_string().contains("secret@"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_dry_run_is_told_to_those_who_ask_and_says_what_it_is() {
+    let (address, gets) = server(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let (heard, unasked) = (folder.path().join("heard"), folder.path().join("unasked"));
+    let asks =
+        program(folder.path(), "asks", &format!("cat >>{}; echo dry=$FARHAUL_DRY_RUN", heard.display()));
+    let does_not = program(folder.path(), "does-not", &format!("cat >>{}", unasked.display()));
+    let mut hooks = HookMoment::ALL.map(|when| hook(when, &does_not)).to_vec();
+    hooks.extend(HookMoment::ALL.map(|when| Hook { dry_run: true, ..hook(when, &asks) }));
+    let fixture =
+        Fixture::with(NodeSettings { hooks, webhooks: local_webhooks(), ..NodeSettings::default() });
+    let source = fixture.file("a", 1000);
+    let dry = |webhook_dry_run| {
+        let mut spec = copy(source.clone(), fixture.path("b"));
+        spec.options.dry_run = true;
+        (spec.webhook, spec.webhook_dry_run) = (Some(format!("http://{address}/in")), webhook_dry_run);
+        fixture.submit(spec)
+    };
+    let silent = dry(false);
+    fixture.wait_for(silent, JobState::Done);
+    let told = dry(true);
+    fixture.wait_for(told, JobState::Done);
+    let posts = || messages(&heard).iter().filter(|message| message.event == HookMoment::Post).count();
+    wait_until("the post hooks do not run", || posts() == 2);
+    let all = messages(&heard);
+    assert!(all.iter().all(|message| message.job.dry_run && message.job.files + message.job.bytes == 0));
+    let files: Vec<_> = all.iter().flat_map(|message| &message.files).collect();
+    assert!(files.len() == 2 && files.iter().all(|file| file.result == FileResult::WouldArrive), "{files:?}");
+    assert!(fixture.lines(told).iter().any(|line| line.ends_with("dry=true")));
+    // The first message that arrives is that of the second job.
+    let first = next(&gets).json();
+    assert_eq!(first["job"]["id"], told.to_string());
+    assert_eq!((&first["job"]["dry_run"], &first["job"]["files"]), (&true.into(), &0.into()));
+    assert_eq!(messages(&unasked), []);
+    // Nothing counts as moved, and all who ask hear that it was a dry run.
+    assert!(fixture.view(silent).dry_run && !std::path::Path::new(&fixture.path("b")).exists());
+    let records = fixture.records();
+    assert!(records.iter().all(|record| record.dry_run && record.files == 0 && record.bytes == 0));
+    let moved = fixture.node().metrics.moved();
+    assert_eq!((moved.sent_bytes, moved.received_bytes, moved.local_bytes), (0, 0, 0));
+    let metrics = fixture.node().metrics.text(fixture.node(), crate::metrics::Format::OpenMetrics).unwrap();
+    let counts = metrics.lines().filter(|line| line.starts_with("farhaul_files_total"));
+    assert!(counts.clone().count() > 0 && counts.clone().all(|line| line.ends_with(" 0")), "{metrics}");
+    let says = |job, words: &str| fixture.lines(job).iter().any(|line| line.contains(words));
+    assert!(says(silent, "this was a dry run") && says(silent, "the webhook is not told"));
+    assert!(says(told, "1 files of 1000 bytes would arrive") && !says(told, "the webhook is not told"));
+    // The same job, not dry.
+    let real = fixture.submit(copy(source.clone(), fixture.path("b")));
+    fixture.wait_for(real, JobState::Done);
+    wait_until("the hook does not run", || {
+        messages(&unasked).last().is_some_and(|last| last.event == HookMoment::Post)
+    });
+    assert!(messages(&unasked).iter().all(|message| !message.job.dry_run));
+    let record = fixture.records().into_iter().find(|record| !record.dry_run).unwrap();
+    assert_eq!((record.files, record.bytes), (1, 1000));
 }
 
 #[test]

@@ -346,8 +346,10 @@ impl FolderThread {
         for (name, _) in &others {
             let why = match proofs.get(name.bytes()) {
                 Some(ContentProof::Unread) => "the job has not compared its content with the destination's",
-                _ => "the job has left it out: it was gone, is not a file that can be taken, or another \
-                      file has its place and may not be replaced",
+                _ => {
+                    "the job has left it out: it was gone, is not a file that can be taken, or another \
+                      file has its place and may not be replaced"
+                }
             };
             changes.extend(self.watcher.ended(name, job, Err(why.to_string())));
         }

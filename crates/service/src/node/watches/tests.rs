@@ -172,7 +172,8 @@ fn options_do_not_make_less_count_as_arrived() {
         format!(r#"{{"folder": "/f", "destination": "{to}", "after": "{after}", "options": {options}}}"#)
     };
     let read = |text: String| serde_json::from_str::<WatchSpec>(&text).unwrap();
-    let weak = r#"{"integrity": {"verify": "transit", "durable": "no"}, "files": {"overwrite": "different"}}"#;
+    let weak =
+        r#"{"integrity": {"verify": "transit", "durable": "no"}, "files": {"overwrite": "different"}}"#;
     let options = read(text(weak, "delete", "/to")).job("w", vec!["a".into()]).options;
     assert_eq!(options.integrity.verify, farhaul::VerifyMode::Digest);
     assert_eq!(options.integrity.durable, farhaul::Durability::End);

@@ -43,11 +43,15 @@ pub(crate) enum NewsBody {
 impl NewsBody {
     fn bytes(&self) -> usize {
         match self {
-            NewsBody::Job { news, .. } => news.bytes() + 128,
-            NewsBody::Log { text, .. } | NewsBody::Watch { text, .. } | NewsBody::Other { text, .. } => {
-                text.len() + 128
+            // The ring keeps locations alive, too.
+            NewsBody::Job { news, places, .. } => news.bytes() + places.bytes() + 128,
+            NewsBody::Log { text, places, .. } | NewsBody::Watch { text, places } => {
+                text.len() + places.bytes() + 128
             }
-            NewsBody::Progress(all) => all.iter().map(|(_, _, text)| text.len() + 64).sum::<usize>() + 128,
+            NewsBody::Other { text, .. } => text.len() + 128,
+            NewsBody::Progress(all) => {
+                all.iter().map(|(_, places, text)| text.len() + places.bytes() + 64).sum::<usize>() + 128
+            }
         }
     }
 

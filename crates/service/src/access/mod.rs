@@ -1,8 +1,9 @@
 //! Decides who may do what: a caller is judged once a request, in one place.
 //!
 //! How to read it: [`Caller`] is who asks, whatever proved it; [`CallerReach`] says which files the caller
-//! may have moved; `deeds.rs` says what a caller may do at all, and tells it; `token.rs` makes tokens and recognizes them, `login.rs` does the same for what a browser
-//! shows instead. [`Caller::may`] is the one function that judges.
+//! may have moved; `deeds.rs` says what a caller may do at all, and tells it; `token.rs` makes tokens and
+//! recognizes them, `login.rs` does the same for what a browser shows instead; `places.rs` has the form in
+//! which the store keeps a job's locations. [`Caller::may`] is the one function that judges.
 //!
 //! Always true: nothing in here looks at a file, a clock or a peer. A path that lies below a prefix by its
 //! name may still lead out of it through a link: so the engine, too, confines the jobs of callers that have
@@ -10,6 +11,7 @@
 
 mod deeds;
 pub(crate) mod login;
+mod places;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;
@@ -143,7 +145,12 @@ impl Caller {
 
     /// True if the caller may see every job.
     pub(crate) fn sees_all(&self) -> bool {
-        self.has(Scope::Read) && self.reach.local.is_none() && self.reach.peers.is_none()
+        self.has(Scope::Read) && self.reaches_all()
+    }
+
+    /// True if nothing lies outside the caller's reach.
+    pub(crate) fn reaches_all(&self) -> bool {
+        self.reach.local.is_none() && self.reach.peers.is_none()
     }
 
     /// True if the caller may see jobs at these locations.

@@ -23,7 +23,9 @@ use crate::access::{Caller, CallerDeed, Scope};
 use crate::history::curve::Point;
 use crate::job::JobId;
 use crate::node::Node;
-use crate::store::history::{self, HistoryRecord, RecordFilter, RecordPapers, UsageKey, UsageRow};
+use crate::store::history::{
+    self, HistoryRecord, RecordFilter, RecordKey, RecordPage, RecordPapers, UsageKey, UsageRow,
+};
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -37,6 +39,8 @@ pub(super) fn router() -> OpenApiRouter<App> {
 
 /// How many bytes of a manifest are read at a time.
 const PIECE: u64 = 256 << 10;
+/// The most records that are looked at for a page: a caller who sees few of them goes on with the cursor.
+const LOOKS_MAX: usize = 10_000;
 /// The most sums in one answer.
 const SUMS_MAX: usize = 1000;
 
@@ -92,7 +96,7 @@ impl RecordQuery {
     }
 }
 
-/// A page of records, the newest first.
+/// A page of records, the newest first. It may have fewer records than asked for, and a cursor nevertheless.
 #[derive(Debug, Serialize, ToSchema)]
 struct Records {
     records: Vec<HistoryRecord>,
@@ -103,12 +107,14 @@ struct Records {
 }
 
 /// True if the caller may see a record: it must be allowed to see the job, or everything.
+fn sees(caller: &Caller, key: &RecordKey<'_>) -> bool {
+    caller.has(Scope::Admin) || key.places.is_some() && crate::node::sees(caller, key.places)
+}
+
+/// The same for a record that was read.
 fn is_seen(node: &Node, caller: &Caller, record: &HistoryRecord) -> bool {
     let job = record.job.as_deref().and_then(|job| job.parse::<JobId>().ok());
-    match job {
-        Some(job) => node.row(caller, job).is_ok(),
-        None => caller.has(Scope::Admin),
-    }
+    caller.has(Scope::Admin) || job.is_some_and(|job| node.row(caller, job).is_ok())
 }
 
 /// The records of jobs that have ended.
@@ -126,31 +132,33 @@ async fn list(
         if caller.has(Scope::Admin) {
             return node.store.read(|connection| {
                 let count = with_count.then(|| history::count(connection, &wanted)).transpose()?;
-                Ok((history::list(connection, &wanted, limit, |_| true)?, count))
+                Ok((history::list(connection, &wanted, (limit, usize::MAX), |_| true)?, count))
             });
         }
         let mut left_out = std::mem::take(&mut wanted.offset);
-        let is_shown = |record: &HistoryRecord| {
-            let is_seen = is_seen(node, caller, record);
+        // A page that leaves records out is looked for to its end.
+        let looks = if left_out > 0 { usize::MAX } else { LOOKS_MAX };
+        let is_shown = |key: &RecordKey<'_>| {
+            let is_seen = sees(caller, key);
             let is_before = is_seen && left_out > 0;
             left_out -= usize::from(is_before);
             is_seen && !is_before
         };
-        let records = node.store.read(|connection| history::list(connection, &wanted, limit, is_shown))?;
+        let records =
+            node.store.read(|connection| history::list(connection, &wanted, (limit, looks), is_shown))?;
         let all = RecordFilter { before: None, ..wanted.clone() };
         let count = || -> Result<u64, Error> {
             let mut count = 0;
-            let counted = |record: &HistoryRecord| {
-                count += u64::from(is_seen(node, caller, record));
+            let counted = |key: &RecordKey<'_>| {
+                count += u64::from(sees(caller, key));
                 false
             };
-            node.store.read(|connection| history::list(connection, &all, usize::MAX, counted))?;
+            node.store.read(|connection| history::list(connection, &all, (1, usize::MAX), counted))?;
             Ok(count)
         };
         Ok((records, with_count.then(count).transpose()?))
     });
-    let (records, count) = listed.await?;
-    let next_cursor = records.last().filter(|_| records.len() == limit).map(|record| record.id);
+    let (RecordPage { records, last: next_cursor }, count) = listed.await?;
     Ok(Json(Records { records, next_cursor, count }))
 }
 

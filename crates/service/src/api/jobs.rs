@@ -17,7 +17,7 @@ use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToCont
 use super::problem::HandlerFailure;
 use crate::history::recent_curve::LiveCurve;
 use crate::job::{JobId, JobSpec, JobState};
-use crate::node::{JobChange, JobView, LiveRates, Submission};
+use crate::node::{JobChange, JobListPage, JobView, LiveRates, Submission};
 use crate::store::jobs::JobFilter;
 use crate::store::log::{self, LogLine};
 
@@ -110,7 +110,7 @@ enum Order {
     Queue,
 }
 
-/// A page of jobs.
+/// A page of jobs. It may have fewer jobs than asked for, and a cursor nevertheless.
 #[derive(Debug, Serialize, ToSchema)]
 struct Jobs {
     jobs: Vec<JobView>,
@@ -160,14 +160,13 @@ async fn list(
     let listed = may.act("list jobs", "", move |node, caller| {
         let jobs = match order {
             Order::Newest => node.list(caller, &wanted, limit)?,
-            Order::Queue => node.queue(caller, &wanted, limit)?,
+            Order::Queue => JobListPage { jobs: node.queue(caller, &wanted, limit)?, last: None },
         };
         let counts = with_counts.then(|| node.counts(caller, &wanted)).transpose()?;
         Ok((jobs, counts))
     });
-    let (jobs, counts) = listed.await?;
-    let last = jobs.last().filter(|_| jobs.len() == limit && order == Order::Newest);
-    let next_cursor = last.map(|job| job.id.to_string());
+    let (JobListPage { jobs, last }, counts) = listed.await?;
+    let next_cursor = last.map(|job| job.to_string());
     Ok(Json(Jobs { jobs, next_cursor, counts }))
 }
 
@@ -229,8 +228,7 @@ async fn document(
     may: May<ToRead>,
     PathParameters(id): PathParameters<JobId>,
 ) -> Result<Json<JobSpec>, HandlerFailure> {
-    let row = may.act("show job", id.to_string(), move |node, caller| node.row(caller, id)).await?;
-    Ok(Json(row.spec))
+    may.act("show job", id.to_string(), move |node, caller| node.document(caller, id)).await.map(Json)
 }
 
 /// How the transfer of a running job goes: its last five minutes, one point a second, with its paths.

@@ -47,8 +47,11 @@ pub struct JobWords {
     /// The labels that it was submitted with.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// The sources, as they were submitted.
+    /// The sources, as they were submitted: as many of them as fit in 64 KiB.
     pub sources: Vec<String>,
+    /// How many sources there are.
+    #[serde(default)]
+    pub source_count: usize,
     /// The destination, as it was submitted.
     pub destination: String,
     /// True if it is a dry run: nothing is changed, and nothing arrives.
@@ -151,6 +154,7 @@ mod tests {
                 state: "running".into(),
                 labels: BTreeMap::from([("run".into(), "7".into())]),
                 sources: vec!["/instrument/out".into()],
+                source_count: 1,
                 destination: "fh://hpc/incoming".into(),
                 dry_run: false,
                 files: 2,

@@ -241,12 +241,6 @@ impl JobSpec {
         }
     }
 
-    /// The address that hears of the job's end. A dry run brings nothing, so nobody hears of it who was not
-    /// asked for.
-    pub(crate) fn told_webhook(&self) -> Option<&str> {
-        self.webhook.as_deref().filter(|_| self.webhook_dry_run || !self.options.dry_run)
-    }
-
     /// Reads a document. The error for an unknown field says where it is.
     pub fn read(text: &[u8]) -> Result<JobSpec, Error> {
         let bad = |what: String| Error::new(Code::BadOption, format!("the job's document: {what}"));

@@ -12,7 +12,6 @@ use farhaul::{CopyJob, Event};
 use farhaul_session::{Error, EventLevel};
 
 use super::courier::Courier;
-use super::job_end::direction_of;
 use super::pre_hooks::PreHooks;
 use super::transfer::{JobTransfer, StopReason};
 use super::{Active, Node, RetentionRules, Signal, outbox, watches};
@@ -20,13 +19,13 @@ use crate::caps::spec::CapSubject;
 use crate::clock::Steps;
 use crate::hooks::{self, Hook, HookMoment};
 use crate::hub::NewsBody;
-use crate::job::{JobId, JobSpec, JobState, JobStep};
-use crate::metrics::{OriginLabel, WatchedTransfer};
+use crate::job::{JobHead, JobId, JobState, JobStep};
+use crate::metrics::{DirectionLabel, OriginLabel, WatchedTransfer};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
 use crate::scheduler::deadline::{FIRST_BPS, Prospect};
 use crate::store::feeds;
-use crate::store::jobs::JobRow;
+use crate::store::jobs::{JobDocument, JobRow};
 use farhaul_session::options::Policy;
 
 /// How often transfers are looked at.
@@ -195,7 +194,7 @@ impl Work {
         }
         let settings = self.node.settings();
         let occupant = |active: &'a Active| Occupant {
-            peer: settings.places_of(active.row.peer.as_deref(), &active.places.0),
+            peer: settings.places_of(active.row.peer.as_deref(), active.host.as_ref()),
             owner: &active.row.owner,
         };
         let is_queued = |active: &&Active| active.row.state == JobState::Queued;
@@ -231,9 +230,10 @@ impl Node {
     fn leave(&self, id: JobId) {
         let mut jobs = self.jobs();
         if jobs.get(&id).is_some_and(|active| active.row.state.is_final()) {
-            let gone = jobs.remove(&id);
+            jobs.remove(&id);
             drop(jobs);
-            if let Some(watch) = gone.as_ref().and_then(|active| active.row.spec.labels.0.get(watches::LABEL))
+            if let Ok(facts) = self.stored_facts(id)
+                && let Some(watch) = facts.head.labels.0.get(watches::LABEL)
             {
                 self.watches.over(watch, id);
             }
@@ -245,32 +245,44 @@ impl Node {
         if self.step(active, JobStep::Start).is_err() {
             return;
         }
+        active.row.attempt += 1;
+        active.row.due_ms = None;
+        let read = self.facts(active).and_then(|facts| Ok((facts, self.stored_document(active.row.id)?)));
+        let (facts, document) = match read {
+            Ok(read) => read,
+            Err(error) => return self.failed_to_start(active, &error),
+        };
         let row = &mut active.row;
-        row.attempt += 1;
-        row.due_ms = None;
         if row.began_ms.is_none() {
             row.began_ms = Some(now_ms);
             let zone = crate::scheduler::calendar::zone(
-                row.spec.repeat.as_ref().and_then(|repeat| repeat.time_zone.as_deref()),
+                facts.head.repeat.as_ref().and_then(|repeat| repeat.time_zone.as_deref()),
             );
-            row.finish_by_ms = row.spec.finish_by.and_then(|by| {
+            row.finish_by_ms = facts.head.finish_by.and_then(|by| {
                 let by = by.of_run(crate::clock::timestamp(now_ms), &zone.ok()?);
                 Some(by.as_millisecond())
             });
         }
-        match self.transfer(active, serial, now_ms) {
+        active.facts = Some(facts);
+        match self.transfer(active, &document, serial, now_ms) {
             Ok(transfer) => {
-                active.transfer = Some(transfer);
+                active.transfer = Some(Box::new(transfer));
                 self.changed(active);
             }
             Err(error) => self.failed_to_start(active, &error),
         }
     }
 
-    fn transfer(&self, active: &Active, serial: u64, now_ms: i64) -> Result<JobTransfer, Error> {
-        let row = &active.row;
-        let mut job = self.prepared(&row.spec, row.confined.as_deref(), now_ms)?;
-        let rate = row.rate_options();
+    fn transfer(
+        &self,
+        active: &Active,
+        document: &JobDocument,
+        serial: u64,
+        now_ms: i64,
+    ) -> Result<JobTransfer, Error> {
+        let (row, facts) = (&active.row, self.facts(active)?);
+        let mut job = self.prepared(document, now_ms)?;
+        let rate = row.rate_options(&facts.head);
         let network = &mut job.options.network;
         (network.policy, network.rate_bps) = (rate.policy, rate.rate_bps);
         if row.finish_by_ms.is_some() && rate.policy != Policy::Fixed {
@@ -279,11 +291,11 @@ impl Node {
             network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
         }
         job.manifest = Some(self.manifest_of(row));
-        let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), active.places.clone());
+        let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), facts.places.clone());
         // This runs in the transfer's own thread, as it may look up a name.
         let place = move || caps.place(CapSubject::of_job(&owner, &places.0));
         job.means.weight = weight_of(row.priority);
-        let before = self.before(row, now_ms)?;
+        let before = self.before(row, &facts.head, now_ms)?;
         let mut transfer = JobTransfer::start(
             (row.id, serial),
             job,
@@ -294,16 +306,16 @@ impl Node {
         transfer.watching = Some(self.metrics.watch(WatchedTransfer {
             handle: transfer.handle.clone(),
             origin: OriginLabel::Job,
-            direction: Some(direction_of(row)),
+            direction: Some(DirectionLabel::of_job(&facts.head.direction)),
             session: Arc::default(),
         }));
         Ok(transfer)
     }
 
     /// Makes the feeds by which hooks get the files of this attempt.
-    fn begin_feeds(&self, row: &JobRow) -> Option<Receiver<()>> {
+    fn begin_feeds(&self, row: &JobRow, head: &JobHead) -> Option<Receiver<()>> {
         let settings = self.settings();
-        let hooks = outbox::hooks_of(&settings, row, HookMoment::File);
+        let hooks = outbox::hooks_of(&settings, head, HookMoment::File);
         let feeds: Vec<(String, Hook)> =
             hooks.map(|hook| (outbox::hook_id(row, hook), hook.clone())).collect();
         if feeds.is_empty() {
@@ -322,24 +334,23 @@ impl Node {
         Some(known)
     }
 
-    fn before(&self, row: &JobRow, now_ms: i64) -> Result<PreHooks, Error> {
+    fn before(&self, row: &JobRow, head: &JobHead, now_ms: i64) -> Result<PreHooks, Error> {
         let settings = self.settings();
         let told = |hook: &Hook| {
-            let job = outbox::words(row, JobState::Running, 0, 0, 0);
+            let job = outbox::words((row, head), JobState::Running, 0, 0, 0);
             (hook.clone(), outbox::message(HookMoment::Pre, outbox::hook_id(row, hook), now_ms, job))
         };
-        let hooks: Vec<_> = outbox::hooks_of(&settings, row, HookMoment::Pre).map(told).collect();
+        let hooks: Vec<_> = outbox::hooks_of(&settings, head, HookMoment::Pre).map(told).collect();
         let cannot = |error| Error::of_host("cannot make the event that stops a hook".to_string(), error);
         let stop = (!hooks.is_empty()).then(hooks::ProgramStop::new).transpose().map_err(cannot)?;
-        let known = self.begin_feeds(row);
+        let known = self.begin_feeds(row, head);
         Ok(PreHooks { job: row.id, hooks, stop, known, to_conductor: self.to_conductor.clone() })
     }
 
     /// The copy that the engine runs for a document, confined to what the job's owner reaches.
     pub(super) fn prepared(
         &self,
-        spec: &JobSpec,
-        confined: Option<&[String]>,
+        JobDocument { spec, confined }: &JobDocument,
         now_ms: i64,
     ) -> Result<CopyJob, Error> {
         use std::os::unix::ffi::OsStringExt as _;
@@ -349,7 +360,7 @@ impl Node {
             let bytes = farhaul::unescape(text).unwrap_or_default();
             std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes))
         };
-        job.within = confined.map(|prefixes| prefixes.iter().map(path).collect());
+        job.within = confined.as_ref().map(|prefixes| prefixes.iter().map(path).collect());
         Ok(job)
     }
 
@@ -357,10 +368,10 @@ impl Node {
     fn follow_clock(&self, active: &mut Active, step_ms: i64) {
         let is_span = match active.row.state {
             JobState::Retrying => true,
-            JobState::Waiting => {
-                let repeat = active.row.spec.repeat.as_ref();
-                let calendar = repeat.and_then(|repeat| Calendar::new(repeat).ok());
-                active.row.run > 1 && matches!(calendar, Some(Calendar::Every(_)))
+            JobState::Waiting if active.row.run > 1 => {
+                let facts = self.facts(active);
+                let repeat = facts.as_ref().ok().and_then(|facts| facts.head.repeat.as_ref());
+                matches!(repeat.map(Calendar::new), Some(Ok(Calendar::Every(_))))
             }
             _ => false,
         };
@@ -388,7 +399,7 @@ impl Node {
             jobs.values_mut().filter(|active| active.transfer.is_some() && (all || active.is_close()))
         {
             self.write_heard(active);
-            let Some(transfer) = &mut active.transfer else { continue };
+            let (Some(transfer), Some(facts)) = (&mut active.transfer, &active.facts) else { continue };
             transfer.look();
             if transfer.held_since.is_some_and(|since| since.elapsed() >= held_max) && !transfer.is_stopping()
             {
@@ -397,10 +408,10 @@ impl Node {
             let time_left = active.row.finish_by_ms.map(|by| {
                 u64::try_from(by - now_ms).ok().filter(|left| *left > 0).map(Duration::from_millis)
             });
-            let change = transfer.keep_pace(active.row.rate_options(), time_left);
+            let change = transfer.keep_pace(active.row.rate_options(&facts.head), time_left);
             if self.hub.has_readers() {
                 let text = serde_json::to_string(&transfer.progress(active.row.id)).unwrap_or_default();
-                told.push((active.row.id, active.places.clone(), text));
+                told.push((active.row.id, facts.places.clone(), text));
             }
             if let Some(prospect) = change {
                 self.tell_prospect(active, prospect);

@@ -495,11 +495,14 @@ impl Node {
             let seen = active.transfer.as_ref().map(|transfer| &transfer.seen);
             let (files, bytes, failed) =
                 seen.map_or((0, 0, 0), |seen| (seen.files_done, seen.bytes_done, seen.failed));
-            return Some(outbox::words(row, row.state, figures.files + files, figures.bytes + bytes, failed));
+            let facts = self.facts(active).ok()?;
+            let all = (figures.files + files, figures.bytes + bytes);
+            return Some(outbox::words((row, &facts.head), row.state, all.0, all.1, failed));
         }
+        let head = self.stored_facts(id).ok()?.head;
         let row = self.store.read(|connection| jobs::get(connection, id)).ok()??;
         let (state, figures): (JobState, _) = (row.state, row.figures.clone());
-        Some(outbox::words(&row, state, figures.files, figures.bytes, 0))
+        Some(outbox::words((&row, &head), state, figures.files, figures.bytes, 0))
     }
 }
 

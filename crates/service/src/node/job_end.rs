@@ -1,11 +1,13 @@
 //! The end of a job's transfer: the step that the job takes, and the record that is kept.
 
+use std::sync::Arc;
+
 use farhaul::Report;
 use farhaul_session::Error;
 use rusqlite::Transaction;
 
 use super::transfer::{StopReason, TransferEnd};
-use super::{Active, Node, Signal, outbox, places};
+use super::{Active, Node, Signal, outbox};
 use crate::clock::timestamp;
 use crate::job::{JobState, JobStep};
 use crate::metrics::{DirectionLabel, OriginLabel};
@@ -14,7 +16,7 @@ use crate::scheduler::calendar::Calendar;
 use crate::store::deliveries::{self, DeliveryRow};
 use crate::store::feeds;
 use crate::store::history::{self, HistoryRecord, RecordPapers};
-use crate::store::jobs::{JobRow, RunFigures};
+use crate::store::jobs::{JobFacts, RunFigures};
 
 impl Node {
     /// Handles the end of a transfer: the job takes the step that follows.
@@ -82,7 +84,11 @@ impl Node {
             (None, AttemptOutcome::Partly { may_mend: true } | AttemptOutcome::Broke { may_mend: true }) => {
                 let seed = now_ms.unsigned_abs();
                 if let Some(pause) = backoff::pause(
-                    active.row.spec.retry.unwrap_or_default().over(self.settings().retry),
+                    self.facts(active)
+                        .ok()
+                        .and_then(|facts| facts.head.retry)
+                        .unwrap_or_default()
+                        .over(self.settings().retry),
                     active.row.attempt + 1,
                     seed,
                 ) {
@@ -93,7 +99,7 @@ impl Node {
             }
             (None, _) => {}
         }
-        if let Some(due_ms) = next_run(active, now_ms).filter(|_| stop != Some(StopReason::Cancel)) {
+        if let Some(due_ms) = self.next_run(active, now_ms).filter(|_| stop != Some(StopReason::Cancel)) {
             active.row.due_ms = Some(due_ms);
             return JobStep::Repeat;
         }
@@ -102,6 +108,13 @@ impl Node {
             AttemptOutcome::Partly { .. } => JobStep::ArrivedPartly,
             AttemptOutcome::Broke { .. } => JobStep::Broke,
         }
+    }
+
+    /// When a repeating job runs again; `None` if it does not.
+    fn next_run(&self, active: &Active, now_ms: i64) -> Option<i64> {
+        let calendar = Calendar::new(self.facts(active).ok()?.head.repeat.as_ref()?).ok()?;
+        let began = timestamp(active.row.began_ms.unwrap_or(now_ms));
+        Some(calendar.next(began, began)?.as_millisecond())
     }
 
     /// Takes the step and updates the row. The record and the deliveries of a run that is over are written in
@@ -132,6 +145,8 @@ impl Node {
         if is_told {
             self.ring_when_stored();
         }
+        // The store has them; they are needed again when the next attempt begins.
+        active.facts = None;
         if active.row.state.is_final() {
             // The job leaves memory only when the store has it, so that it can always be found.
             let (id, to_conductor) = (active.row.id, self.to_conductor.clone());
@@ -172,13 +187,14 @@ impl Node {
 
     /// Says in the log of a dry run that it was one, and who does not hear of it.
     fn tell_dry_run(&self, active: &mut Active, end: &TransferEnd) {
-        if !active.row.spec.options.dry_run {
+        let Ok(facts) = self.facts(active) else { return };
+        if !facts.head.dry_run {
             return;
         }
         let (files, bytes) = (end.report.files, end.report.session.bytes);
         let mut text =
             format!("this was a dry run, which changes nothing: {files} files of {bytes} bytes would arrive");
-        if active.row.spec.webhook.is_some() && active.row.spec.told_webhook().is_none() {
+        if facts.head.webhook.is_some() && facts.head.told_webhook().is_none() {
             text += "; the webhook is not told";
         }
         self.say(active, "info", &text);
@@ -194,14 +210,17 @@ impl Node {
         now_ms: i64,
     ) -> FinishedRun {
         let row = &active.row;
-        let direction = row
-            .spec
-            .places()
-            .map_or("local", |(sources, destination)| places::direction_of(&sources, &destination));
+        // A job that cannot be read has a record, too.
+        let facts = self.facts(active).unwrap_or_else(|_| Arc::new(JobFacts::unknown()));
         let report = &end.report;
         let error = end.error.clone().or_else(|| report.shortfall());
         let figures = &row.figures;
-        self.metrics.transfer_ended(OriginLabel::Job, direction_of(row), state, figures.seconds);
+        self.metrics.transfer_ended(
+            OriginLabel::Job,
+            DirectionLabel::of_job(&facts.head.direction),
+            state,
+            figures.seconds,
+        );
         if row.finish_by_ms.is_some_and(|by| by < now_ms) {
             self.metrics.deadline_missed();
         }
@@ -210,12 +229,12 @@ impl Node {
             job: Some(row.id.to_string()),
             run: Some(row.run),
             owner: row.owner.clone(),
-            direction: direction.into(),
-            source: row.spec.sources.join(" "),
-            destination: row.spec.destination.clone(),
+            direction: facts.head.direction.clone(),
+            source: facts.head.source_line(),
+            destination: facts.head.destination.clone(),
             peer: row.peer.clone(),
             state: state.name().into(),
-            dry_run: row.spec.options.dry_run,
+            dry_run: facts.head.dry_run,
             began_ms: row.began_ms.unwrap_or(now_ms),
             ended_ms: now_ms,
             attempts: row.attempt,
@@ -234,7 +253,7 @@ impl Node {
         };
         let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
         let papers = RecordPapers { report: serde_json::to_string(report).ok(), curve, receipt };
-        let deliveries = outbox::of_end(&self.settings(), row, &record, state);
+        let deliveries = outbox::of_end(&self.settings(), (row, &facts.head), &record, state);
         FinishedRun { job: row.id.to_string(), run: row.run, record, papers, is_recorded: true, deliveries }
     }
 }
@@ -265,12 +284,6 @@ impl FinishedRun {
     }
 }
 
-/// The direction of a job's content.
-pub(super) fn direction_of(row: &JobRow) -> DirectionLabel {
-    let word = row.spec.places().map_or("local", |(from, to)| places::direction_of(&from, &to));
-    DirectionLabel::of_job(word)
-}
-
 /// The state in which a run has ended.
 fn run_state(step: JobStep, end: &TransferEnd) -> JobState {
     match step {
@@ -281,11 +294,4 @@ fn run_state(step: JobStep, end: &TransferEnd) -> JobState {
             AttemptOutcome::Broke { .. } => JobState::Failed,
         },
     }
-}
-
-/// When a repeating job runs again; `None` if it does not.
-pub(super) fn next_run(active: &Active, now_ms: i64) -> Option<i64> {
-    let calendar = Calendar::new(active.row.spec.repeat.as_ref()?).ok()?;
-    let began = timestamp(active.row.began_ms.unwrap_or(now_ms));
-    Some(calendar.next(began, began)?.as_millisecond())
 }

@@ -9,12 +9,14 @@
 //! `logins.rs` says who a caller is.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; jobs in memory
-//! are changed under one lock, and written in the order of the changes.
+//! are changed under one lock, and written in the order of the changes. Memory has no documents, only rows of a
+//! few hundred bytes: what else is needed of a job is read from the store (`facts.rs`).
 
 mod browse;
 mod caps;
 mod conductor;
 mod courier;
+mod facts;
 mod hook_feed;
 mod job_end;
 pub(crate) mod logins;
@@ -42,7 +44,6 @@ use farhaul_session::Error;
 use rusqlite::Transaction;
 use serde_json::json;
 
-use crate::access::JobPlaces;
 use crate::caps::live_caps::LiveCaps;
 use crate::clock::Clock;
 use crate::hooks::webhook::OwnAddresses;
@@ -50,15 +51,16 @@ use crate::hub::{Hub, NewsBody};
 use crate::job::{JobId, JobState, JobStep};
 use crate::metrics::Metrics;
 use crate::scheduler::deadline::Prospect;
-use crate::store::jobs::JobRow;
+use crate::store::jobs::{JobFacts, JobRow};
 use crate::store::{Store, jobs, log};
 
 pub(crate) use browse::DirectoryView;
 pub(crate) use caps::CapView;
 pub(crate) use conductor::{Conductor, STOP_TIME};
+pub(crate) use facts::sees;
 pub(crate) use peers::PeerView;
 pub(crate) use places::peer_of;
-pub(crate) use requests::{JobChange, LiveRates, Submission};
+pub(crate) use requests::{JobChange, JobListPage, LiveRates, Submission};
 pub use retention::RetentionRules;
 pub use settings::{NodeIdentity, NodeSettings, PeerSettings};
 pub(crate) use transfer::JobTransfer;
@@ -116,14 +118,22 @@ pub(crate) enum Signal {
 /// A job that is not over.
 pub(crate) struct Active {
     pub(crate) row: JobRow,
-    pub(crate) places: Arc<JobPlaces>,
     /// The transfer, while the job runs, or while it is paused and keeps its session.
-    pub(crate) transfer: Option<JobTransfer>,
+    pub(crate) transfer: Option<Box<JobTransfer>>,
     /// The number of the last line in the job's log.
     log_seq: u64,
+    /// The other host that the job is counted with: its name and its port.
+    host: Option<(String, Option<u16>)>,
+    /// What the store has of the job beside its row; only while there is a transfer.
+    facts: Option<Arc<JobFacts>>,
 }
 
 impl Active {
+    fn new(row: JobRow, log_seq: u64) -> Active {
+        let host = row.peer.as_deref().and_then(places::host_of_peer);
+        Active { row, transfer: None, log_seq, host, facts: None }
+    }
+
     /// True if its transfer should be looked at more often than at others now.
     fn is_close(&self) -> bool {
         self.transfer.as_ref().is_some_and(|transfer| transfer.is_close(self.row.finish_by_ms.is_some()))
@@ -173,26 +183,47 @@ impl Node {
     /// Takes over the jobs of an earlier process. Those that ran are queued again; content that has arrived
     /// is not sent again.
     fn take_up(&self) -> Result<(), Error> {
-        let rows = self.store.read(jobs::unfinished)?;
+        self.store.write(|transaction| jobs::fill(transaction, facts::form_of))?;
         let now_ms = self.clock.now_ms();
+        let (mut ran, mut unreadable) = (Vec::new(), Vec::new());
         let mut all = self.jobs();
-        for mut row in rows {
-            let log_seq = self.store.read(|connection| log::last(connection, row.id))?;
-            let ran = row.state == JobState::Running;
-            if let Ok(next) = row.state.after(JobStep::Interrupted) {
-                (row.state, row.changed_ms) = (next, now_ms);
-            }
-            let places = Arc::new(places::of_spec(&row.spec)?);
-            let id = row.id;
-            self.last_position.fetch_max(row.position, Relaxed);
-            let mut active = Active { row, places, transfer: None, log_seq };
-            if ran {
-                self.say(&mut active, "info", "the service was restarted; the job goes on from where it was");
-                self.changed(&mut active);
-            }
-            all.insert(id, active);
+        self.store.read(|connection| {
+            jobs::unfinished(connection, |id, read| {
+                let mut row = match read {
+                    Ok(row) => row,
+                    Err(why) => return unreadable.push((id, why)),
+                };
+                let was_running = row.state == JobState::Running;
+                if let Ok(next) = row.state.after(JobStep::Interrupted) {
+                    (row.state, row.changed_ms) = (next, now_ms);
+                }
+                self.last_position.fetch_max(row.position, Relaxed);
+                if was_running {
+                    ran.push(id);
+                }
+                all.insert(id, Active::new(row, 0));
+            })
+        })?;
+        self.store.read(|connection| {
+            all.iter_mut().try_for_each(|(id, active)| {
+                active.log_seq = log::last(connection, *id)?;
+                Ok(())
+            })
+        })?;
+        for id in ran {
+            let Some(active) = all.get_mut(&id) else { continue };
+            self.say(active, "info", "the service was restarted; the job goes on from where it was");
+            self.changed(active);
         }
-        Ok(())
+        drop(all);
+        unreadable.iter().try_for_each(|(id, why)| self.set_aside(*id, why, now_ms))
+    }
+
+    /// A job that cannot be read has failed; everything else goes on.
+    fn set_aside(&self, id: JobId, why: &str, now_ms: i64) -> Result<(), Error> {
+        tracing::error!("{}; it has failed, everything else goes on", jobs::unreadable(id, why));
+        let why = why.to_string();
+        self.store.write(move |transaction| jobs::set_aside(transaction, id, &why, now_ms))
     }
 
     pub(crate) fn settings(&self) -> Arc<NodeSettings> {
@@ -252,7 +283,7 @@ impl Node {
     /// How many running jobs will not be finished in time.
     pub(crate) fn jobs_behind(&self) -> usize {
         let misses = |transfer: &JobTransfer| matches!(transfer.prospect(), Prospect::Misses { .. });
-        self.jobs().values().filter(|active| active.transfer.as_ref().is_some_and(misses)).count()
+        self.jobs().values().filter(|active| active.transfer.as_deref().is_some_and(misses)).count()
     }
 
     fn manifest_of(&self, row: &JobRow) -> PathBuf {
@@ -321,8 +352,9 @@ impl Node {
 
     /// Tells readers of events how the job stands.
     fn show(&self, active: &Active) {
-        let news = JobNews::of(active);
-        self.hub.tell(NewsBody::Job { job: active.row.id, places: active.places.clone(), news });
+        let Ok(facts) = self.facts(active) else { return };
+        let news = JobNews::of(active, &facts.head);
+        self.hub.tell(NewsBody::Job { job: active.row.id, places: facts.places.clone(), news });
     }
 
     /// Adds a line of the service's own to the job's log.
@@ -347,7 +379,9 @@ impl Node {
             "job": job, "seq": seq, "at_ms": at_ms, "level": level, "text": text,
             "event": serde_json::from_str::<serde_json::Value>(event).unwrap_or_default(),
         });
-        self.hub.tell(NewsBody::Log { job, places: active.places.clone(), text: told.to_string() });
+        if let Ok(facts) = self.facts(active) {
+            self.hub.tell(NewsBody::Log { job, places: facts.places.clone(), text: told.to_string() });
+        }
         let (level, text, event) = (level.to_string(), text.to_string(), event.to_string());
         self.store
             .note(move |transaction| log::append(transaction, job, (seq, at_ms), (&level, &text, &event)));

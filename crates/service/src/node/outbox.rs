@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::settings::NodeSettings;
 use crate::hooks::webhook::WebhookUrl;
 use crate::hooks::{ErrorWords, Hook, HookMessage, HookMoment, JobWords, MESSAGE_SCHEMA};
-use crate::job::JobState;
+use crate::job::{JobHead, JobState};
 use crate::store::deliveries::{DeliveryKind, DeliveryRow};
 use crate::store::history::HistoryRecord;
 use crate::store::jobs::JobRow;
@@ -38,15 +38,22 @@ pub(super) fn hook_id(row: &JobRow, hook: &Hook) -> String {
 }
 
 /// The job in the form that programs get, in the given state.
-pub(super) fn words(row: &JobRow, state: JobState, files: u64, bytes: u64, failed: u64) -> JobWords {
+pub(super) fn words(
+    (row, head): (&JobRow, &JobHead),
+    state: JobState,
+    files: u64,
+    bytes: u64,
+    failed: u64,
+) -> JobWords {
     JobWords {
         id: row.id.to_string(),
         run: row.run.into(),
         state: state.name().into(),
-        labels: row.spec.labels.0.clone(),
-        sources: row.spec.sources.clone(),
-        destination: row.spec.destination.clone(),
-        dry_run: row.spec.options.dry_run,
+        labels: head.labels.0.clone(),
+        sources: head.sources.clone(),
+        source_count: head.source_count,
+        destination: head.destination.clone(),
+        dry_run: head.dry_run,
         files,
         bytes,
         failed,
@@ -60,17 +67,16 @@ pub(super) fn message(event: HookMoment, delivery: String, at_ms: i64, job: JobW
 /// The hooks that run for this job at this moment.
 pub(super) fn hooks_of<'a>(
     settings: &'a NodeSettings,
-    row: &'a JobRow,
+    head: &'a JobHead,
     when: HookMoment,
 ) -> impl Iterator<Item = &'a Hook> + 'a {
-    let is_dry_run = row.spec.options.dry_run;
-    settings.hooks.iter().filter(move |hook| hook.on == when && hook.is_for(&row.spec.labels.0, is_dry_run))
+    settings.hooks.iter().filter(move |hook| hook.on == when && hook.is_for(&head.labels.0, head.dry_run))
 }
 
 /// The deliveries of a run that has ended. `row` is the job as it was in the run.
 pub(super) fn of_end(
     settings: &NodeSettings,
-    row: &JobRow,
+    (row, head): (&JobRow, &JobHead),
     record: &HistoryRecord,
     state: JobState,
 ) -> Vec<DeliveryRow> {
@@ -78,7 +84,7 @@ pub(super) fn of_end(
         JobState::Done | JobState::PartlyFailed => HookMoment::Post,
         _ => HookMoment::Fail,
     };
-    let job = words(row, state, record.files, record.bytes, record.files_failed);
+    let job = words((row, head), state, record.files, record.bytes, record.files_failed);
     let error = match (&record.error_code, &record.error) {
         (Some(code), Some(what)) => Some(ErrorWords { code: code.clone(), what: what.clone() }),
         _ if state == JobState::PartlyFailed => {
@@ -101,14 +107,13 @@ pub(super) fn of_end(
     let mut all = Vec::new();
     // Whoever cancels a job knows it, so only the webhook that the job names hears of that.
     if state != JobState::Cancelled {
-        for hook in hooks_of(settings, row, event) {
+        for hook in hooks_of(settings, head, event) {
             all.push(delivery(DeliveryKind::Program, hook_id(row, hook), json(hook)));
         }
-        let is_dry_run = row.spec.options.dry_run;
-        let chosen = settings.webhook.iter().filter(|one| one.is_for(event, &row.spec.labels.0, is_dry_run));
+        let chosen = settings.webhook.iter().filter(|one| one.is_for(event, &head.labels.0, head.dry_run));
         all.extend(chosen.map(|one| webhook(&one.url, one.secret_file.as_ref())));
     }
-    if let Some(Ok(url)) = row.spec.told_webhook().map(str::parse::<WebhookUrl>) {
+    if let Some(Ok(url)) = head.told_webhook().map(str::parse::<WebhookUrl>) {
         all.push(webhook(&url, settings.webhooks.secret_file.as_ref()));
     }
     all

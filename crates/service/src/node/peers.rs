@@ -8,11 +8,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Node, NodeSettings, places};
+use super::{Active, Node, NodeSettings, facts, places};
 use crate::access::{Caller, CallerDeed, Scope};
 use crate::caps::spec::{Cap, CapSubject, cap_of};
 use crate::clock::timestamp;
+use crate::job::JobState;
 use crate::store::history::{self, PeerDealings};
+use crate::store::jobs;
 
 /// The most peers of the history that are listed, latest first.
 const PEERS_MAX: usize = 10_000;
@@ -64,7 +66,20 @@ impl Node {
         let mut dealings: BTreeMap<String, PeerDealings> =
             dealings.into_iter().map(|dealing| (dealing.peer.clone(), dealing)).collect();
         let mut jobs: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-        for active in self.jobs().values().filter(|active| caller.sees(&active.places)) {
+        let mut seen = BTreeSet::new();
+        if !caller.sees_all() {
+            let unfinished = JobState::ALL.into_iter().filter(|state| !state.is_final()).collect();
+            let wanted = jobs::JobFilter { states: unfinished, ..jobs::JobFilter::default() };
+            let note = |key: &jobs::JobKey<'_>| {
+                if facts::sees(caller, key.places) {
+                    seen.insert(key.id);
+                }
+                false
+            };
+            self.store.read(|connection| jobs::list(connection, &wanted, (1, usize::MAX), note))?;
+        }
+        let is_seen = |active: &&Active| caller.sees_all() || seen.contains(&active.row.id);
+        for active in self.jobs().values().filter(is_seen) {
             let Some(peer) = &active.row.peer else { continue };
             let (running, unfinished) = jobs.entry(peer.clone()).or_default();
             *running += usize::from(active.transfer.is_some());

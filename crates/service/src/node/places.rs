@@ -41,18 +41,14 @@ pub(crate) fn peer_of(places: &[LocationSpec]) -> Option<String> {
     })
 }
 
-fn bracketed(name: &str) -> String {
-    if name.contains(':') { format!("[{name}]") } else { name.to_string() }
+/// The host and the port in a peer's name, as [`peer_of`] makes it.
+pub(crate) fn host_of_peer(peer: &str) -> Option<(String, Option<u16>)> {
+    let place = LocationSpec::parse_host(peer.as_ref()).ok()?;
+    place.host().map(|host| (host.name.clone(), host.port))
 }
 
-/// The direction as this node sees it: `push`, `pull`, `local`, or `third` between two other hosts.
-pub(crate) fn direction_of(places: &[LocationSpec], destination: &LocationSpec) -> &'static str {
-    match (places.iter().any(|place| place.host().is_some()), destination.host().is_some()) {
-        (true, true) => "third",
-        (true, false) => "pull",
-        (false, true) => "push",
-        (false, false) => "local",
-    }
+fn bracketed(name: &str) -> String {
+    if name.contains(':') { format!("[{name}]") } else { name.to_string() }
 }
 
 #[cfg(test)]
@@ -71,6 +67,11 @@ mod tests {
         assert_eq!(peer(&["fh://[::1]/b"]).unwrap(), "fh://[::1]:33001");
         assert_eq!(peer(&["u@h:b", "/a"]).unwrap(), "ssh://u@h");
         assert_eq!(peer(&["/a", "/b"]), None);
+        // The name has all that the host is known by.
+        let host = |names: &[&str]| host_of_peer(&peer(names).unwrap()).unwrap();
+        assert_eq!(host(&["/a", "fh://[::1]/b"]), ("::1".into(), Some(DEFAULT_PORT)));
+        assert_eq!(host(&["u@h:b", "/a"]), ("h".into(), None));
+        assert_eq!(host(&["ssh://u@h:2222/b", "/a"]), ("h".into(), Some(2222)));
     }
 
     #[test]
@@ -97,14 +98,5 @@ mod tests {
             all(&["/a/x", "/b", "/a", "/a/../c"])
         );
         assert!(places("/a/x", "/b", &[&["/c", "/d"]]).is_err());
-    }
-
-    #[test]
-    fn a_direction_is_seen_from_here() {
-        let direction = |from: &str, to: &str| direction_of(&[place(from)], &place(to));
-        assert_eq!(direction("/a", "/b"), "local");
-        assert_eq!(direction("/a", "h:b"), "push");
-        assert_eq!(direction("fh://h/a", "/b"), "pull");
-        assert_eq!(direction("fh://h/a", "fh://g/b"), "third");
     }
 }

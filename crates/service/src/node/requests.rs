@@ -1,6 +1,6 @@
 //! The requests that callers may make about jobs. Here the job's locations decide who may make them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -9,6 +9,7 @@ use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::facts::{self, no_such};
 use super::transfer::{JobTransfer, StopReason};
 use super::view::JobView;
 use super::{Active, Node, outbox, peer_of, places};
@@ -19,7 +20,9 @@ use crate::job::{JobId, JobSpec, JobState, JobStep, StepRefusal};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::queue::{self, QueuePosition};
 use crate::store::idempotency::{self, EarlierRequest};
-use crate::store::jobs::{self, JobRow, JobSteering, RunFigures};
+use crate::store::jobs::{
+    self, JobDocument, JobFacts, JobKey, JobRow, JobSteering, ListedJob, RunFigures, StoredDocument,
+};
 use crate::store::log;
 
 /// A job to submit.
@@ -28,6 +31,23 @@ pub(crate) struct Submission {
     pub(crate) spec: JobSpec,
     /// The caller's idempotency key, and the hash of the body that came with it.
     pub(crate) idempotency: Option<(String, Vec<u8>)>,
+}
+
+/// The most jobs that are looked at for a page: a caller who sees few of them goes on with the cursor.
+const LOOKS_MAX: usize = 10_000;
+
+/// A page of a list of jobs.
+#[derive(Debug)]
+pub(crate) struct JobListPage {
+    pub(crate) jobs: Vec<JobView>,
+    /// The job after which the list goes on, if it does.
+    pub(crate) last: Option<JobId>,
+}
+
+/// The directories of this host that a caller's jobs may use.
+fn confined_to(caller: &Caller) -> Option<Vec<String>> {
+    let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
+    caller.reach.local.as_ref().map(|prefixes| prefixes.iter().map(text).collect())
 }
 
 /// The fields of a job to change; a field that is left out stays as it is.
@@ -91,8 +111,13 @@ impl Node {
             return self.repeated(caller, &earlier, hash);
         }
         // Faults of the job are reported now, not when its time has come.
-        let mut row = self.accepted(caller, spec, peer_of(&places.0), now_ms)?;
-        farhaul::check_copy(&self.prepared(&row.spec, row.confined.as_deref(), now_ms)?)?;
+        let mut row = self.accepted(&caller.subject, &spec, peer_of(&places.0), now_ms)?;
+        let document = JobDocument { spec, confined: confined_to(caller) };
+        farhaul::check_copy(&self.prepared(&document, now_ms)?)?;
+        let facts = facts::facts_of(&document.spec, places);
+        let stored = StoredDocument::of(&document, &facts)?;
+        drop(document);
+        row.kept_bytes = stored.bytes();
         let id = row.id;
         let key = idempotency.map(|(key, _)| key);
         let owner = caller.subject.clone();
@@ -109,20 +134,35 @@ impl Node {
                 let earlier = EarlierRequest { body_hash: hash, job: id };
                 idempotency::insert(transaction, (&owner, key), &earlier, now_ms)?;
             }
-            jobs::insert(transaction, &written)?;
+            jobs::insert(transaction, &written, &stored)?;
             Ok(None)
         })?;
         if let Some(earlier) = result {
             drop(all);
             return self.repeated(caller, &earlier, &[]);
         }
-        let active = Active { row, places: places.into(), transfer: None, log_seq: 0 };
-        self.show(&active);
-        let view = JobView::of_active(&active, caller);
-        all.insert(id, active);
+        let view = self.begin(&mut all, row, facts, caller);
         drop(all);
         self.look();
         Ok(view)
+    }
+
+    /// Takes a job that was just stored into memory, and tells readers of events.
+    pub(super) fn begin(
+        &self,
+        all: &mut BTreeMap<JobId, Active>,
+        row: JobRow,
+        facts: JobFacts,
+        caller: &Caller,
+    ) -> JobView {
+        let mut active = Active::new(row, 0);
+        let view = JobView::of_active(&active, &facts, caller);
+        active.facts = Some(facts.into());
+        self.show(&active);
+        // It is needed again when the job begins.
+        active.facts = None;
+        all.insert(view.id, active);
+        view
     }
 
     /// An error if there are too many jobs already.
@@ -136,8 +176,8 @@ impl Node {
 
     pub(super) fn accepted(
         &self,
-        caller: &Caller,
-        spec: JobSpec,
+        owner: &str,
+        spec: &JobSpec,
         peer: Option<String>,
         now_ms: i64,
     ) -> Result<JobRow, Error> {
@@ -149,16 +189,13 @@ impl Node {
         };
         let not_before = spec.not_before.map(|moment| moment.as_millisecond());
         let due_ms = first.max(not_before).filter(|due| *due > now_ms);
-        let confined = caller.reach.local.as_ref();
-        let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
         Ok(JobRow {
             id: JobId::new(now_ms).map_err(Error::no_random_numbers)?,
-            owner: caller.subject.clone(),
+            owner: owner.into(),
             state: if due_ms.is_some() { JobState::Waiting } else { JobState::Queued },
             priority: spec.priority,
             position: now_ms,
             peer,
-            confined: confined.map(|prefixes| prefixes.iter().map(text).collect()),
             steering: JobSteering::default(),
             figures: RunFigures::default(),
             submitted_ms: now_ms,
@@ -170,7 +207,7 @@ impl Node {
             ended_ms: None,
             error: None,
             changed_ms: now_ms,
-            spec,
+            kept_bytes: 0,
         })
     }
 
@@ -190,16 +227,17 @@ impl Node {
     /// A job as it is now.
     pub(crate) fn job(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         if let Some(active) = self.jobs().get(&id) {
-            caller.may(CallerDeed::At(Scope::Read, &active.places))?;
-            return Ok(JobView::of_active(active, caller));
+            self.may_with(caller, Scope::Read, active)?;
+            return Ok(JobView::of_active(active, &*self.facts(active)?, caller));
         }
-        self.finished(caller, id).map(|row| JobView::of_row(&row, caller))
+        let row = self.finished(caller, id)?;
+        Ok(JobView::of_row(&row, &self.facts_if_any(id)?, caller))
     }
 
     /// The row of a job, whether it is over or not.
     pub(crate) fn row(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
         if let Some(active) = self.jobs().get(&id) {
-            caller.may(CallerDeed::At(Scope::Read, &active.places))?;
+            self.may_with(caller, Scope::Read, active)?;
             return Ok(active.row.clone());
         }
         self.finished(caller, id)
@@ -208,12 +246,18 @@ impl Node {
     /// The row of a job that is over.
     fn finished(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
         let row = self.stored(id)?;
-        caller.may(CallerDeed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
+        self.may_at(caller, Scope::Read, id)?;
         Ok(row)
     }
 
     fn stored(&self, id: JobId) -> Result<JobRow, Error> {
         self.store.read(|connection| jobs::get(connection, id))?.ok_or_else(|| no_such(id))
+    }
+
+    /// What is shown of a stored job; nothing if it cannot be read, as the row says that already.
+    fn facts_if_any(&self, id: JobId) -> Result<JobFacts, Error> {
+        let found = self.store.read(|connection| jobs::facts(connection, id))?;
+        Ok(found.and_then(Result::ok).unwrap_or_else(JobFacts::unknown))
     }
 
     /// A page of jobs, newest first.
@@ -222,25 +266,27 @@ impl Node {
         caller: &Caller,
         wanted: &jobs::JobFilter,
         count: usize,
-    ) -> Result<Vec<JobView>, Error> {
+    ) -> Result<JobListPage, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let (mut wanted, mut left_out) = (wanted.clone(), 0);
         if !caller.sees_all() {
             left_out = std::mem::take(&mut wanted.offset);
         }
-        let is_seen = |row: &JobRow| {
-            let is_seen = sees(caller, row);
+        // A page that leaves jobs out is looked for to its end.
+        let looks = if left_out > 0 { usize::MAX } else { LOOKS_MAX };
+        let is_seen = |key: &JobKey<'_>| {
+            let is_seen = facts::sees(caller, key.places);
             let is_before = is_seen && left_out > 0;
             left_out -= usize::from(is_before);
             is_seen && !is_before
         };
-        let rows = self.store.read(|connection| jobs::list(connection, &wanted, count, is_seen))?;
+        let page = self.store.read(|connection| jobs::list(connection, &wanted, (count, looks), is_seen))?;
         let all = self.jobs();
-        let view = |row: &JobRow| match all.get(&row.id) {
-            Some(active) => JobView::of_active(active, caller),
-            None => JobView::of_row(row, caller),
+        let view = |ListedJob { row, facts }: &ListedJob| match all.get(&row.id) {
+            Some(active) => JobView::of_active(active, facts, caller),
+            None => JobView::of_row(row, facts, caller),
         };
-        Ok(rows.iter().map(view).collect())
+        Ok(JobListPage { jobs: page.jobs.iter().map(view).collect(), last: page.last })
     }
 
     /// A page of the jobs that are not over, in the order in which they start.
@@ -251,20 +297,36 @@ impl Node {
         count: usize,
     ) -> Result<Vec<JobView>, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
-        let all = self.jobs();
-        let is_wanted = |active: &&Active| {
-            fits(wanted, &active.row) && caller.sees(&active.places) && !active.row.state.is_final()
+        // The states of memory are newer than those of the store.
+        let (mut seen, unfinished) =
+            (BTreeSet::new(), JobState::ALL.into_iter().filter(|one| !one.is_final()));
+        let stored = jobs::JobFilter {
+            states: unfinished.collect(),
+            since_ms: None,
+            before: None,
+            offset: 0,
+            ..wanted.clone()
         };
-        let mut queue: Vec<&Active> = all.values().filter(is_wanted).collect();
+        let note = |key: &JobKey<'_>| {
+            if facts::sees(caller, key.places) {
+                seen.insert(key.id);
+            }
+            false
+        };
+        self.store.read(|connection| jobs::list(connection, &stored, (1, usize::MAX), note))?;
+        let all = self.jobs();
+        let fits = |row: &JobRow| {
+            (wanted.states.is_empty() || wanted.states.contains(&row.state))
+                && wanted.since_ms.is_none_or(|since_ms| row.changed_ms >= since_ms)
+                && !row.state.is_final()
+        };
+        let mut queue: Vec<&Active> =
+            seen.iter().filter_map(|id| all.get(id)).filter(|active| fits(&active.row)).collect();
         queue.sort_by_key(|active| {
             (std::cmp::Reverse(active.row.priority), active.row.position, active.row.id)
         });
-        Ok(queue
-            .into_iter()
-            .skip(wanted.offset)
-            .take(count)
-            .map(|active| JobView::of_active(active, caller))
-            .collect())
+        let page = queue.into_iter().skip(wanted.offset).take(count);
+        page.map(|active| Ok(JobView::of_active(active, &*self.facts(active)?, caller))).collect()
     }
 
     /// How many jobs match, by state, whatever states were asked for.
@@ -274,26 +336,28 @@ impl Node {
         wanted: &jobs::JobFilter,
     ) -> Result<BTreeMap<&'static str, u64>, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
+        let mut counts = BTreeMap::new();
+        let mut add = |state: JobState, count: u64| *counts.entry(state.name()).or_default() += count;
         if caller.sees_all() {
-            let counts = self.store.read(|connection| jobs::counts_of(connection, wanted))?;
-            return Ok(counts.into_iter().map(|(state, count)| (state.name(), count)).collect());
+            let found = self.store.read(|connection| jobs::counts_of(connection, wanted))?;
+            found.into_iter().for_each(|(state, count)| add(state, count));
+            return Ok(counts);
         }
         let all = jobs::JobFilter { states: Vec::new(), before: None, offset: 0, ..wanted.clone() };
-        let mut counts = BTreeMap::new();
-        let count = |row: &JobRow| {
-            if sees(caller, row) {
-                *counts.entry(row.state.name()).or_default() += 1;
+        let count = |key: &JobKey<'_>| {
+            if facts::sees(caller, key.places) {
+                add(key.state, 1);
             }
             false
         };
-        self.store.read(|connection| jobs::list(connection, &all, usize::MAX, count))?;
+        self.store.read(|connection| jobs::list(connection, &all, (1, usize::MAX), count))?;
         Ok(counts)
     }
 
     /// The curve of a job's transfer over its last minutes; empty if it has none.
     pub(crate) fn live_curve(&self, caller: &Caller, id: JobId) -> Result<LiveCurve, Error> {
         if let Some(active) = self.jobs().get(&id) {
-            caller.may(CallerDeed::At(Scope::Read, &active.places))?;
+            self.may_with(caller, Scope::Read, active)?;
             let transfer = active.transfer.as_ref();
             return Ok(transfer.map(|transfer| transfer.recent.curve()).unwrap_or_default());
         }
@@ -304,7 +368,10 @@ impl Node {
     pub(crate) fn live_rates(&self, caller: &Caller) -> Result<Vec<LiveRates>, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let jobs = self.jobs();
-        let seen = jobs.values().filter(|active| caller.sees(&active.places));
+        // Jobs that run have their locations in memory.
+        let seen = jobs
+            .values()
+            .filter(|active| active.facts.as_ref().is_some_and(|facts| caller.sees(&facts.places)));
         let rates = seen.filter_map(|active| {
             let (begin_s, end_s, goodput_bps) = active.transfer.as_ref()?.recent.rates();
             Some(LiveRates { job: active.row.id, begin_s, end_s, goodput_bps })
@@ -383,21 +450,22 @@ impl Node {
             });
         }
         let row = self.stored(id)?;
-        let places = places::of_spec(&row.spec)?;
-        caller.may_steer(&places)?;
+        self.may_at(caller, Scope::Control, id)?;
+        // A job whose document cannot be read has no further run.
+        let facts = self.stored_facts(id)?;
+        self.stored_document(id)?;
         let log_seq = self.store.read(|connection| log::last(connection, id))?;
         let view = {
             let mut all = self.jobs();
             // A job that has just ended is still in memory, and newer there than in the store.
-            let mut active =
-                all.remove(&id).unwrap_or(Active { row, places: places.into(), transfer: None, log_seq });
+            let mut active = all.remove(&id).unwrap_or_else(|| Active::new(row, log_seq));
             let again = again(&mut active.row);
             if again.is_ok() {
                 let text = format!("run {} was requested", active.row.run);
                 self.say(&mut active, "info", &text);
                 self.changed(&mut active);
             }
-            let view = JobView::of_active(&active, caller);
+            let view = JobView::of_active(&active, &facts, caller);
             if !active.row.state.is_final() {
                 all.insert(id, active);
             }
@@ -427,7 +495,7 @@ impl Node {
                 row.priority = node.priority_beside(caller, all, id, spot, change.priority)?;
                 moved = places_in_queue(all, id, row.priority, spot)?;
             }
-            let rate: RateOptions = row.rate_options().checked()?;
+            let rate: RateOptions = row.rate_options(&node.facts(active)?.head).checked()?;
             for (other, position) in moved {
                 node.last_position.fetch_max(position, Relaxed);
                 match all.get_mut(&other) {
@@ -470,10 +538,10 @@ impl Node {
         }
         let Some(active) = all.get(&beside).filter(|active| !active.row.state.is_final()) else {
             let row = self.stored(beside)?;
-            caller.may(CallerDeed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
+            self.may_at(caller, Scope::Read, beside)?;
             return Err(is_over(beside, row.state));
         };
-        caller.may(CallerDeed::At(Scope::Read, &active.places))?;
+        self.may_with(caller, Scope::Read, active)?;
         match asked {
             Some(asked) if asked != active.row.priority => {
                 let what = format!(
@@ -509,40 +577,20 @@ impl Node {
         let Some(active) = all.get(&id) else {
             drop(all);
             let row = self.stored(id)?;
-            caller.may_steer(&places::of_spec(&row.spec)?)?;
+            self.may_at(caller, Scope::Control, id)?;
             return Err(is_over(id, row.state));
         };
-        caller.may_steer(&active.places)?;
+        self.may_with(caller, Scope::Control, active)?;
         if active.row.state.is_final() {
             return Err(is_over(id, active.row.state));
         }
         act(self, &mut all)?;
-        let view =
-            all.get(&id).map(|active| JobView::of_active(active, caller)).ok_or_else(|| no_such(id))?;
+        let active = all.get(&id).ok_or_else(|| no_such(id))?;
+        let view = JobView::of_active(active, &*self.facts(active)?, caller);
         drop(all);
         self.look();
         Ok(view)
     }
-}
-
-/// True if the caller may see a job.
-fn sees(caller: &Caller, row: &JobRow) -> bool {
-    caller.sees_all() || places::of_spec(&row.spec).is_ok_and(|places| caller.sees(&places))
-}
-
-/// True if a job matches a filter, by the same conditions as in the store.
-fn fits(wanted: &jobs::JobFilter, row: &JobRow) -> bool {
-    let has_label = |(name, value): &(String, String)| row.spec.labels.0.get(name) == Some(value);
-    let has_text = |text: &String| {
-        let spec = serde_json::to_string(&row.spec).unwrap_or_default();
-        spec.to_lowercase().contains(&text.to_lowercase())
-    };
-    (wanted.states.is_empty() || wanted.states.contains(&row.state))
-        && wanted.labels.iter().all(has_label)
-        && wanted.peer.as_ref().is_none_or(|peer| row.peer.as_ref() == Some(peer))
-        && wanted.owner.as_ref().is_none_or(|owner| row.owner == *owner)
-        && wanted.since_ms.is_none_or(|since_ms| row.changed_ms >= since_ms)
-        && wanted.text.as_ref().is_none_or(has_text)
 }
 
 /// The positions that change when a job moves to this position of the queue.
@@ -567,17 +615,13 @@ fn again(row: &mut JobRow) -> Result<(), StepRefusal> {
     Ok(())
 }
 
-fn no_such(id: JobId) -> Error {
-    Error::new(Code::NoSuchThing, format!("no job has the id {id}"))
-}
-
 fn is_over(id: JobId, state: JobState) -> Error {
     Error::new(Code::NotNow, format!("job {id} is over: it is {}", state.words()))
 }
 
 /// An error if the job is being cancelled: nothing else can become of it.
 fn goes_on(active: &Active) -> Result<(), Error> {
-    match active.transfer.as_ref().is_some_and(JobTransfer::is_cancelled) {
+    match active.transfer.as_deref().is_some_and(JobTransfer::is_cancelled) {
         true => Err(Error::new(Code::NotNow, format!("job {} is being cancelled", active.row.id))),
         false => Ok(()),
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use farhaul::{CopyJob, DEFAULT_PORT, Location, LocationSpec, SshMessages};
+use farhaul::{CopyJob, Location, SshMessages};
 use farhaul_session::{Code, Error};
 
 use super::{RetentionRules, WatchSpec};
@@ -185,15 +185,10 @@ impl NodeSettings {
     pub(crate) fn places_of<'a>(
         &'a self,
         peer: Option<&'a str>,
-        places: &[LocationSpec],
+        host: Option<&(String, Option<u16>)>,
     ) -> Option<choice::PeerLimit<'a>> {
         let name = peer?;
-        let host = places.iter().find_map(|place| match place {
-            LocationSpec::Daemon(host, _) => Some((&host.name, Some(host.port.unwrap_or(DEFAULT_PORT)))),
-            LocationSpec::Ssh(host, _) => Some((&host.name, host.port)),
-            LocationSpec::Local(_) | LocationSpec::Pipe => None,
-        });
-        let table = host.and_then(|(name, port)| self.peer(name, port));
+        let table = host.and_then(|(name, port)| self.peer(name, *port));
         let own = table.and_then(|table| Some((table.name.as_str(), table.running_max?)));
         let (name, running_max) = own.unwrap_or((name, self.running.per_peer));
         Some(choice::PeerLimit { name, running_max })
@@ -310,6 +305,7 @@ fn hooks(hook: &crate::config::HookSection) -> Vec<Hook> {
 mod tests {
     use super::*;
     use crate::job::JobKind;
+    use farhaul::LocationSpec;
 
     #[test]
     fn targets_get_the_identity_of_the_job_then_of_the_peer_then_the_nodes_own() {
@@ -378,7 +374,8 @@ mod tests {
             let places =
                 [LocationSpec::parse("/a".as_ref()).unwrap(), LocationSpec::parse(place.as_ref()).unwrap()];
             let peer = super::super::peer_of(&places);
-            let found = settings.places_of(peer.as_deref(), &places);
+            let host = peer.as_deref().and_then(super::super::places::host_of_peer);
+            let found = settings.places_of(peer.as_deref(), host.as_ref());
             found.map(|found| (found.name.to_string(), found.running_max))
         };
         let usual = settings.running.per_peer;

@@ -106,7 +106,11 @@ impl Fixture {
     pub(super) fn records(&self) -> Vec<history::HistoryRecord> {
         self.node().store.write(|_| Ok(())).unwrap();
         let all = history::RecordFilter::default();
-        self.node().store.read(|connection| history::list(connection, &all, 100, |_| true)).unwrap()
+        self.node()
+            .store
+            .read(|connection| history::list(connection, &all, (100, 100), |_| true))
+            .unwrap()
+            .records
     }
 
     pub(super) fn lines(&self, id: JobId) -> Vec<String> {
@@ -340,7 +344,7 @@ fn who_does_not_reach_a_job_does_not_see_it() {
     assert_eq!(node.job(&caller, out).unwrap_err().code(), Code::OutOfScope);
     assert!(node.job(&caller, id).is_ok());
     let seen: Vec<_> =
-        node.list(&caller, &jobs::JobFilter::default(), 10).unwrap().iter().map(|job| job.id).collect();
+        node.list(&caller, &jobs::JobFilter::default(), 10).unwrap().jobs.iter().map(|job| job.id).collect();
     assert_eq!(seen, [id]);
     assert_eq!(node.cancel(&caller, id).unwrap_err().code(), Code::OutOfScope);
     let spec = copy("zero:5".into(), "/projects/x".into());
@@ -388,4 +392,101 @@ fn readers_of_events_hear_what_each_of_them_may_do_with_a_job() {
         assert_eq!((kind, &text), ("job", &view));
         assert!(text.ends_with(&format!("\"may\":{may}}}")), "{text}");
     }
+}
+
+#[test]
+fn a_waiting_job_has_its_document_in_the_store_and_not_in_memory() {
+    let mut fixture = Fixture::new();
+    let mut spec = copy(fixture.path(""), fixture.path("b"));
+    spec.sources = vec![fixture.path("in/")];
+    std::fs::create_dir(fixture.path("in")).unwrap();
+    let names: Vec<String> = (0..20_000).map(|number| format!("file-{number:060}")).collect();
+    spec.options.select.names = Some(names.clone());
+    spec.options.select.rules = vec!["- *.tmp".into(); 1000];
+    spec.not_before = Some(fixture.node().clock.now().checked_add(Duration::from_secs(3600)).unwrap());
+    let id = fixture.submit(spec.clone());
+    let check = |fixture: &Fixture| {
+        let jobs = fixture.node().jobs();
+        let active = &jobs[&id];
+        assert!(active.facts.is_none() && active.transfer.is_none());
+        assert!(active.row.kept_bytes > 1_000_000, "{}", active.row.kept_bytes);
+        // A row in memory is a few hundred bytes, whatever the document says.
+        assert!(std::mem::size_of::<Active>() + active.row.owner.len() < 1024);
+        drop(jobs);
+        assert_eq!(fixture.node().document(&Caller::local(), id).unwrap(), spec.clone().checked().unwrap());
+    };
+    check(&fixture);
+    assert_eq!(fixture.node().list(&Caller::local(), &jobs::JobFilter::default(), 9).unwrap().jobs.len(), 1);
+    // What a filter looks at is what a list shows, and not what is taken.
+    let with_text = |text: &str| jobs::JobFilter { text: Some(text.into()), ..jobs::JobFilter::default() };
+    let found = |text: &str| fixture.node().list(&Caller::local(), &with_text(text), 9).unwrap().jobs.len();
+    assert_eq!((found("data/IN"), found("file-00")), (1, 0));
+    fixture.stop();
+    fixture.start();
+    check(&fixture);
+    std::fs::write(fixture.path("in").to_string() + "/" + &names[7], b"x").unwrap();
+    fixture.set_clock(3700);
+    fixture.wait(id, |view| view.state.is_final());
+    assert!(std::fs::exists(fixture.path("b") + "/" + &names[7]).unwrap());
+}
+
+#[test]
+fn a_list_shows_a_bounded_part_of_many_sources() {
+    let fixture = Fixture::new();
+    let mut spec = copy(fixture.path("x"), fixture.path("b"));
+    spec.sources = (0..1024).map(|number| fixture.path(&format!("{number:0>200}"))).collect();
+    spec.not_before = Some(fixture.node().clock.now().checked_add(Duration::from_secs(3600)).unwrap());
+    let view = fixture.view(fixture.submit(spec));
+    assert!(view.source_count == 1024 && view.sources.len() < 400, "{}", view.sources.len());
+    assert_eq!(fixture.node().document(&Caller::local(), view.id).unwrap().sources.len(), 1024);
+    // Whether a caller sees the job is judged by all of them.
+    let mut caller = Caller { subject: "token:x".into(), scopes: vec![Scope::Read], ..Caller::local() };
+    let reach = |caller: &mut Caller, prefixes: &[String]| {
+        caller.reach.local = Some(prefixes.iter().map(Into::into).collect());
+        fixture.node().list(caller, &jobs::JobFilter::default(), 9).unwrap().jobs.len()
+    };
+    assert_eq!(reach(&mut caller, &[fixture.path("")]), 1);
+    let but_last: Vec<String> =
+        (0..1023).map(|number| fixture.path(&format!("{number:0>200}"))).chain([fixture.path("b")]).collect();
+    assert_eq!(reach(&mut caller, &but_last), 0);
+}
+
+#[test]
+fn a_job_that_cannot_be_read_has_failed_and_keeps_no_other_from_starting() {
+    let mut fixture = Fixture::new();
+    let later = fixture.node().clock.now().checked_add(Duration::from_secs(3600)).unwrap();
+    let mut ids = Vec::new();
+    for number in 0..4 {
+        let mut spec = copy("zero:5".into(), "null:".into());
+        spec.not_before = Some(later);
+        spec.labels = Labels([("number".to_string(), number.to_string())].into());
+        ids.push(fixture.submit(spec));
+    }
+    fixture.stop();
+    let store = rusqlite::Connection::open(fixture.folder.path().join("jobs.sqlite")).unwrap();
+    let spoil = |what: &str, id: JobId| assert_eq!(store.execute(what, [id.as_str()]), Ok(1));
+    spoil("UPDATE jobs SET figures = 'nonsense' WHERE id = ?1", ids[0]);
+    spoil("UPDATE jobs SET head = NULL, places = NULL WHERE id = ?1", ids[1]);
+    spoil("UPDATE documents SET spec = '{\"schema\": 1' WHERE job = ?1", ids[1]);
+    spoil("UPDATE documents SET spec = '7' WHERE job = ?1", ids[2]);
+    drop(store);
+    fixture.start();
+    for id in [ids[0], ids[1]] {
+        let view = fixture.view(id);
+        let error = view.error.unwrap();
+        assert_eq!(
+            (view.state, error.code.as_str()),
+            (JobState::Failed, "FH-STORE-BROKEN"),
+            "{}",
+            error.text
+        );
+    }
+    let found = fixture.node().store.check().unwrap();
+    assert!(found.iter().any(|line| line.contains(ids[1].as_str())), "{found:?}");
+    assert_eq!(fixture.node().retry(&Caller::local(), ids[1]).unwrap_err().code(), Code::StoreBroken);
+    assert_eq!(fixture.node().list(&Caller::local(), &jobs::JobFilter::default(), 9).unwrap().jobs.len(), 4);
+    // The others go on, and one whose document alone cannot be read fails when its time comes.
+    fixture.set_clock(3700);
+    fixture.wait_for(ids[3], JobState::Done);
+    assert_eq!(fixture.wait_for(ids[2], JobState::Failed).error.unwrap().code, "FH-STORE-BROKEN");
 }

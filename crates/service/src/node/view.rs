@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::Active;
 use super::transfer::JobTransfer;
-use super::{Active, places};
-use crate::access::Caller;
+use crate::access::{Caller, JobPlaces};
 use crate::clock::timestamp;
 use crate::history::recent_curve::{PathNow, RecentCurve};
-use crate::job::{JobDeed, JobFailure, JobId, JobKind, JobState, Labels, RepeatRule};
+use crate::job::{JobDeed, JobFailure, JobHead, JobId, JobKind, JobState, Labels, RepeatRule};
 use crate::scheduler::deadline::Prospect;
-use crate::store::jobs::JobRow;
+use crate::store::jobs::{JobFacts, JobRow};
 
 /// A job as it is now.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -31,8 +31,10 @@ pub struct JobView {
     pub is_over: bool,
     /// True if the job is about to stop, but has not stopped yet.
     pub is_stopping: bool,
-    /// The sources, as in its document.
+    /// The sources, as in its document: as many of them as fit in 64 KiB.
     pub sources: Vec<String>,
+    /// How many sources its document has.
+    pub source_count: usize,
     /// The destination, as in its document.
     pub destination: String,
     /// The other host: `fh://host:port` or `ssh://[user@]host`; null for a copy within the node's host.
@@ -169,47 +171,47 @@ impl JobProgress {
 
 impl JobView {
     /// A caller's view of a job that is not over.
-    pub(super) fn of_active(active: &Active, caller: &Caller) -> JobView {
-        let view = JobView::new(&active.row, active.transfer.as_ref());
-        view.of_caller(|| caller.may_steer(&active.places).is_ok())
+    pub(super) fn of_active(active: &Active, facts: &JobFacts, caller: &Caller) -> JobView {
+        let view = JobView::new((&active.row, &facts.head), active.transfer.as_deref());
+        view.of_caller(&facts.places, caller)
     }
 
     /// A caller's view of a job that is over.
-    pub(crate) fn of_row(row: &JobRow, caller: &Caller) -> JobView {
-        let is_steered = || places::of_spec(&row.spec).is_ok_and(|places| caller.may_steer(&places).is_ok());
-        JobView::new(row, None).of_caller(is_steered)
+    pub(crate) fn of_row(row: &JobRow, facts: &JobFacts, caller: &Caller) -> JobView {
+        JobView::new((row, &facts.head), None).of_caller(&facts.places, caller)
     }
 
-    fn of_caller(mut self, may_steer: impl FnOnce() -> bool) -> JobView {
-        if !may_steer() {
+    fn of_caller(mut self, places: &JobPlaces, caller: &Caller) -> JobView {
+        if caller.may_steer(places).is_err() {
             self.may.clear();
         }
         self
     }
 
     /// With all that its state allows, whoever looks.
-    fn new(row: &JobRow, transfer: Option<&JobTransfer>) -> JobView {
+    fn new((row, head): (&JobRow, &JobHead), transfer: Option<&JobTransfer>) -> JobView {
         let time = |ms: Option<i64>| ms.map(timestamp);
-        let rate = row.rate_options();
+        let rate = row.rate_options(head);
         JobView {
             id: row.id,
-            kind: row.spec.kind,
+            kind: head.kind,
             owner: row.owner.clone(),
             state: row.state,
             is_over: row.state.is_final(),
             is_stopping: !row.state.is_final() && transfer.is_some_and(JobTransfer::is_stopping),
-            sources: row.spec.sources.clone(),
-            destination: row.spec.destination.clone(),
+            sources: head.sources.clone(),
+            source_count: head.source_count,
+            destination: head.destination.clone(),
             peer: row.peer.clone(),
-            dry_run: row.spec.options.dry_run,
-            labels: row.spec.labels.clone(),
+            dry_run: head.dry_run,
+            labels: head.labels.clone(),
             priority: row.priority,
             position: row.position,
             policy: rate.policy,
             rate_bps: rate.rate_bps,
             submitted: timestamp(row.submitted_ms),
             due: time(row.due_ms),
-            repeat: row.spec.repeat.clone(),
+            repeat: head.repeat.clone(),
             finish_by: time(row.finish_by_ms),
             prospect: transfer.filter(|_| row.finish_by_ms.is_some()).map(|transfer| {
                 let prospect = match transfer.prospect() {
@@ -231,8 +233,8 @@ impl JobView {
 }
 
 impl JobNews {
-    pub(super) fn of(active: &Active) -> JobNews {
-        let mut view = JobView::new(&active.row, active.transfer.as_ref());
+    pub(super) fn of(active: &Active, head: &JobHead) -> JobNews {
+        let mut view = JobView::new((&active.row, head), active.transfer.as_deref());
         let may = std::mem::take(&mut view.may);
         let text = serde_json::to_string(&view).unwrap_or_default();
         // `may` is the last field.

@@ -1,15 +1,23 @@
 //! The table `caps`.
 
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
+use super::rows::readable;
 use crate::caps::spec::{Cap, Caps};
 
-/// All caps, by name.
+/// All caps that can be read, by name.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Caps> {
     let mut statement = connection.prepare("SELECT name, spec FROM caps ORDER BY name")?;
-    let caps = statement.query_map([], |row| Ok((row.get(0)?, of_json(row, 1)?)))?;
-    caps.collect()
+    let caps = readable("cap", statement.query([])?, |row| Ok((row.get(0)?, of_json(row, 1)?)))?;
+    Ok(caps.into_iter().collect())
+}
+
+/// For the check of the store.
+pub(super) const ALL: &str = "SELECT name, spec FROM caps";
+
+pub(super) fn try_row(row: &Row<'_>) -> rusqlite::Result<()> {
+    of_json::<Cap>(row, 1).map(drop)
 }
 
 /// Sets the cap of this name.

@@ -95,7 +95,8 @@ pub(crate) fn open_programs(connection: &Connection, count: usize) -> rusqlite::
         "SELECT {COLUMNS} FROM deliveries WHERE seq IN (
            SELECT min(seq) FROM deliveries WHERE kind = 'program' AND ended_ms IS NULL GROUP BY job)
            AND NOT EXISTS (
-             SELECT 1 FROM feeds WHERE feeds.job = deliveries.job AND feeds.run = deliveries.run)
+             SELECT 1 FROM feeds
+             WHERE feeds.job = deliveries.job AND feeds.run = deliveries.run AND json_valid(feeds.hook))
          ORDER BY seq LIMIT ?1"
     ))?;
     let rows = statement

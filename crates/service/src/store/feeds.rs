@@ -6,6 +6,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
+use super::rows::readable;
 use crate::hooks::Hook;
 
 /// The feed of one hook for one run.
@@ -52,13 +53,20 @@ pub(crate) fn finish(transaction: &Transaction<'_>, job: &str, run: u32) -> rusq
     Ok(())
 }
 
-/// At most `count` feeds.
+/// At most `count` feeds that can be read.
 pub(crate) fn list(connection: &Connection, count: usize) -> rusqlite::Result<Vec<FeedRow>> {
     let mut statement = connection.prepare_cached(
-        "SELECT id, job, run, hook, serial, told, from_at, to_at, is_over FROM feeds ORDER BY id LIMIT ?1",
+        "SELECT id, job, run, hook, serial, told, from_at, to_at, is_over FROM feeds WHERE json_valid(hook)
+         ORDER BY id LIMIT ?1",
     )?;
-    let rows = statement.query_map([i64::try_from(count).unwrap_or(i64::MAX)], row)?;
-    rows.collect()
+    readable("feed", statement.query([i64::try_from(count).unwrap_or(i64::MAX)])?, row)
+}
+
+/// For the check of the store.
+pub(super) const ALL: &str = "SELECT id, job, run, hook, serial, told, from_at, to_at, is_over FROM feeds";
+
+pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
+    row(found).map(drop)
 }
 
 /// The serial number of the manifest that a feed reads.

@@ -101,6 +101,8 @@ pub(crate) fn insert(
 const COLUMNS: &str = "id, job, run, owner, direction, source, destination, peer, state, began_ms, ended_ms, attempts, files, \
                        files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction, rtt_ms, verdict, tree_root, \
                        error_code, error, dry_run";
+/// Where the question of a list has the locations of the record's job.
+const PLACES: usize = 25;
 
 /// Which records to list; an empty field allows all.
 #[derive(Debug, Clone, Default)]
@@ -133,20 +135,37 @@ const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
                || ' ' || coalesce(error, '') || ' ' || coalesce(history.job, '')), lower(:text)) > 0
              OR EXISTS (SELECT 1 FROM labels WHERE labels.job = history.job
                AND instr(lower(labels.name || '=' || labels.value), lower(:text)) > 0))
-           AND NOT EXISTS (
+           AND (:labels = '[]' OR NOT EXISTS (
              SELECT 1 FROM json_each(:labels) AS asked WHERE NOT EXISTS (
                SELECT 1 FROM labels WHERE labels.job = history.job
-                 AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1))";
+                 AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1)))";
 
-/// At most `count` matching records that `is_seen` lets through, newest first.
+/// The part of a record by which it is decided whether a caller sees it.
+#[derive(Debug)]
+pub(crate) struct RecordKey<'a> {
+    /// The locations of its job; `None` if the record is of no job, or of one that the store has not any more.
+    pub(crate) places: Option<&'a str>,
+}
+
+/// A page of a list.
+#[derive(Debug, Default)]
+pub(crate) struct RecordPage {
+    pub(crate) records: Vec<HistoryRecord>,
+    /// The last record that was looked at, if there may be more after it.
+    pub(crate) last: Option<i64>,
+}
+
+/// At most `count` matching records that `is_seen` lets through, newest first. At most `looks` records are
+/// looked at for that. A record that is not let through costs no more than its key.
 pub(crate) fn list(
     connection: &Connection,
     wanted: &RecordFilter,
-    count: usize,
-    mut is_seen: impl FnMut(&HistoryRecord) -> bool,
-) -> rusqlite::Result<Vec<HistoryRecord>> {
+    (count, looks): (usize, usize),
+    mut is_seen: impl FnMut(&RecordKey<'_>) -> bool,
+) -> rusqlite::Result<RecordPage> {
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM history WHERE {CONDITIONS} ORDER BY id DESC LIMIT -1 OFFSET :offset"
+        "SELECT {COLUMNS}, (SELECT places FROM jobs WHERE jobs.id = history.job) FROM history
+         WHERE {CONDITIONS} ORDER BY history.id DESC LIMIT -1 OFFSET :offset"
     ))?;
     let (states, labels) = lists(wanted)?;
     let mut rows = statement.query(named_params! {
@@ -154,16 +173,18 @@ pub(crate) fn list(
         ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
         ":text": wanted.text, ":labels": labels, ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
-    let mut found = Vec::new();
-    while found.len() < count
-        && let Some(next) = rows.next()?
-    {
-        let record = row(next)?;
-        if is_seen(&record) {
-            found.push(record);
+    let (mut page, mut looked) = (RecordPage::default(), 0);
+    while let Some(next) = rows.next()? {
+        looked += 1;
+        if is_seen(&RecordKey { places: next.get_ref(PLACES)?.as_str().ok() }) {
+            page.records.push(row(next)?);
+        }
+        if page.records.len() >= count || looked >= looks {
+            page.last = Some(next.get(0)?);
+            break;
         }
     }
-    Ok(found)
+    Ok(page)
 }
 
 /// How many records match in all; pages make no difference.

@@ -1,28 +1,35 @@
-//! The tables of jobs and their labels.
+//! The tables of jobs, their documents and their labels.
+//!
+//! A job's document may be large. It lies in a table of its own, and lists do not read it: they show its head,
+//! and its locations decide who sees it.
+//!
+//! Always true: a row that cannot be read is one job that cannot be read; it stands in lists as a failed job
+//! with the reason, and nothing else fails.
+
+use std::sync::Arc;
 
 use farhaul::Report;
+use farhaul_session::options::{Policy, RateOptions};
+use farhaul_session::{Code, Error};
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use serde::{Deserialize, Serialize};
 
-use crate::job::{JobFailure, JobId, JobSpec, JobState};
-use farhaul_session::options::{Policy, RateOptions};
+use crate::access::JobPlaces;
+use crate::job::{JobFailure, JobHead, JobId, JobSpec, JobState};
 
-/// A row of the table `jobs`.
+/// A row of the table `jobs`, except for what is read only when it is needed: [`JobFacts`], [`JobDocument`].
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobRow {
     pub(crate) id: JobId,
     /// The caller that submitted it.
     pub(crate) owner: String,
-    pub(crate) spec: JobSpec,
     pub(crate) state: JobState,
     pub(crate) priority: u8,
     /// The position among jobs of the same priority.
     pub(crate) position: i64,
     /// The other host, which the job is counted with; `None` for a copy within this host.
     pub(crate) peer: Option<String>,
-    /// The directories of this host that the job may use; `None` for all.
-    pub(crate) confined: Option<Vec<String>>,
     pub(crate) steering: JobSteering,
     /// Sums over the attempts of the run so far.
     pub(crate) figures: RunFigures,
@@ -39,6 +46,62 @@ pub(crate) struct JobRow {
     /// Why the last attempt failed.
     pub(crate) error: Option<JobFailure>,
     pub(crate) changed_ms: i64,
+    /// The bytes that the store keeps for the job: its document, its places and its head.
+    pub(crate) kept_bytes: u64,
+}
+
+/// What is shown of a job's document, and where the job's files are.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JobFacts {
+    pub(crate) head: JobHead,
+    pub(crate) places: Arc<JobPlaces>,
+}
+
+impl JobFacts {
+    /// Those of a job that cannot be read.
+    pub(crate) fn unknown() -> JobFacts {
+        JobFacts { head: JobHead::default(), places: Arc::new(JobPlaces(Vec::new())) }
+    }
+}
+
+/// What a transfer of a job needs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JobDocument {
+    pub(crate) spec: JobSpec,
+    /// The directories of this host that the job may use; `None` for all.
+    pub(crate) confined: Option<Vec<String>>,
+}
+
+/// A document in the form that the store keeps.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredDocument {
+    spec: String,
+    confined: Option<String>,
+    head: String,
+    places: String,
+    kind: &'static str,
+    labels: Vec<(String, String)>,
+}
+
+impl StoredDocument {
+    /// The form of this document; `facts` are made of it.
+    pub(crate) fn of(document: &JobDocument, facts: &JobFacts) -> Result<StoredDocument, Error> {
+        let bug = |error| Error::bug(format!("a job's document cannot be written: {error}"));
+        Ok(StoredDocument {
+            spec: serde_json::to_string(&document.spec).map_err(bug)?,
+            confined: document.confined.as_ref().map(serde_json::to_string).transpose().map_err(bug)?,
+            head: serde_json::to_string(&facts.head).map_err(bug)?,
+            places: facts.places.to_text(),
+            kind: document.spec.kind.name(),
+            labels: document.spec.labels.0.clone().into_iter().collect(),
+        })
+    }
+
+    /// How many bytes it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let confined = self.confined.as_ref().map_or(0, String::len);
+        (self.spec.len() + self.head.len() + self.places.len() + confined) as u64
+    }
 }
 
 /// Changes to a job since it was submitted, as far as they matter to its transfers.
@@ -94,39 +157,119 @@ mod double_option {
 
 impl JobRow {
     /// The rate options of its sender.
-    pub(crate) fn rate_options(&self) -> RateOptions {
-        let asked = self.spec.options.network.rate_options();
+    pub(crate) fn rate_options(&self, head: &JobHead) -> RateOptions {
+        let asked = head.rate_options();
         RateOptions {
             policy: self.steering.policy.unwrap_or(asked.policy),
             rate_bps: self.steering.rate_bps.unwrap_or(asked.rate_bps),
             rate_min_bps: asked.rate_min_bps,
         }
     }
+
+    /// The row of a job that cannot be read.
+    fn unreadable(id: JobId, owner: String, why: &str) -> JobRow {
+        JobRow {
+            id,
+            owner,
+            state: JobState::Failed,
+            priority: 0,
+            position: 0,
+            peer: None,
+            steering: JobSteering::default(),
+            figures: RunFigures::default(),
+            submitted_ms: 0,
+            due_ms: None,
+            finish_by_ms: None,
+            run: 1,
+            attempt: 0,
+            began_ms: None,
+            ended_ms: None,
+            error: Some((&unreadable(id, why)).into()),
+            changed_ms: 0,
+            kept_bytes: 0,
+        }
+    }
+}
+
+/// The error for a job whose row or document cannot be read.
+pub(crate) fn unreadable(id: JobId, why: &str) -> Error {
+    let why = farhaul_text::printable(why.as_bytes(), 300);
+    Error::new(Code::StoreBroken, format!("job {id} in the store cannot be read: {why}"))
+        .with_hint("submit it again; farhaul store check lists all rows that cannot be read")
 }
 
 /// Adds an accepted job.
-pub(crate) fn insert(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::Result<()> {
+pub(crate) fn insert(
+    transaction: &Transaction<'_>,
+    job: &JobRow,
+    document: &StoredDocument,
+) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
-            "INSERT INTO jobs (id, owner, kind, spec, state, priority, position, peer, confined, steering,
-                figures, submitted_ms, due_ms, finish_by_ms, run, attempt, began_ms, ended_ms, error, changed_ms)
-             VALUES (:id, :owner, :kind, :spec, :state, :priority, :position, :peer, :confined, :steering,
-                :figures, :submitted_ms, :due_ms, :finish_by_ms, :run, :attempt, :began_ms, :ended_ms, :error, :changed_ms)",
+            "INSERT INTO jobs (id, owner, kind, state, priority, position, peer, steering, figures, submitted_ms,
+                due_ms, finish_by_ms, run, attempt, began_ms, ended_ms, error, changed_ms, kept_bytes, places, head)
+             VALUES (:id, :owner, :kind, :state, :priority, :position, :peer, :steering, :figures, :submitted_ms,
+                :due_ms, :finish_by_ms, :run, :attempt, :began_ms, :ended_ms, :error, :changed_ms, :kept_bytes,
+                :places, :head)",
         )?
         .execute(named_params! {
-            ":id": job.id.as_str(), ":owner": job.owner, ":kind": job.spec.kind.name(), ":spec": json(&job.spec)?,
+            ":id": job.id.as_str(), ":owner": job.owner, ":kind": document.kind,
             ":state": job.state.name(), ":priority": job.priority, ":position": job.position, ":peer": job.peer,
-            ":confined": job.confined.as_ref().map(json).transpose()?, ":steering": json(&job.steering)?,
-            ":figures": json(&job.figures)?, ":submitted_ms": job.submitted_ms, ":due_ms": job.due_ms,
+            ":steering": json(&job.steering)?, ":figures": json(&job.figures)?,
+            ":submitted_ms": job.submitted_ms, ":due_ms": job.due_ms,
             ":finish_by_ms": job.finish_by_ms, ":run": job.run, ":attempt": job.attempt,
             ":began_ms": job.began_ms, ":ended_ms": job.ended_ms,
             ":error": job.error.as_ref().map(json).transpose()?, ":changed_ms": job.changed_ms,
+            ":kept_bytes": i64::try_from(document.bytes()).unwrap_or(i64::MAX),
+            ":places": document.places, ":head": document.head,
         })?;
+    transaction
+        .prepare_cached("INSERT INTO documents (job, spec, confined) VALUES (?1, ?2, ?3)")?
+        .execute(params![job.id.as_str(), document.spec, document.confined])?;
     let mut label =
         transaction.prepare_cached("INSERT INTO labels (job, name, value) VALUES (?1, ?2, ?3)")?;
-    for (name, value) in &job.spec.labels.0 {
+    for (name, value) in &document.labels {
         label.execute(params![job.id.as_str(), name, value])?;
     }
+    Ok(())
+}
+
+/// Fills in what an earlier version of this program did not keep beside a document. `form` makes it of the
+/// document's text and its confinement. A document that it cannot read stays as it is.
+pub(crate) fn fill(
+    transaction: &Transaction<'_>,
+    form: impl Fn(JobDocument) -> Result<StoredDocument, Error>,
+) -> rusqlite::Result<()> {
+    let mut ids = transaction.prepare("SELECT id FROM jobs WHERE head IS NULL")?;
+    let ids = ids.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut write = transaction
+        .prepare_cached("UPDATE jobs SET head = ?2, places = ?3, kept_bytes = ?4 WHERE id = ?1")?;
+    for id in ids {
+        let Ok(Some(document)) = read_document(transaction, &id) else { continue };
+        let Ok(made) = form(document) else { continue };
+        write.execute(params![
+            id,
+            made.head,
+            made.places,
+            i64::try_from(made.bytes()).unwrap_or(i64::MAX)
+        ])?;
+    }
+    Ok(())
+}
+
+/// Makes a job that cannot be read one that has failed. Its document stays as it is.
+pub(crate) fn set_aside(
+    transaction: &Transaction<'_>,
+    id: JobId,
+    why: &str,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "UPDATE jobs SET state = 'failed', steering = '{}', figures = '{}', due_ms = NULL,
+                finish_by_ms = NULL, ended_ms = coalesce(ended_ms, ?2), error = ?3, changed_ms = ?2 WHERE id = ?1",
+        )?
+        .execute(params![id.as_str(), now_ms, json(&JobFailure::from(&unreadable(id, why)))?])?;
     Ok(())
 }
 
@@ -151,23 +294,73 @@ pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::R
     Ok(())
 }
 
-const COLUMNS: &str = "id, owner, spec, state, priority, position, peer, confined, steering, figures, submitted_ms, due_ms, finish_by_ms, run, \
-                       attempt, began_ms, ended_ms, error, changed_ms";
+const COLUMNS: &str = "id, owner, state, priority, position, peer, steering, figures, submitted_ms, due_ms, finish_by_ms, \
+                       run, attempt, began_ms, ended_ms, error, changed_ms, kept_bytes";
+/// Where a question has them if it asks for them behind these columns.
+const PLACES: usize = 18;
+const HEAD: usize = 19;
 
 /// The job with this id.
 pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
     let question = format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1");
-    connection.prepare_cached(&question)?.query_row([id.as_str()], row).optional()
+    connection.prepare_cached(&question)?.query_row([id.as_str()], |found| readable(found, id)).optional()
 }
 
-/// All jobs that are not in a final state, oldest first.
-pub(crate) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
+/// What is shown of a job, and where its files are. `Err` says why that cannot be read.
+pub(crate) fn facts(
+    connection: &Connection,
+    id: JobId,
+) -> rusqlite::Result<Option<Result<JobFacts, String>>> {
+    let question = "SELECT places, head FROM jobs WHERE id = ?1";
+    let read = |row: &Row<'_>| Ok(facts_of(row, 0, 1));
+    connection.prepare_cached(question)?.query_row([id.as_str()], read).optional()
+}
+
+fn facts_of(row: &Row<'_>, places: usize, head: usize) -> Result<JobFacts, String> {
+    let head = of_json::<JobHead>(row, head).map_err(|error| format!("its head: {error}"))?;
+    let places = text(row, places).and_then(JobPlaces::of_text).ok_or("its locations")?;
+    Ok(JobFacts { head, places: Arc::new(places) })
+}
+
+/// The document of a job. `Err` says why it cannot be read.
+pub(crate) fn document(
+    connection: &Connection,
+    id: JobId,
+) -> rusqlite::Result<Option<Result<JobDocument, String>>> {
+    match read_document(connection, id.as_str()) {
+        Ok(found) => Ok(found.map(Ok)),
+        Err(error) if is_fault_of_row(&error) => Ok(Some(Err(format!("its document: {error}")))),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_document(connection: &Connection, id: &str) -> rusqlite::Result<Option<JobDocument>> {
+    let question = "SELECT spec, confined FROM documents WHERE job = ?1";
+    let read = |row: &Row<'_>| Ok(JobDocument { spec: of_json(row, 0)?, confined: optional(row, 1)? });
+    connection.prepare_cached(question)?.query_row([id], read).optional()
+}
+
+/// Gives each job that is not in a final state to `take`, oldest first: its row, or why that cannot be read.
+/// Documents are not read.
+pub(crate) fn unfinished(
+    connection: &Connection,
+    mut take: impl FnMut(JobId, Result<JobRow, String>),
+) -> rusqlite::Result<()> {
     let question = format!(
-        "SELECT {COLUMNS} FROM jobs WHERE state IN ('queued', 'waiting', 'running', 'paused', 'retrying') ORDER BY id"
+        "SELECT {COLUMNS}, places IS NULL OR head IS NULL FROM jobs
+         WHERE state IN ('queued', 'waiting', 'running', 'paused', 'retrying') ORDER BY id"
     );
     let mut statement = connection.prepare(&question)?;
-    let jobs = statement.query_map([], row)?;
-    jobs.collect()
+    let mut rows = statement.query([])?;
+    while let Some(next) = rows.next()? {
+        let Some(id) = id_of(next) else { continue };
+        let has_no_facts = next.get::<_, bool>(PLACES).unwrap_or(true);
+        match row(next) {
+            Ok(_) if has_no_facts => take(id, Err("its document".into())),
+            read => take(id, read.map_err(|error| error.to_string())),
+        }
+    }
+    Ok(())
 }
 
 /// Which jobs to list; an empty field allows all.
@@ -177,7 +370,7 @@ pub(crate) struct JobFilter {
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) peer: Option<String>,
     pub(crate) owner: Option<String>,
-    /// A part of a source, the destination or a label's value.
+    /// A part of what a job's head has: a source, the destination, a label.
     pub(crate) text: Option<String>,
     /// Jobs that have changed at or after this time.
     pub(crate) since_ms: Option<i64>,
@@ -192,11 +385,11 @@ const CONDITIONS: &str = "(:before IS NULL OR id < :before)
            AND (:peer IS NULL OR peer = :peer)
            AND (:owner IS NULL OR owner = :owner)
            AND (:since IS NULL OR changed_ms >= :since)
-           AND (:text IS NULL OR instr(lower(spec), lower(:text)) > 0)
-           AND NOT EXISTS (
+           AND (:text IS NULL OR instr(lower(head), lower(:text)) > 0)
+           AND (:labels = '[]' OR NOT EXISTS (
              SELECT 1 FROM json_each(:labels) AS asked WHERE NOT EXISTS (
                SELECT 1 FROM labels WHERE labels.job = jobs.id
-                 AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1))";
+                 AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1)))";
 
 /// States and labels as JSON lists, for the conditions.
 fn lists(wanted: &JobFilter) -> rusqlite::Result<(String, String)> {
@@ -206,32 +399,64 @@ fn lists(wanted: &JobFilter) -> rusqlite::Result<(String, String)> {
     Ok((json(&states)?, json(&labels)?))
 }
 
-/// At most `count` matching jobs that `is_seen` lets through, newest first.
+/// A job of a list.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ListedJob {
+    pub(crate) row: JobRow,
+    pub(crate) facts: JobFacts,
+}
+
+/// The part of a row by which it is decided whether a caller sees the job.
+#[derive(Debug)]
+pub(crate) struct JobKey<'a> {
+    pub(crate) id: JobId,
+    pub(crate) state: JobState,
+    /// `None` if they cannot be read.
+    pub(crate) places: Option<&'a str>,
+}
+
+/// A page of a list.
+#[derive(Debug, Default)]
+pub(crate) struct JobPage {
+    pub(crate) jobs: Vec<ListedJob>,
+    /// The last job that was looked at, if there may be more after it.
+    pub(crate) last: Option<JobId>,
+}
+
+/// At most `count` matching jobs that `is_seen` lets through, newest first. At most `looks` jobs are looked at
+/// for that. A job that is not let through costs no more than its key.
 pub(crate) fn list(
     connection: &Connection,
     wanted: &JobFilter,
-    count: usize,
-    mut is_seen: impl FnMut(&JobRow) -> bool,
-) -> rusqlite::Result<Vec<JobRow>> {
+    (count, looks): (usize, usize),
+    mut is_seen: impl FnMut(&JobKey<'_>) -> bool,
+) -> rusqlite::Result<JobPage> {
     let (states, labels) = lists(wanted)?;
-    let question =
-        format!("SELECT {COLUMNS} FROM jobs WHERE {CONDITIONS} ORDER BY id DESC LIMIT -1 OFFSET :offset");
+    let question = format!(
+        "SELECT {COLUMNS}, places, head FROM jobs WHERE {CONDITIONS} ORDER BY id DESC LIMIT -1 OFFSET :offset"
+    );
     let mut statement = connection.prepare_cached(&question)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before.as_ref().map(JobId::as_str), ":states": states, ":labels": labels,
         ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
         ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
-    let mut found = Vec::new();
-    while found.len() < count
-        && let Some(next) = rows.next()?
-    {
-        let job = row(next)?;
-        if is_seen(&job) {
-            found.push(job);
+    let (mut page, mut looked) = (JobPage::default(), 0);
+    while let Some(next) = rows.next()? {
+        let Some(id) = id_of(next) else { continue };
+        looked += 1;
+        if is_seen(&JobKey { id, state: state_of(next, 2), places: text(next, PLACES) }) {
+            let row = readable(next, id)?;
+            // A job that was set aside may have none.
+            let facts = facts_of(next, PLACES, HEAD).unwrap_or_else(|_| JobFacts::unknown());
+            page.jobs.push(ListedJob { row, facts });
+        }
+        if page.jobs.len() >= count || looked >= looks {
+            page.last = Some(id);
+            break;
         }
     }
-    Ok(found)
+    Ok(page)
 }
 
 /// How many jobs match, by state, whatever states were asked for.
@@ -247,7 +472,7 @@ pub(crate) fn counts_of(
             ":before": None::<&str>, ":states": "[]", ":labels": labels, ":peer": wanted.peer,
             ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
         },
-        |row| Ok((state(row, 0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))),
+        |row| Ok((state_of(row, 0), u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))),
     )?;
     counts.collect()
 }
@@ -256,7 +481,7 @@ pub(crate) fn counts_of(
 pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(JobState, u64)>> {
     let mut statement = connection.prepare_cached("SELECT state, count(*) FROM jobs GROUP BY state")?;
     let counts = statement
-        .query_map([], |row| Ok((state(row, 0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?;
+        .query_map([], |row| Ok((state_of(row, 0), u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?;
     counts.collect()
 }
 
@@ -277,34 +502,85 @@ pub(crate) fn forget(
     gone.collect()
 }
 
+/// For the check of the store.
+pub(super) const ALL: &str = "SELECT id, owner, state, priority, position, peer, steering, figures, submitted_ms, due_ms, finish_by_ms,
+    run, attempt, began_ms, ended_ms, error, changed_ms, kept_bytes, places, head FROM jobs";
+pub(super) const ALL_DOCUMENTS: &str = "SELECT job, spec, confined FROM documents";
+
+pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
+    row(found)?;
+    facts_of(found, PLACES, HEAD).map(drop).map_err(|why| unfit(HEAD, UnreadablePart(why)))
+}
+
+pub(super) fn try_document(found: &Row<'_>) -> rusqlite::Result<()> {
+    of_json::<JobSpec>(found, 1)?;
+    optional::<Vec<String>>(found, 2).map(drop)
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UnreadablePart(String);
+
+/// The row, also of a job that cannot be read.
+fn readable(found: &Row<'_>, id: JobId) -> rusqlite::Result<JobRow> {
+    row(found).or_else(|error| match is_fault_of_row(&error) {
+        true => Ok(JobRow::unreadable(id, text(found, 1).unwrap_or_default().into(), &error.to_string())),
+        false => Err(error),
+    })
+}
+
+/// True if the content of the row is at fault, and not the file or the disk.
+pub(super) fn is_fault_of_row(error: &rusqlite::Error) -> bool {
+    matches!(
+        error,
+        rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::Utf8Error(..)
+    )
+}
+
+/// The id of a row. A row without one is no job: the check of the store lists it.
+fn id_of(row: &Row<'_>) -> Option<JobId> {
+    text(row, 0)?.parse().ok()
+}
+
+fn text<'a>(row: &'a Row<'_>, column: usize) -> Option<&'a str> {
+    row.get_ref(column).ok()?.as_str().ok()
+}
+
 fn row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     let id: String = row.get(0)?;
     Ok(JobRow {
         id: id.parse().map_err(|error| unfit(0, error))?,
         owner: row.get(1)?,
-        spec: of_json(row, 2)?,
-        state: state(row, 3)?,
-        priority: row.get(4)?,
-        position: row.get(5)?,
-        peer: row.get(6)?,
-        confined: optional(row, 7)?,
-        steering: of_json(row, 8)?,
-        figures: of_json(row, 9)?,
-        submitted_ms: row.get(10)?,
-        due_ms: row.get(11)?,
-        finish_by_ms: row.get(12)?,
-        run: row.get(13)?,
-        attempt: row.get(14)?,
-        began_ms: row.get(15)?,
-        ended_ms: row.get(16)?,
-        error: optional(row, 17)?,
-        changed_ms: row.get(18)?,
+        state: state(row, 2)?,
+        priority: row.get(3)?,
+        position: row.get(4)?,
+        peer: row.get(5)?,
+        steering: of_json(row, 6)?,
+        figures: of_json(row, 7)?,
+        submitted_ms: row.get(8)?,
+        due_ms: row.get(9)?,
+        finish_by_ms: row.get(10)?,
+        run: row.get(11)?,
+        attempt: row.get(12)?,
+        began_ms: row.get(13)?,
+        ended_ms: row.get(14)?,
+        error: optional(row, 15)?,
+        changed_ms: row.get(16)?,
+        kept_bytes: u64::try_from(row.get::<_, i64>(17)?).unwrap_or(0),
     })
 }
 
 fn state(row: &Row<'_>, column: usize) -> rusqlite::Result<JobState> {
     let name = row.get_ref(column)?.as_str()?;
-    JobState::of_name(name).ok_or_else(|| FromSqlError::InvalidType.into())
+    JobState::of_name(name).ok_or_else(|| unfit(column, FromSqlError::InvalidType))
+}
+
+/// The state, or that of a job that cannot be read.
+fn state_of(row: &Row<'_>, column: usize) -> JobState {
+    state(row, column).unwrap_or(JobState::Failed)
 }
 
 /// A value as it is stored in a column.

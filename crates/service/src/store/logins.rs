@@ -1,8 +1,9 @@
 //! The table of log-ins with a browser. It has only the hash of a cookie's secret.
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
+use super::rows::readable_one;
 use super::tokens::{self, TokenRow};
 use crate::access::Scope;
 
@@ -50,18 +51,27 @@ pub(crate) fn find(
     hash: &[u8; 32],
 ) -> rusqlite::Result<Option<(LoginRow, Option<TokenRow>)>> {
     let question = "SELECT hash, token, scopes, created_ms, expires_ms FROM logins WHERE hash = ?1";
-    let login = connection.prepare_cached(question)?.query_row([hash], |row| {
-        Ok(LoginRow {
-            hash: row.get(0)?,
-            token: row.get(1)?,
-            scopes: of_json(row, 2)?,
-            created_ms: row.get(3)?,
-            expires_ms: row.get(4)?,
-        })
-    });
-    let Some(login) = login.optional()? else { return Ok(None) };
+    let login = readable_one("log-in", connection.prepare_cached(question)?.query([hash])?, row)?;
+    let Some(login) = login else { return Ok(None) };
     let token = login.token.as_deref().map(|id| tokens::get(connection, id)).transpose()?;
     Ok(Some((login, token.flatten())))
+}
+
+fn row(row: &Row<'_>) -> rusqlite::Result<LoginRow> {
+    Ok(LoginRow {
+        hash: row.get(0)?,
+        token: row.get(1)?,
+        scopes: of_json(row, 2)?,
+        created_ms: row.get(3)?,
+        expires_ms: row.get(4)?,
+    })
+}
+
+/// For the check of the store.
+pub(super) const ALL: &str = "SELECT hash, token, scopes, created_ms, expires_ms FROM logins";
+
+pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
+    row(found).map(drop)
 }
 
 /// Deletes a log-in. Yields whether there was one.

@@ -8,10 +8,13 @@
 //! is for what happens while jobs run. Its changes are made in order; while the disk has no room for one,
 //! that change and those after it wait.
 //!
+//! `rows.rs` leaves out rows that cannot be read, and `check.rs` lists them.
+//!
 //! Always true: a change is made completely or not at all; changes are made in the order of the calls; if the
 //! process is killed, no change of [`Store::later`] is lost that was already given to the kernel.
 
 pub(crate) mod caps;
+mod check;
 mod deferred_changes;
 pub(crate) mod deliveries;
 pub(crate) mod feeds;
@@ -20,6 +23,7 @@ pub(crate) mod idempotency;
 pub(crate) mod jobs;
 pub(crate) mod log;
 pub(crate) mod logins;
+mod rows;
 mod schema;
 pub(crate) mod tokens;
 pub(crate) mod watches;
@@ -219,7 +223,7 @@ impl Store {
         file.sync_all().map_err(Error::io(what()))
     }
 
-    /// Lists the faults of the file; the list is empty if there are none.
+    /// Lists the faults of the file, and the rows that cannot be read; the list is empty if there are none.
     pub(crate) fn check(&self) -> Result<Vec<String>, Error> {
         self.read(|connection| {
             let mut found = Vec::new();
@@ -233,6 +237,7 @@ impl Store {
                 }
             }
             found.retain(|line| line != "ok");
+            found.extend(check::unreadable(connection)?);
             Ok(found)
         })
     }

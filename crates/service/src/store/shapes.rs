@@ -8,18 +8,19 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use farhaul::LocationSpec;
 use rusqlite::Connection;
 
-use super::jobs::{JobRow, JobSteering, RunFigures};
+use super::jobs::{JobDocument, JobFacts, JobRow, JobSteering, RunFigures, StoredDocument};
 use super::schema::MIGRATIONS;
 use super::tokens::TokenRow;
 use super::watches::WatchRow;
 use super::*;
-use crate::access::{Caller, CallerReach, Scope};
+use crate::access::{Caller, CallerReach, JobPlaces, Scope};
 use crate::caps::spec::Cap;
 use crate::clock::Clock;
 use crate::hooks::{BatchBounds, Hook, HookMoment};
-use crate::job::{JobId, JobKind, JobSpan, JobSpec, JobState, RepeatRule};
+use crate::job::{JobHead, JobId, JobKind, JobSpan, JobSpec, JobState, RepeatRule};
 use crate::node::{Conductor, Node, NodeSettings, RetentionRules, WatchSpec};
 use crate::watch::{FileStatus, FileVersion, StoreChange, WatchedFile, WatchedName};
 
@@ -37,7 +38,7 @@ fn id(number: usize) -> JobId {
 }
 
 /// A job of a file. There is one in each state, and none needs a file or another host.
-fn job(number: usize, state: JobState) -> JobRow {
+fn job(number: usize, state: JobState) -> (JobRow, StoredDocument) {
     let mut spec = JobSpec::new(JobKind::Copy, vec!["zero:1000".into()], "null:".into());
     spec.labels.0.insert("run".into(), number.to_string());
     if state == JobState::Paused {
@@ -46,15 +47,13 @@ fn job(number: usize, state: JobState) -> JobRow {
     let is_over = state.is_final();
     let has_run = is_over || matches!(state, JobState::Running | JobState::Paused | JobState::Retrying);
     let error = Error::new(Code::NoSpace, "no space left").with_hint("make some");
-    JobRow {
+    let row = JobRow {
         id: id(number),
         owner: if number.is_multiple_of(2) { "local".into() } else { "token:0707070707".into() },
-        spec,
         state,
         priority: 5,
         position: THEN_MS,
         peer: None,
-        confined: (number == 1).then(|| vec!["/projects/a".into()]),
         steering: JobSteering { rate_bps: (number == 2).then_some(None), ..JobSteering::default() },
         figures: if has_run {
             RunFigures { bytes: 1000, files: 1, ..RunFigures::default() }
@@ -70,12 +69,18 @@ fn job(number: usize, state: JobState) -> JobRow {
         ended_ms: is_over.then_some(THEN_MS + 2),
         error: matches!(state, JobState::Failed | JobState::Retrying).then(|| (&error).into()),
         changed_ms: THEN_MS,
-    }
+        kept_bytes: 0,
+    };
+    let places =
+        JobPlaces(["zero:1000", "null:"].map(|name| LocationSpec::parse(name.as_ref()).unwrap()).into());
+    let facts = JobFacts { head: JobHead::of(&spec), places: places.into() };
+    let document = JobDocument { spec, confined: (number == 1).then(|| vec!["/projects/a".into()]) };
+    (row, StoredDocument::of(&document, &facts).unwrap())
 }
 
 /// Fills a store with rows for every table of the newest version.
 fn fill(store: &Store) {
-    let jobs: Vec<JobRow> =
+    let jobs: Vec<(JobRow, StoredDocument)> =
         JobState::ALL.into_iter().enumerate().map(|(number, state)| job(number, state)).collect();
     let record = |job: &JobRow| history::HistoryRecord {
         job: Some(job.id.to_string()),
@@ -158,8 +163,8 @@ fn fill(store: &Store) {
     let cap = Cap { rate_bps: Some(8_000_000_000), ..Cap::default() };
     store
         .write(move |transaction| {
-            for job in &jobs {
-                jobs::insert(transaction, job)?;
+            for (job, document) in &jobs {
+                jobs::insert(transaction, job, document)?;
                 log::append(
                     transaction,
                     job.id,
@@ -167,7 +172,7 @@ fn fill(store: &Store) {
                     ("info", "it was accepted", r#"{"event":"job"}"#),
                 )?;
             }
-            for job in jobs.iter().filter(|job| job.state.is_final()) {
+            for (job, _) in jobs.iter().filter(|(job, _)| job.state.is_final()) {
                 history::insert(transaction, &record(job), &papers())?;
             }
             history::insert(transaction, &client, &history::RecordPapers::default())?;
@@ -332,12 +337,13 @@ fn check_store(text: &str, version: usize) {
     assert_eq!((&failed.code[..], failed.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));
     node.store.write(|_| Ok(())).unwrap();
     let check_history = |connection: &Connection| {
-        let records = history::list(connection, &history::RecordFilter::default(), 100, |_| true)?;
+        let records =
+            history::list(connection, &history::RecordFilter::default(), (100, 100), |_| true)?.records;
         // Four records of ended jobs, one of a client, and six of the runs that this test has made.
         assert_eq!(records.len(), 11);
         let label = vec![("run".to_string(), id_number(of_state(JobState::Done)))];
         let wanted = history::RecordFilter { labels: label, ..history::RecordFilter::default() };
-        let done = &history::list(connection, &wanted, 100, |_| true)?[0];
+        let done = &history::list(connection, &wanted, (100, 100), |_| true)?.records[0];
         assert_eq!((done.bytes, done.tree_root.as_ref().map(String::len)), (1000, Some(64)));
         let papers = history::papers(connection, done.id)?.unwrap();
         assert!(papers.report.is_some() && papers.curve.is_some() && papers.receipt.is_some());

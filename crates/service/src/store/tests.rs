@@ -1,8 +1,9 @@
 use std::sync::atomic::AtomicUsize;
 
-use super::jobs::{JobFilter, JobRow, JobSteering, RunFigures};
+use super::jobs::{JobDocument, JobFacts, JobFilter, JobRow, JobSteering, RunFigures, StoredDocument};
 use super::*;
-use crate::job::{JobId, JobKind, JobSpec, JobState, Labels};
+use crate::access::JobPlaces;
+use crate::job::{JobHead, JobId, JobKind, JobSpec, JobState, Labels};
 
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -10,18 +11,16 @@ fn store() -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-fn job(number: i64, state: JobState, labels: &[(&str, &str)]) -> JobRow {
+fn job(number: i64, state: JobState, labels: &[(&str, &str)]) -> (JobRow, StoredDocument) {
     let mut spec = JobSpec::new(JobKind::Copy, vec![format!("/data/run{number}")], "fh://hpc/in".into());
     spec.labels = Labels(labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect());
-    JobRow {
+    let row = JobRow {
         id: JobId::new(1_795_820_000_000 + number).unwrap(),
         owner: "local".into(),
-        spec,
         state,
         priority: 5,
         position: number,
         peer: Some("fh://hpc:33001".into()),
-        confined: (number == 1).then(|| vec!["/data".to_string()]),
         steering: JobSteering { rate_bps: Some(None), ..JobSteering::default() },
         figures: RunFigures { bytes: 5, ..RunFigures::default() },
         submitted_ms: number,
@@ -33,15 +32,37 @@ fn job(number: i64, state: JobState, labels: &[(&str, &str)]) -> JobRow {
         ended_ms: state.is_final().then_some(number),
         error: Some((&Error::new(Code::NoSpace, "x")).into()),
         changed_ms: number,
-    }
+        kept_bytes: 0,
+    };
+    let (mut places, to) = spec.places().unwrap();
+    places.push(to);
+    let facts = JobFacts { head: JobHead::of(&spec), places: JobPlaces(places).into() };
+    let document = JobDocument { spec, confined: (number == 1).then(|| vec!["/data".to_string()]) };
+    let stored = StoredDocument::of(&document, &facts).unwrap();
+    (JobRow { kept_bytes: stored.bytes(), ..row }, stored)
+}
+
+fn add(transaction: &Transaction<'_>, (row, document): &(JobRow, StoredDocument)) -> rusqlite::Result<()> {
+    jobs::insert(transaction, row, document)
+}
+
+/// The rows of all jobs that are not over.
+fn unfinished(store: &Store) -> Vec<Result<JobRow, String>> {
+    let mut all = Vec::new();
+    store.read(|connection| jobs::unfinished(connection, |_, row| all.push(row))).unwrap();
+    all
 }
 
 #[test]
 fn a_job_reads_back_as_it_was_written() {
     let (_folder, store) = store();
-    let mut row = job(1, JobState::Queued, &[("run", "7")]);
+    let (mut row, document) = job(1, JobState::Queued, &[("run", "7")]);
     let written = row.clone();
-    store.write(move |transaction| jobs::insert(transaction, &written)).unwrap();
+    store.write(move |transaction| jobs::insert(transaction, &written, &document)).unwrap();
+    let document = store.read(|connection| jobs::document(connection, row.id)).unwrap().unwrap().unwrap();
+    assert_eq!((&document.spec.sources[0][..], document.confined.unwrap().len()), ("/data/run1", 1));
+    let facts = store.read(|connection| jobs::facts(connection, row.id)).unwrap().unwrap().unwrap();
+    assert_eq!((&facts.head.labels.0["run"][..], facts.places.0.len()), ("7", 2));
     assert_eq!(store.read(|connection| jobs::get(connection, row.id)).unwrap().as_ref(), Some(&row));
     (row.state, row.priority, row.run, row.error) = (JobState::Done, 9, 2, None);
     row.steering = JobSteering { rate_bps: Some(Some(5)), ..JobSteering::default() };
@@ -60,9 +81,9 @@ fn a_copy_can_take_the_place_of_a_store_that_has_ended() {
         let jobs = "SELECT count(*) FROM jobs";
         store.read(|connection| connection.query_row(jobs, [], |row| row.get::<_, i64>(0))).unwrap()
     };
-    store.write(|transaction| jobs::insert(transaction, &job(1, JobState::Queued, &[]))).unwrap();
+    store.write(|transaction| add(transaction, &job(1, JobState::Queued, &[]))).unwrap();
     store.backup(&copy).unwrap();
-    store.write(|transaction| jobs::insert(transaction, &job(2, JobState::Queued, &[]))).unwrap();
+    store.write(|transaction| add(transaction, &job(2, JobState::Queued, &[]))).unwrap();
     assert_eq!(count(&store), 2);
     store.end();
     std::fs::copy(&copy, &path).unwrap();
@@ -72,22 +93,20 @@ fn a_copy_can_take_the_place_of_a_store_that_has_ended() {
 #[test]
 fn lists_are_filtered_and_paged_newest_first() {
     let (_folder, store) = store();
-    let rows: Vec<JobRow> = (0..10)
+    let rows: Vec<_> = (0..10)
         .map(|n| {
             let state = if n % 2 == 0 { JobState::Done } else { JobState::Queued };
             job(n, state, &[("run", if n < 5 { "7" } else { "8" })])
         })
         .collect();
     let written = rows.clone();
-    store
-        .write(move |transaction| written.iter().try_for_each(|row| jobs::insert(transaction, row)))
-        .unwrap();
+    store.write(move |transaction| written.iter().try_for_each(|row| add(transaction, row))).unwrap();
     let ask = |wanted: JobFilter, count| {
-        let found = store.read(|connection| jobs::list(connection, &wanted, count, |_| true)).unwrap();
-        found.iter().map(|row| row.submitted_ms).collect::<Vec<_>>()
+        let found = store.read(|connection| jobs::list(connection, &wanted, (count, 99), |_| true)).unwrap();
+        found.jobs.iter().map(|job| job.row.submitted_ms).collect::<Vec<_>>()
     };
     assert_eq!(ask(JobFilter::default(), 3), [9, 8, 7]);
-    assert_eq!(ask(JobFilter { before: Some(rows[7].id), ..JobFilter::default() }, 2), [6, 5]);
+    assert_eq!(ask(JobFilter { before: Some(rows[7].0.id), ..JobFilter::default() }, 2), [6, 5]);
     assert_eq!(ask(JobFilter { states: vec![JobState::Done], ..JobFilter::default() }, 9), [8, 6, 4, 2, 0]);
     let label = vec![("run".to_string(), "8".to_string())];
     assert_eq!(
@@ -103,10 +122,18 @@ fn lists_are_filtered_and_paged_newest_first() {
     );
     assert_eq!(ask(JobFilter { text: Some("RUN3".into()), ..JobFilter::default() }, 9), [3]);
     assert_eq!(ask(JobFilter { peer: Some("other".into()), ..JobFilter::default() }, 9), [0; 0]);
-    assert_eq!(store.read(jobs::unfinished).unwrap().len(), 5);
-    let seen =
-        store.read(|connection| jobs::list(connection, &JobFilter::default(), 2, |row| row.submitted_ms < 4));
-    assert_eq!(seen.unwrap().iter().map(|row| row.submitted_ms).collect::<Vec<_>>(), [3, 2]);
+    assert_eq!(unfinished(&store).len(), 5);
+    let old = |key: &jobs::JobKey<'_>| key.id < rows[4].0.id;
+    let seen = |before, looks| {
+        let wanted = JobFilter { before, ..JobFilter::default() };
+        let page = store.read(|connection| jobs::list(connection, &wanted, (2, looks), old)).unwrap();
+        (page.jobs.iter().map(|job| job.row.submitted_ms).collect::<Vec<_>>(), page.last)
+    };
+    assert_eq!(seen(None, 99), (vec![3, 2], Some(rows[2].0.id)));
+    // A page ends where enough was looked at, and the list goes on from there.
+    assert_eq!(seen(None, 7), (vec![3], Some(rows[3].0.id)));
+    assert_eq!(seen(Some(rows[3].0.id), 7), (vec![2, 1], Some(rows[1].0.id)));
+    assert_eq!(seen(Some(rows[1].0.id), 7), (vec![0], None));
     let gone = store.write(|transaction| jobs::forget(transaction, 5, 2)).unwrap();
     assert_eq!(gone.len(), 2);
     assert_eq!(ask(JobFilter { states: vec![JobState::Done], ..JobFilter::default() }, 9), [8, 6, 4]);
@@ -116,10 +143,10 @@ fn lists_are_filtered_and_paged_newest_first() {
 fn usage_is_summed_by_what_is_asked_for() {
     let (_folder, store) = store();
     let rows = [job(1, JobState::Done, &[("run", "7")]), job(2, JobState::Done, &[("run", "8")])];
-    let ids = rows.each_ref().map(|row| row.id);
+    let ids = rows.each_ref().map(|row| row.0.id);
     store
         .write(move |transaction| {
-            rows.iter().try_for_each(|row| jobs::insert(transaction, row))?;
+            rows.iter().try_for_each(|row| add(transaction, row))?;
             for (job, run, bytes, peer, state) in
                 [(0, 1, 100, "a", "done"), (0, 2, 50, "a", "failed"), (1, 1, 70, "b", "done")]
             {
@@ -172,12 +199,12 @@ fn a_change_that_is_at_fault_holds_up_no_other() {
         let row = job(tried.load(Relaxed) as i64, JobState::Queued, &[]);
         tried.fetch_add(1, Relaxed);
         store.later(move |transaction| {
-            jobs::insert(transaction, &row)?;
+            add(transaction, &row)?;
             if wrong { transaction.execute("INSERT INTO nowhere VALUES (1)", []).map(|_| ()) } else { Ok(()) }
         });
     }
     store.write(|_| Ok(())).unwrap();
-    assert_eq!(store.read(jobs::unfinished).unwrap().len(), 2);
+    assert_eq!(unfinished(&store).len(), 2);
     assert!(!store.is_failing());
 }
 
@@ -187,33 +214,76 @@ fn a_full_disk_refuses_what_is_waited_for_and_keeps_the_rest() {
     let (_folder, store) = store();
     let limit = |pages| store.to_writer.send(Work::Pages(pages)).unwrap();
     limit(1);
-    let rows: Vec<JobRow> = (0..400).map(|n| job(n, JobState::Queued, &[("run", "7")])).collect();
+    let rows: Vec<_> = (0..400).map(|n| job(n, JobState::Queued, &[("run", "7")])).collect();
     for row in rows {
-        store.later(move |transaction| jobs::insert(transaction, &row));
+        store.later(move |transaction| add(transaction, &row));
     }
     let error = store.write(|_| Ok(())).unwrap_err();
     assert_eq!(error.code(), Code::NoSpace, "{error}");
     assert!(store.is_failing());
     // The store can still be read.
-    store.read(jobs::unfinished).unwrap();
+    unfinished(&store);
     limit(1_000_000);
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while store.is_failing() && std::time::Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
     }
     store.write(|_| Ok(())).unwrap();
-    assert_eq!(store.read(jobs::unfinished).unwrap().len(), 400);
+    assert_eq!(unfinished(&store).len(), 400);
 }
 
 #[test]
 fn a_backup_is_a_store_and_a_sound_store_has_no_findings() {
     let (folder, store) = store();
     let row = job(1, JobState::Queued, &[]);
-    store.write(move |transaction| jobs::insert(transaction, &row)).unwrap();
+    store.write(move |transaction| add(transaction, &row)).unwrap();
     let copy = folder.path().join("copy.sqlite");
     store.backup(&copy).unwrap();
     assert_eq!(store.backup(&copy).unwrap_err().code(), Code::AlreadyExists);
     let copy = Store::open(&copy).unwrap();
-    assert_eq!(copy.read(jobs::unfinished).unwrap().len(), 1);
+    assert_eq!(unfinished(&copy).len(), 1);
     assert!(copy.check().unwrap().is_empty());
+}
+
+#[test]
+fn a_row_that_cannot_be_read_is_one_fault_of_one_row() {
+    let (_folder, store) = store();
+    let rows: Vec<_> = (0..5).map(|number| job(number, JobState::Queued, &[])).collect();
+    let ids: Vec<JobId> = rows.iter().map(|(row, _)| row.id).collect();
+    store.write(move |transaction| rows.iter().try_for_each(|row| add(transaction, row))).unwrap();
+    let spoil = |what: &'static str, id: JobId| {
+        store.write(move |transaction| transaction.execute(what, [id.as_str()])).unwrap();
+    };
+    spoil("UPDATE jobs SET steering = 'x' WHERE id = ?1", ids[0]);
+    spoil("UPDATE jobs SET head = '{' WHERE id = ?1", ids[1]);
+    spoil("UPDATE jobs SET state = 'lost' WHERE id = ?1", ids[2]);
+    spoil("UPDATE documents SET spec = '[]' WHERE job = ?1", ids[3]);
+    let others = "INSERT INTO caps VALUES ('bad', 'x', 1), ('good', '{\"rate_bps\":8000}', 1);
+        INSERT INTO watches VALUES ('w', 'local', '{', NULL, 1);
+        INSERT INTO watch_entries VALUES ('w', 'a', 'new', '?');
+        INSERT INTO tokens VALUES ('t', x'07', 'n', '[\"fly\"]', '{}', 'local', 1, NULL, NULL);
+        INSERT INTO feeds VALUES ('f', 'j', 1, '{}', 1, 0, 0, NULL, 0)";
+    store.write(move |transaction| transaction.execute_batch(others)).unwrap();
+
+    let read: Vec<bool> = unfinished(&store).iter().map(Result::is_ok).collect();
+    assert_eq!(read, [false, true, true, true]);
+    let page =
+        store.read(|connection| jobs::list(connection, &JobFilter::default(), (9, 9), |_| true)).unwrap();
+    let states: Vec<_> = page.jobs.iter().rev().map(|job| job.row.state).collect();
+    let (failed, queued) = (JobState::Failed, JobState::Queued);
+    assert_eq!(states, [failed, queued, failed, queued, queued]);
+    let why = page.jobs[4].row.error.as_ref().unwrap();
+    assert!(why.code == "FH-STORE-BROKEN" && why.text.contains(ids[0].as_str()), "{}", why.text);
+    assert!(store.read(|connection| jobs::facts(connection, ids[1])).unwrap().unwrap().is_err());
+    assert!(store.read(|connection| jobs::document(connection, ids[3])).unwrap().unwrap().is_err());
+    assert_eq!(store.read(caps::all).unwrap().into_keys().collect::<Vec<_>>(), ["good"]);
+    assert!(store.read(watches::all).unwrap().is_empty());
+    assert!(store.read(|connection| watches::entries(connection, "w")).unwrap().is_empty());
+    assert!(store.read(|connection| tokens::list(connection, "", 9)).unwrap().is_empty());
+    assert!(store.read(|connection| feeds::list(connection, 9)).unwrap().is_empty());
+    let found = store.check().unwrap();
+    for row in ["job", "document of job", "cap bad", "watch w", "file of a watch w/a", "token t", "feed f"] {
+        assert!(found.iter().any(|line| line.starts_with(row)), "{row}: {found:?}");
+    }
+    assert_eq!(found.len(), 9, "{found:?}");
 }

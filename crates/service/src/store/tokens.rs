@@ -1,8 +1,9 @@
 //! The table of tokens. It has only the hash of a token.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
+use super::rows::{readable, readable_one};
 use crate::access::{CallerReach, Scope};
 
 /// A row of the table.
@@ -51,21 +52,29 @@ const COLUMNS: &str = "id, hash, name, scopes, reach, created_by, created_ms, ex
 /// The token with this hash, even if it has expired or was revoked.
 pub(crate) fn find(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result<Option<TokenRow>> {
     let question = format!("SELECT {COLUMNS} FROM tokens WHERE hash = ?1");
-    connection.prepare_cached(&question)?.query_row([hash], row).optional()
+    readable_one("token", connection.prepare_cached(&question)?.query([hash])?, row)
 }
 
 /// The token with this id, even if it has expired or was revoked.
 pub(crate) fn get(connection: &Connection, id: &str) -> rusqlite::Result<Option<TokenRow>> {
     let question = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
-    connection.prepare_cached(&question)?.query_row([id], row).optional()
+    readable_one("token", connection.prepare_cached(&question)?.query([id])?, row)
 }
 
 /// At most `count` tokens, sorted by id, after this id.
 pub(crate) fn list(connection: &Connection, after: &str, count: usize) -> rusqlite::Result<Vec<TokenRow>> {
     let question = format!("SELECT {COLUMNS} FROM tokens WHERE id > ?1 ORDER BY id LIMIT ?2");
     let mut statement = connection.prepare_cached(&question)?;
-    let tokens = statement.query_map(params![after, i64::try_from(count).unwrap_or(i64::MAX)], row)?;
-    tokens.collect()
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    readable("token", statement.query(params![after, count])?, row)
+}
+
+/// For the check of the store.
+pub(super) const ALL: &str =
+    "SELECT id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms FROM tokens";
+
+pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
+    row(found).map(drop)
 }
 
 fn row(row: &Row<'_>) -> rusqlite::Result<TokenRow> {

@@ -8,6 +8,7 @@ use farhaul_session::Error;
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json, optional};
+use super::rows::readable;
 use crate::node::WatchSpec;
 use crate::watch::{FolderReach, FolderWatch, StoreChange, WatchedFile};
 
@@ -67,20 +68,33 @@ pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> rusqlite::Resul
     transaction.execute("DELETE FROM watches WHERE id = ?1", [id]).map(|_| ())
 }
 
-/// All watches, sorted by id.
+/// All watches that can be read, sorted by id.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<WatchRow>> {
-    let mut statement =
-        connection.prepare("SELECT id, owner, spec, confined, created_ms FROM watches ORDER BY id")?;
-    let watches = statement.query_map([], |row| {
-        Ok(WatchRow {
-            id: row.get(0)?,
-            owner: row.get(1)?,
-            spec: of_json(row, 2)?,
-            confined: optional(row, 3)?,
-            created_ms: row.get(4)?,
-        })
-    })?;
-    watches.collect()
+    let mut statement = connection.prepare(ALL)?;
+    readable("watch", statement.query([])?, row)
+}
+
+fn row(row: &Row<'_>) -> rusqlite::Result<WatchRow> {
+    Ok(WatchRow {
+        id: row.get(0)?,
+        owner: row.get(1)?,
+        spec: of_json(row, 2)?,
+        confined: optional(row, 3)?,
+        created_ms: row.get(4)?,
+    })
+}
+
+pub(super) const ALL: &str = "SELECT id, owner, spec, confined, created_ms FROM watches ORDER BY id";
+
+/// For the check of the store.
+pub(super) const ALL_ENTRIES: &str = "SELECT watch || '/' || path, entry FROM watch_entries";
+
+pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
+    row(found).map(drop)
+}
+
+pub(super) fn try_entry(found: &Row<'_>) -> rusqlite::Result<()> {
+    of_json::<WatchedFile>(found, 1).map(drop)
 }
 
 /// Makes changes to the rows of a watch's files. If the watch was removed, nothing is kept.
@@ -106,11 +120,10 @@ pub(crate) fn change(
     Ok(())
 }
 
-/// The rows of all files of a watch.
+/// The rows of all files of a watch that can be read.
 pub(crate) fn entries(connection: &Connection, watch: &str) -> rusqlite::Result<Vec<WatchedFile>> {
-    let mut statement = connection.prepare("SELECT entry FROM watch_entries WHERE watch = ?1")?;
-    let entries = statement.query_map([watch], entry)?;
-    entries.collect()
+    let mut statement = connection.prepare("SELECT path, entry FROM watch_entries WHERE watch = ?1")?;
+    readable("file of a watch", statement.query([watch])?, entry)
 }
 
 /// At most `count` files after this path, sorted by path; if a state is given, only files in that state.
@@ -122,12 +135,11 @@ pub(crate) fn list(
     count: usize,
 ) -> rusqlite::Result<Vec<WatchedFile>> {
     let mut statement = connection.prepare_cached(
-        "SELECT entry FROM watch_entries WHERE watch = ?1 AND (?2 IS NULL OR state = ?2) AND path > ?3
+        "SELECT path, entry FROM watch_entries WHERE watch = ?1 AND (?2 IS NULL OR state = ?2) AND path > ?3
          ORDER BY path LIMIT ?4",
     )?;
     let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let entries = statement.query_map(params![watch, state, after, count], entry)?;
-    entries.collect()
+    readable("file of a watch", statement.query(params![watch, state, after, count])?, entry)
 }
 
 /// How many files there are, by state.
@@ -141,5 +153,5 @@ pub(crate) fn counts(connection: &Connection, watch: &str) -> rusqlite::Result<V
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<WatchedFile> {
-    of_json(row, 0)
+    of_json(row, 1)
 }

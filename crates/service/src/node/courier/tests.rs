@@ -328,7 +328,10 @@ fn a_second_end_of_the_same_run_tells_nothing_anew() {
     // As after a crash that lost the end of the run: the end is made again.
     let row = fixture.node().store.read(|connection| jobs::get(connection, job)).unwrap().unwrap();
     let record = fixture.records().remove(0);
-    let again = outbox::of_end(&fixture.node().settings(), &row, &record, JobState::Done);
+    let again = {
+        let head = fixture.node().stored_facts(job).unwrap().head;
+        outbox::of_end(&fixture.node().settings(), (&row, &head), &record, JobState::Done)
+    };
     assert_eq!((again.len(), again[0].id.as_str()), (1, got.id()));
     let insert = move |transaction: &rusqlite::Transaction<'_>| deliveries::insert(transaction, &again[0]);
     fixture.node().store.write(insert).unwrap();

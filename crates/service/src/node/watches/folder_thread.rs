@@ -21,12 +21,12 @@ use serde_json::json;
 
 use super::Order;
 use super::spec::names_of;
-use crate::access::{Caller, CallerReach, JobPlaces};
-use crate::job::{JobId, JobState};
+use crate::access::{Caller, JobPlaces};
+use crate::job::{JobHead, JobId, JobSpec, JobState};
 use crate::node::manifests::ContentProof;
-use crate::node::{Active, Node, peer_of};
+use crate::node::{Node, peer_of};
 use crate::store::history;
-use crate::store::jobs::{self, JobRow};
+use crate::store::jobs::{self, JobDocument, JobFacts, JobRow, StoredDocument};
 use crate::store::watches::{self, WatchRow};
 use crate::watch::{
     AfterAction, AfterOutcome, Confirmation, FileStatus, FileToTake, FileVersion, Notice, PastStatus,
@@ -59,6 +59,7 @@ type JobFile = (WatchedName, Option<FileVersion>);
 /// A job that is over.
 struct EndedJob {
     row: JobRow,
+    spec: JobSpec,
     report: Option<Report>,
 }
 
@@ -266,14 +267,20 @@ impl FolderThread {
     }
 
     fn ended(&self, job: JobId) -> Result<Option<EndedJob>, Error> {
-        self.node.store.read(|connection| {
-            let Some(row) = jobs::get(connection, job)? else { return Ok(None) };
-            let record = history::of_job(connection, job, Some(row.run))?;
-            let papers = record.map(|record| history::papers(connection, record.id)).transpose()?.flatten();
-            let report = papers.and_then(|papers| papers.report);
-            let report = report.and_then(|text| serde_json::from_str::<Report>(&text).ok());
-            Ok(Some(EndedJob { row, report }))
-        })
+        self.node
+            .store
+            .read(|connection| {
+                let Some(row) = jobs::get(connection, job)? else { return Ok(None) };
+                let record = history::of_job(connection, job, Some(row.run))?;
+                let papers =
+                    record.map(|record| history::papers(connection, record.id)).transpose()?.flatten();
+                let report = papers.and_then(|papers| papers.report);
+                let report = report.and_then(|text| serde_json::from_str::<Report>(&text).ok());
+                let Some(document) = jobs::document(connection, job)? else { return Ok(None) };
+                Ok(Some(document.map(|document| EndedJob { row, spec: document.spec, report })))
+            })?
+            .transpose()
+            .map_err(|why| jobs::unreadable(job, &why))
     }
 
     /// Handles a job that is over: acts on the files that its report confirms.
@@ -286,7 +293,7 @@ impl FolderThread {
             }
         };
         let mut mine: Vec<JobFile> = Vec::new();
-        for name in names_of(&ended.row.spec) {
+        for name in names_of(&ended.spec) {
             let Some(entry) = self.watcher.folder().entry(&name) else { continue };
             match &entry.status {
                 FileStatus::Taken { job: has } | FileStatus::Failed { job: has, .. }
@@ -306,7 +313,7 @@ impl FolderThread {
         if mine.is_empty() {
             return;
         }
-        let options = &ended.row.spec.options;
+        let options = &ended.spec.options;
         // A dry run brings nothing to a disk.
         let durable = if options.dry_run { Durability::No } else { options.integrity.durable };
         let report = ended.report.clone().unwrap_or_default();
@@ -446,20 +453,22 @@ impl Node {
         let names = names.iter().map(ToString::to_string).collect();
         let spec = watch.spec.job(&watch.id, names).checked()?;
         let now_ms = self.clock.now_ms();
-        let owner = Caller { subject: watch.owner.clone(), reach: CallerReach::default(), ..Caller::local() };
-        let mut row = self.accepted(&owner, spec, peer_of(&places.0), now_ms)?;
-        (row.id, row.confined) = (id, watch.confined.clone());
+        let mut row = self.accepted(&watch.owner, &spec, peer_of(&places.0), now_ms)?;
+        row.id = id;
+        let facts = JobFacts { head: JobHead::of(&spec), places: places.clone() };
+        let document = JobDocument { spec, confined: watch.confined.clone() };
+        let stored = StoredDocument::of(&document, &facts)?;
+        drop(document);
+        row.kept_bytes = stored.bytes();
         let mut all = self.jobs();
         self.has_room(&all)?;
         row.position = self.next_position(now_ms);
         let (written, watch) = (row.clone(), watch.id.clone());
         self.store.write(move |transaction| {
-            jobs::insert(transaction, &written)?;
+            jobs::insert(transaction, &written, &stored)?;
             watches::change(transaction, &watch, &changes)
         })?;
-        let active = Active { row, places: places.clone(), transfer: None, log_seq: 0 };
-        self.show(&active);
-        all.insert(id, active);
+        self.begin(&mut all, row, facts, &Caller::local());
         drop(all);
         self.look();
         Ok(())

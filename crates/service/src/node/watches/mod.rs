@@ -25,6 +25,7 @@ use crate::access::{Caller, CallerDeed, JobPlaces, Scope};
 use crate::clock::timestamp;
 use crate::hub::NewsBody;
 use crate::job::JobId;
+use crate::store::jobs::JobDocument;
 use crate::store::watches::{self, WatchRow};
 use crate::watch::{FileStatus, PastStatus, WatchedFile, Watcher, WatcherWaker};
 
@@ -258,7 +259,7 @@ impl Node {
         let now_ms = self.clock.now_ms();
         // Faults of its jobs are reported now.
         let example = spec.job("0", vec!["x".into()]);
-        self.prepared(&example, None, now_ms)?;
+        self.prepared(&JobDocument { spec: example, confined: None }, now_ms)?;
         let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
         let confined = caller.reach.local.as_ref();
         let row = WatchRow {

@@ -64,7 +64,8 @@ fn a_file_arrives_under_its_name_by_a_job_of_the_watch_s_owner() {
     let id: JobId = file.job.unwrap().parse().unwrap();
     let row = fixture.node().store.read(|connection| jobs::get(connection, id)).unwrap().unwrap();
     assert_eq!((row.owner.as_str(), row.state), ("token:x", JobState::Done));
-    assert_eq!((&row.spec.labels.0["watch"], &row.spec.labels.0["team"]), (&watch, &"xray".to_string()));
+    let labels = fixture.node().document(&Caller::local(), id).unwrap().labels.0;
+    assert_eq!((&labels["watch"], &labels["team"]), (&watch, &"xray".to_string()));
     let view = fixture.node().watch_view(&caller, &watch).unwrap();
     assert_eq!(view.files, BTreeMap::from([("done".to_string(), 1)]));
     // The file is not taken again, and nothing is left when the watch is removed.
@@ -109,12 +110,16 @@ fn a_hundred_files_and_three_starts_bring_each_file_once() {
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     let wanted =
         jobs::JobFilter { labels: vec![("watch".into(), watch.clone())], ..jobs::JobFilter::default() };
-    let all =
-        fixture.node().store.read(|connection| jobs::list(connection, &wanted, 1000, |_| true)).unwrap();
+    let all = fixture
+        .node()
+        .store
+        .read(|connection| jobs::list(connection, &wanted, (1000, 1000), |_| true))
+        .unwrap()
+        .jobs;
     for job in &all {
-        assert_eq!(job.state, JobState::Done);
-        job.spec
-            .options
+        assert_eq!(job.row.state, JobState::Done);
+        let spec = fixture.node().document(&Caller::local(), job.row.id).unwrap();
+        spec.options
             .select
             .names
             .iter()

@@ -36,7 +36,7 @@ pub use hooks::webhook::{AllowedNetwork, Webhook, WebhookSettings, WebhookUrl};
 pub use hooks::{BatchBounds, Hook, HookMoment};
 pub use job::{
     FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobDeed, JobId, JobKind, JobOption, JobOptions, JobSpan, JobSpec,
-    JobState, Labels, OptionRule, RepeatRule, RetryOptions, SelectRules,
+    JobState, Labels, OptionRule, PRIORITY_MAX, RepeatRule, RetryOptions, SelectRules,
 };
 pub use node::{NodeIdentity, NodeSettings, PeerSettings, RetentionRules, WatchSpec};
 pub use scheduler::choice::JobSlots;

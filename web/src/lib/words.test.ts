@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { shortName, sourcesWords, stagesOf, stateWords, verdict } from "./words.ts";
+import { PRIORITIES, shortName, sourcesWords, stagesOf, stateWords, verdict } from "./words.ts";
 
 test("verdicts are sentences", () => {
   assert.equal(verdict("receiver write", 480e6), "The receiver's disk is the limit: 480 Mbit/s");
@@ -26,4 +27,10 @@ test("names and states", () => {
   assert.equal(stateWords({ state: "running", is_stopping: true }), "stopping");
   assert.equal(stateWords({ state: "cancelled", is_stopping: false }), "cancelled");
   assert.equal(stateWords({ state: "partly_failed", is_stopping: false }), "partly failed");
+});
+
+test("the page offers the priorities that the service takes", () => {
+  const description = readFileSync(new URL("../../../docs/reference/openapi.json", import.meta.url), "utf8");
+  const { minimum, maximum } = JSON.parse(description).components.schemas.JobChange.properties.priority;
+  assert.deepEqual([PRIORITIES.at(-1), PRIORITIES[0]], [minimum, maximum]);
 });

@@ -15,6 +15,9 @@ export const STATE_WORDS: Record<JobState, string> = {
   cancelled: "cancelled",
 };
 
+/** The priorities of jobs, the highest first, as the service describes them. */
+export const PRIORITIES = Array.from({ length: 10 }, (_, index) => 9 - index);
+
 export function stateWords(job: Pick<Job, "state" | "is_stopping">): string {
   return job.is_stopping ? "stopping" : STATE_WORDS[job.state];
 }

@@ -3,13 +3,13 @@
 //! Always true: the states decide it by the one function that has their steps, so nobody who shows jobs needs
 //! to know which state allows what.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{JobState, JobStep};
 
 /// A thing to do with a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobDeed {
     /// Pause it.
@@ -41,7 +41,7 @@ impl JobDeed {
     }
 
     /// What can be done with a job in this state. A job that is being cancelled only ends.
-    pub(crate) fn of(state: JobState, is_being_cancelled: bool) -> Vec<JobDeed> {
+    pub fn of(state: JobState, is_being_cancelled: bool) -> Vec<JobDeed> {
         let can = |step| state.after(step).is_ok();
         let is_possible = |deed: &JobDeed| match deed {
             JobDeed::Pause => can(JobStep::Pause),

@@ -23,6 +23,8 @@ pub use labels::Labels;
 pub(crate) use options::UsedOption;
 pub use options::{JOB_OPTIONS, JobOption, OptionRule};
 pub(crate) use spec::RetryRule;
-pub use spec::{JOB_SCHEMA, JobKind, JobOptions, JobSpec, RepeatRule, RetryOptions, SelectRules};
+pub use spec::{
+    JOB_SCHEMA, JobKind, JobOptions, JobSpec, PRIORITY_MAX, RepeatRule, RetryOptions, SelectRules,
+};
 pub use state::{JobState, JobStep, StepRefusal};
 pub use times::{FinishBy, JobSpan};

@@ -18,6 +18,8 @@ use super::{FinishBy, JobSpan, Labels};
 
 /// The version of the document's schema. It is raised when a field changes its meaning or is removed.
 pub const JOB_SCHEMA: u32 = 1;
+/// The highest priority of a job.
+pub const PRIORITY_MAX: u8 = 9;
 /// The most sources of one job. A directory is one source, whatever is in it.
 const SOURCES_MAX: usize = 1024;
 /// The most names in [`SelectRules::names`], and the most bytes of them: they are kept with the job.
@@ -269,8 +271,8 @@ impl JobSpec {
         if self.schema != JOB_SCHEMA {
             return bad(format!("schema {} is not supported: write schema {JOB_SCHEMA}", self.schema));
         }
-        if self.priority > 9 {
-            return bad(format!("priority {} is not between 0 and 9", self.priority));
+        if self.priority > PRIORITY_MAX {
+            return bad(format!("priority {} is not between 0 and {PRIORITY_MAX}", self.priority));
         }
         if self.sources.is_empty() || self.sources.len() > SOURCES_MAX {
             return bad(format!("a job must have 1 to {SOURCES_MAX} sources"));

@@ -16,7 +16,7 @@ use super::{Active, Node, outbox, peer_of, places};
 use crate::access::{Caller, CallerDeed, Scope};
 use crate::clock::timestamp;
 use crate::history::recent_curve::LiveCurve;
-use crate::job::{JobId, JobSpec, JobState, JobStep, StepRefusal};
+use crate::job::{JobId, JobSpec, JobState, JobStep, PRIORITY_MAX, StepRefusal};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::queue::{self, QueuePosition};
 use crate::store::idempotency::{self, EarlierRequest};
@@ -478,8 +478,11 @@ impl Node {
 
     /// Changes a job, also while it runs. Either all changes take effect or none does.
     pub(crate) fn change(&self, caller: &Caller, id: JobId, change: &JobChange) -> Result<JobView, Error> {
-        if change.priority.is_some_and(|priority| priority > 9) {
-            return Err(Error::new(Code::BadOption, "a priority must be between 0 and 9"));
+        if change.priority.is_some_and(|priority| priority > PRIORITY_MAX) {
+            return Err(Error::new(
+                Code::BadOption,
+                format!("a priority must be between 0 and {PRIORITY_MAX}"),
+            ));
         }
         let spot = change.spot()?;
         self.steer_among(caller, id, |node, all| {

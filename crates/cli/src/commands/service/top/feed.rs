@@ -26,7 +26,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(5);
 pub fn load(client: &ServiceClient) -> Result<JobList, Error> {
     let mut jobs: Vec<Value> = Vec::new();
     // Running jobs come first, so that they are loaded however many jobs wait.
-    for states in ["running,paused", "queued,retrying,waiting"] {
+    for states in ["running", "unfinished"] {
         let mut cursor = String::new();
         while jobs.len() < JOBS_MAX {
             let mut page: Value = client.get(&format!("/jobs?state={states}&limit={PAGE}{cursor}"))?;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use farhaul_service::JobState;
+use farhaul_service::{JobDeed, JobState};
 use serde_json::Value;
 
 use crate::ui::printer;
@@ -16,6 +16,8 @@ pub struct JobLine {
     pub id: String,
     pub state: JobState,
     pub is_stopping: bool,
+    /// What the service lets its caller do with it now.
+    pub may: Vec<JobDeed>,
     pub kind: String,
     pub owner: String,
     /// Sources and destination.
@@ -106,6 +108,7 @@ impl JobLine {
             id: maybe(&value["id"])?,
             state: JobState::of_name(value["state"].as_str()?)?,
             is_stopping: value["is_stopping"] == true,
+            may: serde_json::from_value(value["may"].clone()).unwrap_or_default(),
             kind: safe(&value["kind"]),
             owner: safe(&value["owner"]),
             what: format!("{first}{more} -> {}", safe(&value["destination"])),
@@ -141,7 +144,7 @@ impl JobLine {
     }
 
     pub fn state_words(&self) -> &'static str {
-        if self.is_stopping && !self.state.is_final() { "stopping" } else { self.state.words() }
+        if self.is_stopping { "stopping" } else { self.state.words() }
     }
 
     /// Returns whether the filter `text` matches this job.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use farhaul_service::{JobState, ServiceEvent};
+use farhaul_service::{JobDeed, JobState, PRIORITY_MAX, ServiceEvent};
 use serde_json::Value;
 
 use super::job::{CURVE, JobLine, JobOrder, LineProgress, safe};
@@ -524,8 +524,8 @@ impl TopModel {
             KeyCode::Char('p') => return self.act("pause"),
             KeyCode::Char('r') => return self.act("resume"),
             KeyCode::Char('c') => match self.selected() {
-                Some(job) if !job.state.is_final() => self.mode = Mode::Cancel(job.id.clone()),
-                Some(_) => self.tell("that job is over".into()),
+                Some(job) if job.may.contains(&JobDeed::Cancel) => self.mode = Mode::Cancel(job.id.clone()),
+                Some(_) => self.tell("you cannot cancel this job now".into()),
                 None => {}
             },
             KeyCode::Char('+' | '=') => return self.prefer(1),
@@ -552,7 +552,7 @@ impl TopModel {
         let Some(job) = self.selected() else { return Vec::new() };
         let (id, now) = (job.id.clone(), job.priority);
         match now.checked_add_signed(by) {
-            Some(priority) if priority <= 9 => vec![Inquiry::Prefer { id, priority }],
+            Some(priority) if priority <= PRIORITY_MAX => vec![Inquiry::Prefer { id, priority }],
             _ => {
                 self.tell(format!("{now} is the {} priority", if now == 0 { "lowest" } else { "highest" }));
                 Vec::new()

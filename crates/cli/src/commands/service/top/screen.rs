@@ -3,7 +3,7 @@
 //! Always true: a column is as wide as its widest number, so nothing moves but the numbers themselves. No
 //! number is cut: a column for which there is no room is left out. Colours say only what words say, too.
 
-use farhaul_service::JobState;
+use farhaul_service::{JobDeed, JobState};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -343,9 +343,22 @@ fn keys(model: &TopModel, look: TerminalAbility, width: u16) -> String {
     let arrows = if look.unicode { "↑↓" } else { "up/down" };
     match width {
         0..NARROW => format!("q quit  ? help  {filter}"),
-        _ => format!("{arrows} select  p pause  r resume  c cancel  + - priority  {filter}  ? help  q quit"),
+        _ => {
+            let may = model.selected().map_or(&[][..], |job| &job.may);
+            let steer = STEERING.iter().filter(|(deed, _)| may.contains(deed));
+            let steer: String = steer.map(|(_, words)| format!("  {words}")).collect();
+            format!("{arrows} select{steer}  {filter}  ? help  q quit")
+        }
     }
 }
+
+/// The keys for what can be done with the selected job.
+const STEERING: [(JobDeed, &str); 4] = [
+    (JobDeed::Pause, "p pause"),
+    (JobDeed::Resume, "r resume"),
+    (JobDeed::Cancel, "c cancel"),
+    (JobDeed::Change, "+ - priority"),
+];
 
 const KEYS: [(&str, &str); 10] = [
     ("up, down, k, j", "select a job (also page up, page down, home, end)"),

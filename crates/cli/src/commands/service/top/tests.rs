@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use farhaul_service::ServiceEvent;
+use farhaul_service::{JobDeed, JobState, ServiceEvent};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
@@ -38,6 +38,7 @@ fn job(number: u64, state: &str) -> Value {
         "sources": [format!("/data/instrument/2026/run{number}")], "destination": "fh://hpc.example.org/incoming/a",
         "labels": {"run": number.to_string()}, "priority": 5, "position": number, "policy": "fair", "rate_bps": null,
         "due": null, "finish_by": null, "prospect": null, "run": 1, "attempt": 1, "error": null, "progress": null,
+        "may": JobDeed::of(JobState::of_name(state).unwrap(), false),
     })
 }
 
@@ -290,6 +291,14 @@ fn keys_steer_the_selected_job() {
     assert_eq!(model.take(letter('q')), []);
     model.take(letter('c'));
     assert_eq!(model.take(letter('y')), act("cancel"));
+    // What the service does not let its caller do is not offered.
+    let mut other = job(1, "running");
+    other["may"] = json!([]);
+    model.take(told("job", &other));
+    assert_eq!(model.take(letter('c')), []);
+    assert_eq!(model.mode, Mode::List);
+    let last = paint::text(&drawn(&model, FINE, (160, 45))).lines().last().unwrap_or_default().to_string();
+    assert!(last.contains("you cannot cancel this job now"), "{last}");
     model.take(key(KeyCode::Up));
     assert_eq!(model.take(letter('+')), [], "9 is the highest priority");
     assert_eq!(model.take(letter('q')), [Inquiry::Quit]);

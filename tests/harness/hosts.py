@@ -363,14 +363,20 @@ def remove_host(netns):
         NETNS_ETC.rmdir()
 
 
+def mounted_in(folder):
+    """What is mounted at this directory and below it, the latest last."""
+    mounts = [line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+    return [target for target in mounts if target == str(folder) or target.startswith(f"{folder}/")]
+
+
 def remove_folder(folder):
     """Removes a pair's directory and what is mounted in it."""
-    mounts = [line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
-    for target in reversed(mounts):
-        if target == str(folder) or target.startswith(f"{folder}/"):
-            with contextlib.suppress(HarnessError):
-                call("umount", "-l", target)
-    shutil.rmtree(folder, ignore_errors=True)
+    for target in reversed(mounted_in(folder)):
+        with contextlib.suppress(HarnessError):
+            call("umount", "-l", target)
+    # What is still mounted may be a part of this machine, and is not removed.
+    if not mounted_in(folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def owner_is_gone(name):

@@ -4,7 +4,7 @@
  */
 
 import type { JobSpec } from "./api.ts";
-import { writeRate } from "./units.ts";
+import { nextMoment, writeRate } from "./units.ts";
 
 export type Value = boolean | number | string | string[] | null;
 
@@ -19,6 +19,8 @@ export interface Field {
   choices?: readonly string[];
   /** The command line's words for a value that is not the usual one. */
   words: (value: never) => string[];
+  /** The value in the document, if it is another one. */
+  sent?: (value: never) => unknown;
   /** Only for a job of this kind. */
   only?: "copy" | "sync";
 }
@@ -51,6 +53,7 @@ export const GROUPS: Group[] = [
         kind: "time",
         usual: null,
         words: option("--not-before"),
+        sent: (time: string) => nextMoment(time, new Date()),
       },
       {
         path: "finish_by",
@@ -258,6 +261,7 @@ export const GROUPS: Group[] = [
         kind: "switch",
         usual: false,
         words: flag("--delete"),
+        sent: () => ({}),
         only: "sync",
       },
       {
@@ -327,7 +331,7 @@ export function documentOf(form: Form): JobSpec {
   };
   if (form.kind === "sync") put("options.sync", {});
   for (const [field, value] of chosen(form)) {
-    put(field.path, field.path === "options.sync.delete" ? {} : value);
+    put(field.path, field.sent ? field.sent(value as never) : value);
   }
   if (form.dryRun) put("options.dry_run", true);
   return document as unknown as JobSpec;

@@ -1,6 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { count, donePercent, milliseconds, percent, rate, readRate, size, span, writeRate } from "./units.ts";
+import {
+  count,
+  donePercent,
+  milliseconds,
+  nextMoment,
+  percent,
+  rate,
+  readRate,
+  readTime,
+  size,
+  span,
+  writeRate,
+} from "./units.ts";
 
 test("figures have three digits and the right unit", () => {
   assert.equal(rate(0), "0 bit/s");
@@ -46,4 +58,18 @@ test("rates as people write them are read, and written back without loss", () =>
     assert.equal(readRate(writeRate(bps)), bps);
   }
   assert.equal(writeRate(1_500_000_000), "1.5G");
+});
+
+test("a time is read as people type it, and a time of day is the next one", () => {
+  assert.equal(readTime("22:00"), "22:00");
+  assert.equal(readTime("6:05"), "06:05");
+  assert.equal(readTime("2199-01-01T00:00:00Z"), "2199-01-01T00:00:00Z");
+  assert.equal(readTime("2199-01-01 00:00"), new Date(2199, 0, 1).toISOString().replace(".000", ""));
+  for (const wrong of ["24:00", "22", "tomorrow", "2199-13-01 00:00"])
+    assert.equal(readTime(wrong), null, wrong);
+  const now = new Date(2030, 5, 1, 21, 59, 30);
+  const next = (time: string) => new Date(nextMoment(time, now)).getTime() - now.getTime();
+  assert.equal(next("22:00"), 30_000);
+  assert.equal(next("21:59"), 86_400_000 - 30_000);
+  assert.equal(nextMoment("2199-01-01T00:00:00Z", now), "2199-01-01T00:00:00Z");
 });

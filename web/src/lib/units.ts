@@ -104,6 +104,25 @@ export function moment(at: string | number | null | undefined): string {
   return `${parts.year}-${parts.month}-${parts.day} ${parts.hour}:${parts.minute}:${parts.second}`;
 }
 
+const iso = (at: Date) => at.toISOString().replace(/\.\d+Z$/, "Z");
+
+/** A time as people type it: `22:00`, or a date and time, in the browser's time zone where they name none. */
+export function readTime(text: string): string | null {
+  if (/^([01]?\d|2[0-3]):[0-5]\d$/.test(text)) return text.padStart(5, "0");
+  const at = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d/.test(text) ? new Date(text.replace(" ", "T")) : null;
+  return at && Number.isFinite(at.getTime()) ? iso(at) : null;
+}
+
+/** The next moment of a time of day; other times stay as they are. */
+export function nextMoment(time: string, now: Date): string {
+  const [hour, minute] = /^\d\d:\d\d$/.test(time) ? time.split(":").map(Number) : [];
+  if (hour === undefined) return time;
+  const at = new Date(now);
+  at.setHours(hour, minute, 0, 0);
+  if (at <= now) at.setDate(at.getDate() + 1);
+  return iso(at);
+}
+
 /** Only the time of day. */
 export function clock(at: string | number): string {
   return TIME.format(new Date(at));

@@ -12,10 +12,12 @@ import pytest
 
 pytest.importorskip("playwright", reason="the page is tested by ./x web test")
 
+from harness import guide
 from harness.browser import Browser
 from harness.hosts import wait_until
 from harness.product import EXIT_SOME_FAILED, Daemon
 from harness.service import Service
+from harness.town import Town
 from harness.trees import make_file
 from playwright.sync_api import expect
 
@@ -144,6 +146,72 @@ def test_who_may_only_look_finds_nothing_to_steer_by(place, visitors):
     answer = page.evaluate("(id) => fetch(`/api/v1/jobs/${id}/cancel`, {method: 'POST'}).then((answer) => answer.status)", id)
     assert answer == 403
     assert place.state(id) == "running"
+
+
+def test_who_opens_the_page_by_the_guide_s_first_commands_does_everything_on_it():
+    serve, opened = (command.text for command in guide.commands("guide/browser.md")[:2])
+    with Town() as town:
+        town.here.folder("/srv/data", "alice")
+        town.here.put("/home/alice/run7/sample.bam", b"x" * (50 << 20), "alice")
+        town.terminal().leave_running(serve, "serving")
+        terminal = town.terminal()
+        link = re.search(r"http://127\.0\.0\.1:33080/#code=\S+", terminal.type(opened).text).group(0)
+        with Browser(town.pair.alpha, town.pair.folder("browser")) as browser:
+            visitor = browser.visit(BASE)
+            does_everything(visitor, link)
+            assert visitor.faults == []
+        assert "uplink" in terminal.type("farhaul cap list").text
+        assert town.here.at("/srv/data/sample.bam").stat().st_size == 50 << 20
+
+
+def does_everything(visitor, link):
+    """Submits, pauses, resumes, changes, cancels and tries again, puts another job off and begins it, sets a cap."""
+    page = visitor.page
+    page.goto(link)
+    page.get_by_role("link", name="Submit", exact=True).click()
+    choose_location(page, "From", "/home/alice/run7")
+    page.get_by_label("Take sample.bam").check()
+    choose_location(page, "To", "/srv/data")
+    page.get_by_text("Network", exact=True).click()
+    page.get_by_label("Highest rate").fill("2M")
+    page.get_by_label("Highest rate").blur()
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.get_by_role("heading", name="sample.bam").wait_for()
+    state = lambda word: expect(page.get_by_role("main").get_by_text(word, exact=True).first).to_be_visible(timeout=SECONDS)  # noqa: E731
+    button = lambda name: page.get_by_role("button", name=name)  # noqa: E731
+    button("Pause").click()
+    state("paused")
+    button("Resume").click()
+    state("running")
+    page.get_by_label("Priority").select_option("8")
+    expect(page.get_by_text("The priority is 8 now")).to_be_visible()
+    button("Cancel").click()
+    state("cancelled")
+    button("Try again").click()
+    state("running")
+    page.get_by_role("slider").press("End")
+    state("done")
+    # The same once more, at a time far off.
+    visitor.go("submit")
+    choose_location(page, "From", "/home/alice/run7")
+    choose_location(page, "To", "/srv/data")
+    page.get_by_label("Not before").fill("2199-01-01 00:00")
+    page.get_by_label("Not before").blur()
+    button("Submit").click()
+    page.get_by_role("heading", name="run7").wait_for()
+    state("waiting")
+    visitor.go("queue")
+    page.get_by_label(re.compile("Priority of run7")).select_option("9")
+    button(re.compile("Begin now")).click()
+    expect(page.get_by_text("No job waits for its turn")).to_be_visible(timeout=SECONDS)
+    visitor.go("caps")
+    button("New cap").click()
+    page.get_by_label("Name").fill("uplink")
+    page.get_by_label("Rate in bits a second").fill("50M")
+    button("Save").click()
+    expect(page.get_by_role("article", name="Cap uplink")).to_contain_text("of 50.0 Mbit/s")
+    visitor.go("account")
+    expect(page.get_by_role("main")).to_contain_text("look, submit jobs, steer jobs, watch folders, set caps")
 
 
 # ---- from the form to the history ----------------------------------------------------------------------------------

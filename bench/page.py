@@ -34,7 +34,7 @@ class Visitor:
         self.browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
         self.page = self.browser.new_page(viewport={"width": 1280, "height": 900})
         self.meter = None
-        token = re.search(r"fhp_\S+", service.run("token", "create", "--scope", "read,control")).group(0)
+        token = re.search(r"fhp_\S+", service.run("token", "create", "--scope", "read,control", "--everything")).group(0)
         self.page.goto(BASE)
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("button", name="Sign in").click()

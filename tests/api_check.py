@@ -49,7 +49,7 @@ def main() -> int:
         with open(log, "wb") as out:
             service = subprocess.Popen(serve, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
-            make = [binary, "token", "create", "--scope", "admin", "-q", "--api", home / "state/api.sock"]
+            make = [binary, "token", "create", "--scope", "admin", "--everything", "-q", "--api", home / "state/api.sock"]
             for _ in range(200):
                 made = subprocess.run(make, env=environment, capture_output=True, text=True)
                 if made.returncode == 0:

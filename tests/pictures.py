@@ -74,7 +74,7 @@ def main():
         for rate in RATES:
             service.run("set", large, "--rate", rate)
             time.sleep(15)
-        token = service.run("token", "create", "--scope", "read,submit,control,admin", "--name", "anna").split()[-1]
+        token = service.run("token", "create", "--scope", "read,submit,control,admin", "--everything", "--name", "anna").split()[-1]
         with Browser(pair.alpha, pair.folder("browser")) as browser:
             visitor = browser.visit(BASE, viewport={"width": 1280, "height": 760}, color_scheme="light")
             visitor.sign_in(token)

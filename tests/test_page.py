@@ -50,7 +50,7 @@ class Place:
         self.net, self.service, self.far, self.browser = net, service, far, browser
 
     def token(self, scopes=ALL, *arguments):
-        return TOKEN.search(self.service.run("token", "create", "--scope", scopes, *arguments)).group(0)
+        return TOKEN.search(self.service.run("token", "create", "--scope", scopes, *(arguments or ["--everything"]))).group(0)
 
     def submit(self, *arguments):
         return self.service.submit(*arguments)
@@ -533,7 +533,7 @@ def test_every_view_is_accessible_and_fits(place, full, width, theme):
 def test_an_empty_node_says_what_to_do_first(place, visitors):
     net = place.net
     service = Service(net, net.alpha, port=34900, arguments=["--api-listen", "127.0.0.1:33081"])
-    token = TOKEN.search(service.run("token", "create", "--scope", ALL)).group(0)
+    token = TOKEN.search(service.run("token", "create", "--scope", ALL, "--everything")).group(0)
     visitor = visitors(None)
     visitor.base = "http://127.0.0.1:33081"
     visitor.sign_in(token)

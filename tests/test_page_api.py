@@ -110,7 +110,7 @@ def node(tmp_path):
 
 
 def test_a_log_in_outlives_the_service_and_ends_with_its_token(node):
-    token = node.run("token", "create", "--scope", "read,control", "--name", "Ada", "-q").strip()
+    token = node.run("token", "create", "--scope", "read,control", "--everything", "--name", "Ada", "-q").strip()
     browser, other = node.browser(), node.browser()
     assert browser.api("GET", "/me", expect=401)["code"] == "FH-NO-TOKEN"
     me = browser.log_in(token)
@@ -126,7 +126,7 @@ def test_a_log_in_outlives_the_service_and_ends_with_its_token(node):
     for headers, status in [(OWN_PAGE, 404), ({"Origin": f"http://127.0.0.1:{node.port}"}, 404), ({}, 403),
                             ({"Sec-Fetch-Site": "cross-site"}, 403), ({"Origin": "http://evil.example"}, 403)]:
         assert browser.ask("POST", path, headers=headers)[0] == status, headers
-    browser.api("POST", "/tokens", {"scopes": ["admin"]}, expect=403)
+    browser.api("POST", "/tokens", {"scopes": ["admin"], "reach": {"everything": True}}, expect=403)
     other.api("POST", "/logout", expect=204)
     assert other.cookie is None
     other.api("GET", "/me", expect=401)
@@ -163,7 +163,7 @@ def test_open_prints_and_shows_a_link_that_works_once(node, tmp_path):
     assert address in shown.read_text() and shown.stat().st_mode & 0o777 == 0o600
     assert node.browser().api("POST", "/login", {"code": address.split("=")[1]})["scopes"] == ["admin"]
     # A token cannot make a code: its owner logs in with the token itself.
-    token = node.run("token", "create", "--scope", "admin", "-q").strip()
+    token = node.run("token", "create", "--scope", "admin", "--everything", "-q").strip()
     (tmp_path / "token").write_text(token)
     over_tcp = {"FARHAUL_API": f"http://127.0.0.1:{node.port}", "FARHAUL_TOKEN_FILE": os.fspath(tmp_path / "token")}
     node.run("open", "--print", env=over_tcp, expect=EXIT_AUTH)
@@ -263,7 +263,7 @@ def test_a_curve_has_what_the_network_does(own_net):
 
 def test_the_queue_is_reordered_in_one_request_and_keeps_its_order(node):
     browser = node.browser()
-    browser.log_in(node.run("token", "create", "--scope", "read,submit,control", "-q").strip())
+    browser.log_in(node.run("token", "create", "--scope", "read,submit,control", "--everything", "-q").strip())
     later = {"schema": 1, "sources": ["zero:1"], "destination": "null:", "not_before": "2200-01-01T00:00:00Z"}
     a, b, c, d = (browser.api("POST", "/jobs", later, expect=201)["id"] for _ in range(4))
     queue = lambda: [job["id"] for job in browser.api("GET", "/jobs?order=queue")["jobs"]]
@@ -284,7 +284,7 @@ def test_history_is_searched_and_its_papers_are_saved(node, tmp_path):
     id = node.run("submit", tmp_path / "Run7.h5", tmp_path / "there", "--label", "proposal=P-4711", "--wait").strip()
     node.run("submit", tmp_path / "none", tmp_path / "x", "--retry", "0", "--wait", expect=EXIT_FILES)
     browser = node.browser()
-    browser.log_in(node.run("token", "create", "--scope", "read", "-q").strip())
+    browser.log_in(node.run("token", "create", "--scope", "read", "--everything", "-q").strip())
     for query, states in [("run7", ["done"]), ("p-4711", ["done"]), ("FH-NOT-FOUND", ["failed"]), ("nowhere", [])]:
         found = browser.api("GET", f"/history?count=true&text={query}")
         assert ([record["state"] for record in found["records"]], found["count"]) == (states, len(states)), query
@@ -305,7 +305,7 @@ def test_submit_prints_the_document_that_it_would_send(node):
     assert node.json("jobs") == []
     id = node.run(*arguments, "--not-before", "2200-01-01T00:00:00Z").strip()
     browser = node.browser()
-    browser.log_in(node.run("token", "create", "--scope", "read", "-q").strip())
+    browser.log_in(node.run("token", "create", "--scope", "read", "--everything", "-q").strip())
     kept = browser.api("GET", f"/jobs/{id}/document")
     kept.pop("not_before")
     assert kept == document

@@ -29,6 +29,7 @@ use farhaul_session::{Code, Error, Handle, MemoryLimits, TestHooks};
 
 pub use farhaul_connect::HeldSockets;
 pub use observer::{ClientInfo, Observer, RequestEnd, SessionObserver};
+pub use protected_files::Mounts;
 use protected_files::ProtectedFile;
 use session_log::SessionLog;
 use shutdown::Shutdown;

@@ -87,6 +87,12 @@ fn places(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Where a path leads in the end.
+fn end_of(path: &Path) -> std::io::Result<PathBuf> {
+    Ok(places(path)?.pop().unwrap_or_else(|| PathBuf::from("/")))
+}
+
+#[derive(Debug)]
 struct Mount {
     device: String,
     /// The part of the file system that is mounted.
@@ -94,10 +100,13 @@ struct Mount {
     point: PathBuf,
 }
 
-struct Mounts(Vec<Mount>);
+/// The mounts of this process, by which one directory can be seen under several names.
+#[derive(Debug)]
+pub struct Mounts(Vec<Mount>);
 
 impl Mounts {
-    fn read() -> Result<Mounts, Error> {
+    /// The mounts as they are now.
+    pub fn read() -> Result<Mounts, Error> {
         match std::fs::read("/proc/self/mountinfo") {
             Ok(text) => Ok(Mounts::parse(&text)),
             // Where /proc is not mounted, only names are judged.
@@ -122,6 +131,16 @@ impl Mounts {
         let mount = over.max_by_key(|mount| mount.point.components().count())?;
         let below = path.strip_prefix(&mount.point).ok()?;
         Some((&mount.device, mount.part.join(below)))
+    }
+
+    /// True if a path is the folder or lies in it, by any name: through links, and through mounts. A path that
+    /// leads through a link in the folder lies in it, too.
+    pub fn lies_in(&self, path: &Path, folder: &Path) -> std::io::Result<bool> {
+        let (places, folder) = (places(path)?, end_of(folder)?);
+        let is_same = places.last().is_some_and(|end| {
+            *end == folder || self.origin(end).is_some_and(|origin| Some(origin) == self.origin(&folder))
+        });
+        Ok(is_same || self.shows(&folder, &places))
     }
 
     fn below<'a>(&'a self, root: &'a Path) -> impl Iterator<Item = &'a Mount> {
@@ -258,5 +277,38 @@ mod tests {
         ] {
             assert_eq!(mounts.shows(Path::new(root), &[file.into()]), is_shown, "{file} in {root}");
         }
+    }
+
+    #[test]
+    fn a_folder_has_what_is_the_folder_itself_or_lies_in_it_by_any_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        for name in ["home/data", "beside", "home2"] {
+            std::fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        symlink(folder.join("home"), folder.join("beside/to_home")).unwrap();
+        symlink(folder.join("beside"), folder.join("home/out")).unwrap();
+        for (path, lies_in) in [
+            ("home", true),
+            ("home/", true),
+            ("home/data", true),
+            ("home/not_there_yet", true),
+            ("beside/to_home", true),
+            ("beside/to_home/data", true),
+            ("beside/../home", true),
+            // Whoever writes into the home may change where this leads.
+            ("home/out/new", true),
+            ("home2", false),
+            ("beside", false),
+            ("", false),
+        ] {
+            let found = Mounts::read().unwrap().lies_in(&folder.join(path), &folder.join("home")).unwrap();
+            assert_eq!(found, lies_in, "{path}");
+        }
+        let mounts =
+            Mounts::parse(b"1 0 8:1 / / rw - ext4 x rw\n2 1 8:1 /nowhere/u /nowhere2 rw - ext4 x rw\n");
+        let lies_in = |path: &str, folder: &str| mounts.lies_in(Path::new(path), Path::new(folder)).unwrap();
+        assert!(lies_in("/nowhere2", "/nowhere/u") && lies_in("/nowhere/u", "/nowhere2"));
+        assert!(lies_in("/nowhere2/x", "/nowhere") && !lies_in("/nowhere", "/nowhere2"));
     }
 }

@@ -158,6 +158,7 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::CallerReach;
     use farhaul::LocationSpec;
 
     fn other(text: &str) -> NewsBody {
@@ -189,8 +190,8 @@ mod tests {
         let job = JobId::new(1).unwrap();
         let at = |name: &str| Arc::new(JobPlaces(vec![LocationSpec::parse(name.as_ref()).unwrap()]));
         let local = Caller::local();
-        let mut narrow = Caller { scopes: vec![crate::access::Scope::Read], ..Caller::local() };
-        narrow.reach.local = Some(vec!["/a".into()]);
+        let reach = CallerReach { local: vec!["/a".into()], ..CallerReach::default() };
+        let narrow = Caller { scopes: vec![crate::access::Scope::Read], reach, ..Caller::local() };
         let body = NewsBody::Progress(vec![(job, at("/a/x"), "1".into()), (job, at("/b"), "2".into())]);
         assert_eq!(body.for_caller(&local, None), Some(("progress", "[1,2]".into())));
         assert_eq!(body.for_caller(&narrow, None), Some(("progress", "[1]".into())));

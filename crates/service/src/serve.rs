@@ -56,7 +56,8 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     let state = StateDir::open(config.serve.state.as_path(), root)?;
     let audit = Arc::new(Audit::open(config.log.audit_file.as_path(), chain(config))?);
     let tls = tls(config)?;
-    let (node, signals) = Node::open(state.path(), clock, NodeSettings::of(config))?;
+    let (node, signals) = Node::open(state.path(), clock, NodeSettings::of_loaded(&loaded))?;
+    node.warn_of_whole_tokens()?;
     node.set_base_caps(config)?;
     let PassedSockets { udp, tcp, api, api_tcp, metrics } = passed;
     let (doors, own_socket) = doors((api, api_tcp, metrics), config)?;
@@ -236,7 +237,9 @@ impl Reloader {
     }
 
     fn take_over(&self) -> Result<(), Error> {
-        let new = self.sources.load()?.config;
+        let loaded = self.sources.load()?;
+        let settings = NodeSettings::of_loaded(&loaded);
+        let new = loaded.config;
         let mut now = self.now.lock().in_any_case();
         for (key, reload) in self.started.changes(&new) {
             if reload == Reload::Restart {
@@ -250,7 +253,7 @@ impl Reloader {
             tls.reload()?;
         }
         self.node.set_base_caps(&new)?;
-        self.node.set_settings(NodeSettings::of(&new));
+        self.node.set_settings(settings);
         self.gate.change(&new);
         self.audit.set_chain(chain(&new));
         self.audit.reopen()?;

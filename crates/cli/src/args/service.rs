@@ -373,13 +373,22 @@ pub enum TokenVerb {
         /// What the token allows: read, submit, control, admin, separated by commas
         #[arg(long, value_name = "SCOPES", value_delimiter = ',', required = true, value_parser = scope)]
         scope: Vec<Scope>,
-        /// Allow only this directory of the service's host and what is below it; may be repeated
+        /// Allow this directory of the service's host and what is below it; may be repeated. Without --root,
+        /// no file of this host is allowed
         #[arg(long, value_name = "DIR")]
         root: Vec<PathBuf>,
-        /// Allow only this directory on this host: hpc:/dir at its daemon, ssh://user@hpc:/dir over SSH; may
-        /// be repeated. With --root and without --peer, no other host is allowed
+        /// Allow this directory on this host: hpc:/dir at its daemon, ssh://user@hpc:/dir over SSH; may be
+        /// repeated. Without --peer, no other host is allowed
         #[arg(long, value_name = "PEER:DIR")]
         peer: Vec<String>,
+        /// Allow jobs to name this identity of the service's configuration; may be repeated. The identity that
+        /// the configuration gives to a peer is allowed without it
+        #[arg(long, value_name = "NAME")]
+        identity: Vec<String>,
+        /// Allow the whole account of the service's user: all its files, keys and peers. The scope admin needs
+        /// it
+        #[arg(long, conflicts_with_all = ["root", "peer", "identity"])]
+        everything: bool,
         /// How long the token is valid, such as 30d [default: for ever]
         #[arg(long, value_name = "TIME")]
         expires: Option<JobSpan>,

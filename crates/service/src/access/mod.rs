@@ -61,17 +61,23 @@ impl Scope {
     }
 }
 
-/// Where a caller may read and write.
+/// Where a caller may read and write, and as whom. Without any of it, nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CallerReach {
-    /// Directories of this host, as absolute paths. Without a list: the whole host.
-    #[schema(value_type = Option<Vec<String>>)]
-    pub local: Option<Vec<PathBuf>>,
+    /// True for the whole account of the service's user: all its files, all peers, all identities. Leave out
+    /// the other fields then.
+    pub everything: bool,
+    /// Directories of this host, as absolute paths.
+    #[schema(value_type = Vec<String>)]
+    pub local: Vec<PathBuf>,
     /// Directories at each peer, by the peer's name: of a daemon (`hpc`, `hpc:4000`) below its root, of a
     /// host that is reached over SSH (`ssh://user@hpc`) as absolute paths. A daemon and a host over SSH are
-    /// two peers, also on the same machine. Without a list: everything at all peers.
-    pub peers: Option<BTreeMap<String, Vec<String>>>,
+    /// two peers, also on the same machine.
+    pub peers: BTreeMap<String, Vec<String>>,
+    /// Identities of the configuration that a job may name. The identity that the configuration gives to a
+    /// peer needs no name here.
+    pub identities: Vec<String>,
 }
 
 /// The sources and the destination of one job. They decide who may see and steer it.
@@ -106,7 +112,7 @@ impl Caller {
         Caller {
             subject: "local".into(),
             scopes: vec![Scope::Admin],
-            reach: CallerReach::default(),
+            reach: CallerReach::everything(),
             address: None,
         }
     }
@@ -150,7 +156,7 @@ impl Caller {
 
     /// True if nothing lies outside the caller's reach.
     pub(crate) fn reaches_all(&self) -> bool {
-        self.reach.local.is_none() && self.reach.peers.is_none()
+        self.reach.everything
     }
 
     /// True if the caller may see jobs at these locations.
@@ -162,13 +168,24 @@ impl Caller {
 /// The most prefixes that one token may have.
 const PREFIXES_MAX: usize = 256;
 
+/// The most identities that one token may name.
+const IDENTITIES_MAX: usize = 256;
+
 impl CallerReach {
-    /// Judges whether a token may have this reach. No other function judges it.
+    /// The reach of the service's own user.
+    pub fn everything() -> CallerReach {
+        CallerReach { everything: true, ..CallerReach::default() }
+    }
+
+    /// Judges whether a token may have this reach, as far as its words tell (`Node::judge_reach` judges
+    /// where its directories lie).
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, what));
-        let local = self.local.iter().flatten().map(PathBuf::as_path);
-        let far = self.peers.iter().flat_map(BTreeMap::values).flatten().map(Path::new);
-        for (count, prefix) in local.chain(far).enumerate() {
+        if self.everything && *self != CallerReach::everything() {
+            return bad("a token reaches either everything or what is named: leave out one of the two".into());
+        }
+        let far = self.peers.values().flatten().map(Path::new);
+        for (count, prefix) in self.local.iter().map(PathBuf::as_path).chain(far).enumerate() {
             if count >= PREFIXES_MAX {
                 return bad(format!("a token has at most {PREFIXES_MAX} prefixes"));
             }
@@ -177,44 +194,89 @@ impl CallerReach {
                 return bad(format!("{prefix}: a prefix is an absolute path without .."));
             }
         }
+        if self.identities.len() > IDENTITIES_MAX {
+            return bad(format!("a token names at most {IDENTITIES_MAX} identities"));
+        }
         Ok(())
     }
 
     /// The directories of this host below which everything is within reach.
     pub(crate) fn begins(&self) -> Vec<String> {
-        match &self.local {
-            None => vec!["/".into()],
-            Some(local) => local.iter().map(|prefix| prefix.display().to_string()).collect(),
+        match self.everything {
+            true => vec!["/".into()],
+            false => self.local.iter().map(|prefix| prefix.display().to_string()).collect(),
         }
     }
 
     /// True if anything at this peer is within reach; `peer` is its name as jobs show it.
     pub(crate) fn knows(&self, peer: &str) -> bool {
-        let Some(peers) = &self.peers else { return true };
-        let names = match LocationSpec::parse_host(peer.as_ref()) {
-            Ok(LocationSpec::Daemon(host, _)) => names_of_daemon(&host),
-            Ok(LocationSpec::Ssh(host, _)) => vec![name_over_ssh(&host)],
-            Ok(LocationSpec::Local(_) | LocationSpec::Pipe) | Err(_) => Vec::new(),
-        };
-        names.iter().any(|name| peers.contains_key(name))
+        self.everything || names_of(peer).iter().any(|name| self.peers.contains_key(name))
+    }
+
+    #[cfg(test)]
+    /// True if a job may name this identity of the configuration.
+    pub(crate) fn may_be(&self, identity: &str) -> bool {
+        self.everything || self.identities.iter().any(|name| name == identity)
+    }
+
+    #[cfg(test)]
+    /// What both reach.
+    pub(crate) fn and(&self, other: &CallerReach) -> CallerReach {
+        if self.everything {
+            return other.clone();
+        }
+        if other.everything {
+            return self.clone();
+        }
+        let mut peers = BTreeMap::new();
+        for (name, here) in &self.peers {
+            let there = names_of(name).into_iter().filter_map(|name| other.peers.get(&name)).flatten();
+            let both = below_both(here, &there.cloned().collect::<Vec<_>>());
+            if !both.is_empty() {
+                peers.insert(name.clone(), both);
+            }
+        }
+        CallerReach {
+            everything: false,
+            local: below_both(&self.local, &other.local),
+            peers,
+            identities: self.identities.iter().filter(|name| other.may_be(name)).cloned().collect(),
+        }
     }
 
     fn covers(&self, place: &LocationSpec) -> bool {
         match place {
             LocationSpec::Pipe => false,
             LocationSpec::Local(path) if place.is_sink() || place.is_made() => path.components().count() == 1,
-            LocationSpec::Local(path) => self
-                .local
-                .as_ref()
-                .is_none_or(|prefixes| prefixes.iter().any(|prefix| is_below(path, prefix))),
+            _ if self.everything => true,
+            LocationSpec::Local(path) => self.local.iter().any(|prefix| is_below(path, prefix)),
             LocationSpec::Ssh(host, path) | LocationSpec::Daemon(host, path) => {
-                let Some(peers) = &self.peers else { return true };
                 let is_daemon = matches!(place, LocationSpec::Daemon(..));
                 let names = if is_daemon { names_of_daemon(host) } else { vec![name_over_ssh(host)] };
-                let mut prefixes = names.iter().filter_map(|name| peers.get(name)).flatten();
+                let mut prefixes = names.iter().filter_map(|name| self.peers.get(name)).flatten();
                 prefixes.any(|prefix| is_below(&far_path(path, is_daemon), Path::new(prefix)))
             }
         }
+    }
+}
+
+#[cfg(test)]
+/// The directories that lie in a directory of each list.
+fn below_both<P: AsRef<Path> + Clone + PartialEq>(one: &[P], other: &[P]) -> Vec<P> {
+    let lies_in = |path: &P, list: &[P]| list.iter().any(|above| is_below(path.as_ref(), above.as_ref()));
+    let mut both: Vec<P> = one.iter().filter(|path| lies_in(path, other)).cloned().collect();
+    both.extend(other.iter().filter(|path| lies_in(path, one) && !one.contains(path)).cloned());
+    both
+}
+
+/// The names by which prefixes may call this peer, which is named as in prefixes (`hpc` is a daemon) or as in
+/// jobs (`fh://hpc:33001`).
+fn names_of(peer: &str) -> Vec<String> {
+    let whole = if peer.contains("://") { peer.to_string() } else { format!("fh://{peer}") };
+    match LocationSpec::parse_host(whole.as_ref()) {
+        Ok(LocationSpec::Daemon(host, _)) => names_of_daemon(&host),
+        Ok(LocationSpec::Ssh(host, _)) => vec![name_over_ssh(&host)],
+        Ok(LocationSpec::Local(_) | LocationSpec::Pipe) | Err(_) => Vec::new(),
     }
 }
 
@@ -266,7 +328,8 @@ mod tests {
         let peers =
             [("hpc", "/incoming/a"), ("ssh://u@ssh.host", "/data"), ("hpc:4000", "/"), ("[fd00::1]", "/x")];
         let peers = peers.map(|(peer, prefix)| (peer.to_string(), vec![prefix.to_string()]));
-        let reach = CallerReach { local: Some(vec!["/projects/a".into()]), peers: Some(peers.into()) };
+        let reach =
+            CallerReach { local: vec!["/projects/a".into()], peers: peers.into(), ..CallerReach::default() };
         Caller { subject: "token:x".into(), scopes: scopes.to_vec(), reach, address: None }
     }
 
@@ -333,5 +396,29 @@ mod tests {
         assert!(!caller(&[Scope::Submit]).sees(&places(&["/projects/a"])));
         assert!(caller(&[Scope::Read]).sees(&places(&["/projects/a"])));
         assert!(Caller::local().may(CallerDeed::At(Scope::Admin, &places(&["/etc", "fh://x/y"]))).is_ok());
+    }
+
+    #[test]
+    fn two_reaches_have_in_common_what_lies_in_both() {
+        let reach = |local: &[&str], peers: &[(&str, &[&str])], identities: &[&str]| CallerReach {
+            everything: false,
+            local: local.iter().map(PathBuf::from).collect(),
+            peers: peers
+                .iter()
+                .map(|(name, paths)| (name.to_string(), paths.iter().map(ToString::to_string).collect()))
+                .collect(),
+            identities: identities.iter().map(ToString::to_string).collect(),
+        };
+        let one = reach(&["/a/b", "/c", "/same"], &[("hpc", &["/in"]), ("ssh://u@h", &["/x"])], &["p", "q"]);
+        let other = reach(
+            &["/a", "/c/d", "/cc", "/same"],
+            &[("hpc:33001", &["/in/a", "/other"]), ("h", &["/x"])],
+            &["q"],
+        );
+        let both = reach(&["/a/b", "/same", "/c/d"], &[("hpc", &["/in/a"])], &["q"]);
+        assert_eq!(one.and(&other), both);
+        assert_eq!(CallerReach::everything().and(&one), one);
+        assert_eq!(one.and(&CallerReach::everything()), one);
+        assert_eq!(one.and(&CallerReach::default()), CallerReach::default());
     }
 }

@@ -90,9 +90,10 @@ async fn host(may: May<ToRead>) -> Result<Json<HostView>, HandlerFailure> {
         let mut view = host::look(Path::new("/"), &host::size_of);
         view.moved = node.metrics.moved();
         // A token must not learn the names of directories beyond its reach.
-        if let Some(reach) = &caller.reach.local {
+        if !caller.reach.everything {
+            let local = &caller.reach.local;
             let is_near =
-                |point: &Path| reach.iter().any(|dir| dir.starts_with(point) || point.starts_with(dir));
+                |point: &Path| local.iter().any(|dir| dir.starts_with(point) || point.starts_with(dir));
             view.mounts.retain(|mount| is_near(Path::new(&mount.point)));
         }
         Ok(view)

@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use farhaul_session::{Code, Error};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -12,18 +11,15 @@ use utoipa_axum::routes;
 use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToKeepTokens};
 use super::jobs::page;
 use super::problem::HandlerFailure;
-use crate::access::token::NewTokenText;
 use crate::access::{CallerReach, Scope};
 use crate::clock::timestamp;
 use crate::job::JobSpan;
+use crate::node::tokens::{TokenWish, warning_of};
 use crate::store::tokens::{self, TokenRow};
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(revoke))
 }
-
-/// The most bytes of a token's name.
-const NAME_MAX: usize = 100;
 
 /// The token to make.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -34,7 +30,7 @@ struct Wish {
     /// Its scopes.
     #[schema(min_items = 1)]
     scopes: Vec<Scope>,
-    /// Where it reaches.
+    /// Where it reaches: nowhere by default. The scope `admin` needs `everything`.
     #[serde(default)]
     reach: CallerReach,
     /// How long it is valid: `30d`. For ever by default.
@@ -50,6 +46,8 @@ struct TokenView {
     name: String,
     scopes: Vec<Scope>,
     reach: CallerReach,
+    /// Why it should be replaced, if it should.
+    warning: Option<&'static str>,
     created_by: String,
     #[schema(value_type = String, format = DateTime)]
     created: Timestamp,
@@ -62,6 +60,7 @@ struct TokenView {
 impl From<TokenRow> for TokenView {
     fn from(row: TokenRow) -> TokenView {
         TokenView {
+            warning: warning_of(&row),
             id: row.id,
             name: row.name,
             scopes: row.scopes,
@@ -91,38 +90,10 @@ async fn create(
     body: JsonBody,
 ) -> Result<(StatusCode, Json<NewToken>), HandlerFailure> {
     let Wish { name, scopes, reach, expires_in } = body.read()?;
-    let bad = |what: &str| HandlerFailure::from(Error::new(Code::BadOption, what));
-    if scopes.is_empty() {
-        return Err(bad("a token needs a scope: read, submit, control or admin"));
-    }
-    if name.len() > NAME_MAX || name.chars().any(char::is_control) {
-        return Err(bad("the name of a token must have at most 100 bytes, all printable"));
-    }
-    reach.check()?;
-    if scopes.contains(&Scope::Admin) && (reach.local.is_some() || reach.peers.is_some()) {
-        return Err(bad("the scope admin reaches everything: leave out either the prefixes or the scope"));
-    }
     let target = name.clone();
+    let wish = TokenWish { name, scopes, reach, expires_in };
     let made = may.act("create token", target, move |node, caller| {
-        let token = NewTokenText::new().map_err(Error::no_random_numbers)?;
-        let now_ms = node.clock.now_ms();
-        let for_ms = |span: JobSpan| i64::try_from(span.0).unwrap_or(i64::MAX).saturating_mul(1000);
-        let mut scopes = scopes;
-        scopes.sort();
-        scopes.dedup();
-        let row = TokenRow {
-            id: token.id(),
-            hash: token.hash(),
-            name,
-            scopes,
-            reach,
-            created_by: caller.subject.clone(),
-            created_ms: now_ms,
-            expires_ms: expires_in.map(|span| now_ms.saturating_add(for_ms(span))),
-            revoked_ms: None,
-        };
-        let written = row.clone();
-        node.store.write(move |transaction| tokens::insert(transaction, &written))?;
+        let (row, token) = node.make_token(caller, wish)?;
         Ok(NewToken { about: row.into(), token: token.as_str().to_string() })
     });
     Ok((StatusCode::CREATED, Json(made.await?)))
@@ -172,17 +143,6 @@ async fn revoke(
     may: May<ToKeepTokens>,
     PathParameters(id): PathParameters<String>,
 ) -> Result<StatusCode, HandlerFailure> {
-    may.act("revoke token", id.clone(), move |node, _| {
-        let (now_ms, name) = (node.clock.now_ms(), id.clone());
-        let there = node.store.write(move |transaction| tokens::revoke(transaction, &name, now_ms))?;
-        node.withdraw();
-        let no_such = || {
-            Error::new(
-                Code::NoSuchThing,
-                format!("there is no token {}", farhaul_text::printable(id.as_bytes(), 40)),
-            )
-        };
-        if there { Ok(StatusCode::NO_CONTENT) } else { Err(no_such()) }
-    })
-    .await
+    may.act("revoke token", id.clone(), move |node, _| node.revoke_token(&id)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

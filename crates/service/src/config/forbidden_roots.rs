@@ -1,10 +1,14 @@
-//! The files of the service that must not lie below the root that it serves.
+//! The files of the service that must not lie below the root that it serves, and the directories that no
+//! root of a token may lie in or contain.
 //!
-//! This compares paths as they are written, and as links resolve them. Mounts and further names of a file are
-//! checked by the daemon when it starts to serve (`protected_files.rs`); [`Config::own_files`] lists the
-//! files for it.
+//! For the daemon's root this compares paths as they are written, and as links resolve them. Mounts and
+//! further names of a file are checked by the daemon when it starts to serve (`protected_files.rs`);
+//! [`Config::own_files`] lists the files for it. A token's root is judged here, with links and mounts.
 
 use std::path::{Path, PathBuf};
+
+use farhaul_daemon::Mounts;
+use farhaul_session::{Code, Error};
 
 use super::Config;
 use super::layer::shown_key;
@@ -66,6 +70,50 @@ fn file(secret: Option<&SecretPlace>) -> Option<&AbsolutePath> {
     match secret {
         Some(SecretPlace::File(path)) => Some(path),
         Some(SecretPlace::Credential(_)) | None => None,
+    }
+}
+
+/// The places by which somebody who may read or write there has the whole account of the service's user: its
+/// keys can be copied, and programs be planted that its shells, its service manager or its cron start.
+///
+/// No list of files would be whole (`.bashrc`, `.ssh`, a unit, a hook), so whole directories are named.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AccountPlaces {
+    /// Directories that no root of a token may contain or lie in.
+    pub(crate) folders: Vec<(&'static str, PathBuf)>,
+    /// Files that no root of a token may contain.
+    pub(crate) files: Vec<(&'static str, PathBuf)>,
+}
+
+impl AccountPlaces {
+    /// An error if a token with this root would have the account. Where links and mounts lead now counts.
+    pub(crate) fn judge(&self, root: &Path) -> Result<(), Error> {
+        let mounts = Mounts::read()?;
+        let lies_in = |path: &Path, folder: &Path| {
+            let cannot = |error| Error::of_host(format!("cannot look where {} leads", path.display()), error);
+            mounts.lies_in(path, folder).map_err(cannot)
+        };
+        let refused = |what: String| {
+            let hint = "name another directory, or give the whole account (token create --everything)";
+            let what = format!("a token cannot be kept below {}: {what}", root.display());
+            Err(Error::new(Code::UnsafeRoot, what).with_hint(hint))
+        };
+        for (what, folder) in &self.folders {
+            // Every directory lies in this one.
+            let is_top = folder == Path::new("/");
+            if lies_in(folder, root)? {
+                return refused(format!("{what} ({}) lies in it", folder.display()));
+            }
+            if !is_top && lies_in(root, folder)? {
+                return refused(format!("it lies in {what} ({})", folder.display()));
+            }
+        }
+        for (what, file) in &self.files {
+            if lies_in(file, root)? {
+                return refused(format!("{} ({what}) lies in it", file.display()));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -138,5 +186,45 @@ mod tests {
         }
         config.serve.root = None;
         assert!(faults(&config).is_empty());
+    }
+
+    #[test]
+    fn a_root_of_a_token_neither_contains_the_account_nor_lies_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["home/u/data", "home/v", "state/jobs", "etc", "srv/projects/a"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        symlink(at("home/u"), at("srv/projects/to_home")).unwrap();
+        symlink(at("srv/projects"), at("home/v/out")).unwrap();
+        let places = AccountPlaces {
+            folders: vec![("the home", at("home/u")), ("the state", at("state")), ("a home", "/".into())],
+            files: vec![("a private key", at("etc/key"))],
+        };
+        for (root, is_refused) in [
+            ("home/u", true),
+            ("home", true),
+            ("home/u/data", true),
+            ("home/u/not_there_yet", true),
+            ("state", true),
+            ("state/jobs", true),
+            ("", true),
+            ("etc", true),
+            ("srv/projects/to_home", true),
+            ("srv/projects/to_home/data", true),
+            ("home/v", false),
+            ("home/v/out", false),
+            ("srv/projects", false),
+            ("srv/projects/a", false),
+            ("etc2", false),
+        ] {
+            let judged = places.judge(&at(root));
+            assert_eq!(judged.is_err(), is_refused, "{root}: {judged:?}");
+            if let Err(error) = judged {
+                let text = error.to_string();
+                assert!(error.code() == Code::UnsafeRoot && text.contains("lies in"), "{text}");
+            }
+        }
+        assert!(places.judge(Path::new("/")).is_err());
     }
 }

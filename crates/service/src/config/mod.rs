@@ -33,8 +33,8 @@ use serde::{Deserialize, Serialize};
 
 pub use environment::Surroundings;
 pub use fault::{ConfigFault, ConfigFaults};
-pub use forbidden_roots::OwnFile;
 pub(crate) use forbidden_roots::lies_in;
+pub use forbidden_roots::{AccountPlaces, OwnFile};
 pub use keys::Reload;
 pub use layer::ValueOrigin;
 pub use sections::{

@@ -16,7 +16,7 @@ use super::environment::Surroundings;
 use super::fault::{ConfigFault, ConfigFaults, FAULTS_MAX, nearest};
 use super::keys::{SCHEMA, Section};
 use super::layer::{self, LayerNode, LayerValue, ValueOrigin, shown_key};
-use super::{Config, forbidden_roots, rules};
+use super::{AccountPlaces, Config, forbidden_roots, rules};
 
 /// The largest file. Ten thousand tables take less, so a larger file is probably of another kind.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -39,6 +39,8 @@ pub struct LoadedConfig {
     pub config: Config,
     /// The files that were read, weakest first.
     pub files: Vec<PathBuf>,
+    /// The places that are the account of the service's user.
+    pub account: AccountPlaces,
     pub(super) tree: LayerNode,
 }
 
@@ -107,7 +109,16 @@ impl ConfigSources {
             }
         }
         ConfigFaults::judge(faults)?;
-        Ok(LoadedConfig { config, files, tree })
+        let account = self.account(&config, &files);
+        Ok(LoadedConfig { config, files, account, tree })
+    }
+
+    fn account(&self, config: &Config, files: &[PathBuf]) -> AccountPlaces {
+        let mut folders = self.surroundings.account_folders();
+        folders.push(("the state of the service", config.serve.state.as_path().to_path_buf()));
+        let read = files.iter().map(|file| ("a file of the configuration", file.clone()));
+        let own = config.own_files().into_iter().map(|own| (own.what, own.path));
+        AccountPlaces { folders, files: read.chain(own).collect() }
     }
 
     /// Sets the defaults that depend on the environment and on other keys.

@@ -63,6 +63,7 @@ impl Node {
                 .map_err(|error| Error::new(Code::of_files(&error), format!("{place}: {}", plain(&error))))?;
             caller.may(CallerDeed::At(Scope::Read, &JobPlaces(vec![LocationSpec::Local(real)])))?;
         }
+        self.judge_reach(&caller.reach)?;
         let mut location = parsed.to_location();
         self.settings().identify_location(None, None, &mut location)?;
         let remote = Remote::at(&location, NetworkOptions::default())?;

@@ -361,6 +361,8 @@ impl Node {
             std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes))
         };
         job.within = confined.as_ref().map(|prefixes| prefixes.iter().map(path).collect());
+        // Links and mounts may lead elsewhere than when the token was made.
+        job.within.iter().flatten().try_for_each(|root| self.settings().account.judge(root))?;
         Ok(job)
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::Node;
 use crate::access::login::{LoginSecret, SecretUse};
 use crate::access::token::NewTokenText;
-use crate::access::{Caller, CallerReach, DeedKind, Scope};
+use crate::access::{Caller, DeedKind, Scope};
 use crate::store::logins::{self, LoginRow};
 use crate::store::tokens::{self, TokenRow};
 
@@ -100,8 +100,7 @@ impl CallerIdentity {
         let mut who = match token {
             Some(row) => CallerIdentity::of_token(row, proof),
             None => {
-                let caller =
-                    Caller { scopes: login.scopes, reach: CallerReach::default(), ..Caller::local() };
+                let caller = Caller { scopes: login.scopes, ..Caller::local() };
                 CallerIdentity { caller, name: String::new(), proof, expires_ms: None }
             }
         };
@@ -277,6 +276,7 @@ fn page_at(address: SocketAddr, is_tls: bool, name: Option<&str>) -> String {
 mod tests {
     use super::super::tests::Fixture;
     use super::*;
+    use crate::access::CallerReach;
 
     fn token(node: &Node, scopes: &[Scope], expires_ms: Option<i64>) -> NewTokenText {
         let token = NewTokenText::new().unwrap();
@@ -285,7 +285,8 @@ mod tests {
             hash: token.hash(),
             name: "a person".into(),
             scopes: scopes.to_vec(),
-            reach: CallerReach::default(),
+            reach: CallerReach::everything(),
+            is_whole_by_default: false,
             created_by: "local".into(),
             created_ms: 0,
             expires_ms,

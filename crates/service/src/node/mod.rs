@@ -6,7 +6,7 @@
 //! job. `pre_hooks.rs` runs programs before an attempt; `retention.rs` deletes what is too old. `outbox.rs`
 //! says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
 //! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
-//! `logins.rs` says who a caller is.
+//! `logins.rs` says who a caller is, `tokens.rs` makes tokens.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; jobs in memory
 //! are changed under one lock, and written in the order of the changes. Memory has no documents, only rows of a
@@ -29,6 +29,7 @@ mod programs;
 mod requests;
 mod retention;
 mod settings;
+pub(crate) mod tokens;
 mod transfer;
 mod view;
 mod watches;

@@ -85,10 +85,10 @@ impl Node {
             *running += usize::from(active.transfer.is_some());
             *unfinished += 1;
         }
-        let named = caller.reach.peers.iter().flatten().map(|(name, _)| name_of(name));
+        let named = caller.reach.peers.keys().map(|name| name_of(name));
         let mut names: BTreeSet<String> = jobs.keys().chain(dealings.keys()).cloned().chain(named).collect();
         names.retain(|name| caller.reach.knows(name));
-        if caller.reach.peers.is_none() {
+        if caller.reach.everything {
             let is_met = |pattern: &super::PeerSettings| names.iter().any(|name| pattern.is(name));
             let others: Vec<_> = settings.peers.iter().filter(|peer| !is_met(peer)).collect();
             names.extend(others.iter().map(|peer| peer.host.to_string()));

@@ -47,7 +47,7 @@ pub(crate) struct JobListPage {
 /// The directories of this host that a caller's jobs may use.
 fn confined_to(caller: &Caller) -> Option<Vec<String>> {
     let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
-    caller.reach.local.as_ref().map(|prefixes| prefixes.iter().map(text).collect())
+    (!caller.reach.everything).then(|| caller.reach.local.iter().map(text).collect())
 }
 
 /// The fields of a job to change; a field that is left out stays as it is.

@@ -8,7 +8,7 @@ use farhaul_session::{Code, Error};
 
 use super::{RetentionRules, WatchSpec};
 use crate::config::values::{HostPattern, SecretPlace};
-use crate::config::{Config, HookEvent, JobsSection};
+use crate::config::{AccountPlaces, Config, HookEvent, JobsSection, LoadedConfig};
 use crate::hooks::webhook::{Webhook, WebhookSettings};
 use crate::hooks::{BatchBounds, Hook, HookMoment};
 use crate::job::{JobSpan, JobSpec, Labels, RetryRule};
@@ -47,6 +47,8 @@ pub struct NodeSettings {
     pub webhooks: WebhookSettings,
     /// The webhooks of the configuration.
     pub webhook: Vec<Webhook>,
+    /// The places that no root of a token may contain or lie in.
+    pub account: AccountPlaces,
     /// The most watched folders; further ones are refused.
     pub watches_max: usize,
     /// The watched folders of the configuration, by name.
@@ -79,6 +81,7 @@ impl Default for NodeSettings {
             hooks: Vec::new(),
             webhooks: WebhookSettings::default(),
             webhook: Vec::new(),
+            account: AccountPlaces::default(),
             watches_max: WATCHES_MAX,
             watches: BTreeMap::new(),
         }
@@ -119,6 +122,11 @@ pub struct PeerSettings {
 }
 
 impl NodeSettings {
+    /// The settings that a configuration gives, with the places that belong to the account.
+    pub fn of_loaded(loaded: &LoadedConfig) -> NodeSettings {
+        NodeSettings { account: loaded.account.clone(), ..NodeSettings::of(&loaded.config) }
+    }
+
     /// The settings that the configuration gives. A secret that does not exist causes an error only when it
     /// is used.
     pub fn of(config: &Config) -> NodeSettings {
@@ -171,6 +179,7 @@ impl NodeSettings {
                 secret_file: config.webhooks.secret_file.as_ref().map(file),
             },
             webhook: Vec::new(),
+            account: AccountPlaces::default(),
             watches_max: WATCHES_MAX,
             watches: config.watch.iter().filter_map(watch).collect(),
         }
@@ -399,6 +408,7 @@ mod tests {
         std::fs::write(&file, blocks.collect::<String>()).unwrap();
         let surroundings = crate::config::Surroundings {
             system_folder: folder.path().join("etc"),
+            listed_home: None,
             home: folder.path().join("home"),
             environment: BTreeMap::new(),
         };

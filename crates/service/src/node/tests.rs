@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::access::{Caller, Scope};
+use crate::access::{Caller, CallerReach, Scope};
 use crate::job::{JobKind, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions};
 use crate::store::history;
 use farhaul_session::Code;
@@ -339,7 +339,7 @@ fn who_does_not_reach_a_job_does_not_see_it() {
     let out = fixture.submit(copy(fixture.file("a", 10), fixture.path("b")));
     let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
     caller.scopes = vec![Scope::Read];
-    caller.reach.local = Some(vec!["/projects".into()]);
+    caller.reach = CallerReach { local: vec!["/projects".into()], ..CallerReach::default() };
     let node = fixture.node();
     assert_eq!(node.job(&caller, out).unwrap_err().code(), Code::OutOfScope);
     assert!(node.job(&caller, id).is_ok());
@@ -442,7 +442,8 @@ fn a_list_shows_a_bounded_part_of_many_sources() {
     // Whether a caller sees the job is judged by all of them.
     let mut caller = Caller { subject: "token:x".into(), scopes: vec![Scope::Read], ..Caller::local() };
     let reach = |caller: &mut Caller, prefixes: &[String]| {
-        caller.reach.local = Some(prefixes.iter().map(Into::into).collect());
+        let local = prefixes.iter().map(Into::into).collect();
+        caller.reach = CallerReach { local, ..CallerReach::default() };
         fixture.node().list(caller, &jobs::JobFilter::default(), 9).unwrap().jobs.len()
     };
     assert_eq!(reach(&mut caller, &[fixture.path("")]), 1);

@@ -12,8 +12,12 @@ use super::failed;
 
 /// The migrations, each from one version of the schema to the next. A version that has a file in `vectors/`
 /// must not change any more: make a further one (`shapes.rs` says how to make its file).
-pub(super) const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/1.sql"), include_str!("migrations/2.sql"), include_str!("migrations/3.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/1.sql"),
+    include_str!("migrations/2.sql"),
+    include_str!("migrations/3.sql"),
+    include_str!("migrations/4.sql"),
+];
 /// The mark of our files (`PRAGMA application_id`): "Fhjb".
 const APPLICATION: i32 = 0x4668_6a62;
 

@@ -123,7 +123,8 @@ fn fill(store: &Store) {
         hash: TOKEN_HASH,
         name: "ci".into(),
         scopes: vec![Scope::Submit, Scope::Read],
-        reach: CallerReach { local: Some(vec!["/projects/a".into()]), peers: None },
+        reach: CallerReach { local: vec!["/projects/a".into()], ..CallerReach::default() },
+        is_whole_by_default: false,
         created_by: "local".into(),
         created_ms: THEN_MS,
         expires_ms: None,
@@ -366,7 +367,7 @@ fn check_store(text: &str, version: usize) {
 fn check_other_tables(connection: &Connection) -> rusqlite::Result<()> {
     assert_eq!(logins::find(connection, &LOGIN_HASH)?.unwrap().0.scopes, [Scope::Read]);
     let token = tokens::find(connection, &TOKEN_HASH)?.unwrap();
-    assert_eq!((token.scopes, token.reach.local.unwrap().len()), (vec![Scope::Submit, Scope::Read], 1));
+    assert_eq!((token.scopes, token.reach.local.len()), (vec![Scope::Submit, Scope::Read], 1));
     assert_eq!(super::caps::all(connection)?["campus"].rate_bps, Some(8_000_000_000));
     let watches = super::watches::all(connection)?;
     assert_eq!((watches.len(), watches[0].confined.as_ref().map(Vec::len)), (1, Some(1)));

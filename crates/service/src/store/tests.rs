@@ -261,7 +261,7 @@ fn a_row_that_cannot_be_read_is_one_fault_of_one_row() {
     let others = "INSERT INTO caps VALUES ('bad', 'x', 1), ('good', '{\"rate_bps\":8000}', 1);
         INSERT INTO watches VALUES ('w', 'local', '{', NULL, 1);
         INSERT INTO watch_entries VALUES ('w', 'a', 'new', '?');
-        INSERT INTO tokens VALUES ('t', x'07', 'n', '[\"fly\"]', '{}', 'local', 1, NULL, NULL);
+        INSERT INTO tokens VALUES ('t', x'07', 'n', '[\"fly\"]', '{}', 'local', 1, NULL, NULL, 0);
         INSERT INTO feeds VALUES ('f', 'j', 1, '{}', 1, 0, 0, NULL, 0)";
     store.write(move |transaction| transaction.execute_batch(others)).unwrap();
 
@@ -286,4 +286,44 @@ fn a_row_that_cannot_be_read_is_one_fault_of_one_row() {
         assert!(found.iter().any(|line| line.starts_with(row)), "{row}: {found:?}");
     }
     assert_eq!(found.len(), 9, "{found:?}");
+}
+
+#[test]
+fn tokens_of_an_earlier_version_stay_whole_with_a_mark_or_keep_only_what_they_named() {
+    let connection = rusqlite::Connection::open_in_memory().unwrap();
+    super::schema::MIGRATIONS[..3].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
+    for (id, scopes, reach) in [
+        ("whole", r#"["submit"]"#, r#"{"local":null,"peers":null}"#),
+        ("admin", r#"["admin"]"#, "{}"),
+        ("here", r#"["submit"]"#, r#"{"local":["/a"],"peers":null}"#),
+        ("there", r#"["submit"]"#, r#"{"local":null,"peers":{"hpc":["/b"]}}"#),
+        ("both", r#"["submit"]"#, r#"{"local":[],"peers":{"hpc":["/b"]}}"#),
+    ] {
+        let hash = blake3::hash(id.as_bytes());
+        connection
+            .execute(
+                "INSERT INTO tokens (id, hash, name, scopes, reach, created_by, created_ms) VALUES (?1, ?2, '', ?3, ?4, 'local', 0)",
+                rusqlite::params![id, hash.as_bytes(), scopes, reach],
+            )
+            .unwrap();
+    }
+    connection.execute_batch(super::schema::MIGRATIONS[3]).unwrap();
+    let all = super::tokens::list(&connection, "", 10).unwrap();
+    let told: Vec<_> = all
+        .iter()
+        .map(|row| {
+            let reach = &row.reach;
+            (&row.id[..], row.is_whole_by_default, reach.everything, reach.local.len(), reach.peers.len())
+        })
+        .collect();
+    let expected = [
+        ("admin", false, true, 0, 0),
+        ("both", false, false, 0, 1),
+        ("here", false, false, 1, 0),
+        ("there", false, false, 0, 1),
+        ("whole", true, true, 0, 0),
+    ];
+    assert_eq!(told, expected);
+    let warned = super::tokens::whole_by_default(&connection, 0, 10).unwrap();
+    assert_eq!(warned.iter().map(|row| &row.id[..]).collect::<Vec<_>>(), ["whole"]);
 }

@@ -15,6 +15,8 @@ pub(crate) struct TokenRow {
     pub(crate) name: String,
     pub(crate) scopes: Vec<Scope>,
     pub(crate) reach: CallerReach,
+    /// True if an earlier version made it without naming a reach, which was everything there.
+    pub(crate) is_whole_by_default: bool,
     pub(crate) created_by: String,
     pub(crate) created_ms: i64,
     pub(crate) expires_ms: Option<i64>,
@@ -24,8 +26,9 @@ pub(crate) struct TokenRow {
 /// Adds a token.
 pub(crate) fn insert(transaction: &Transaction<'_>, token: &TokenRow) -> rusqlite::Result<()> {
     transaction.execute(
-        "INSERT INTO tokens (id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO tokens (id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms,
+            is_whole_by_default)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         params![
             token.id,
             token.hash,
@@ -35,7 +38,8 @@ pub(crate) fn insert(transaction: &Transaction<'_>, token: &TokenRow) -> rusqlit
             token.created_by,
             token.created_ms,
             token.expires_ms,
-            token.revoked_ms
+            token.revoked_ms,
+            token.is_whole_by_default
         ],
     )?;
     Ok(())
@@ -47,7 +51,8 @@ pub(crate) fn revoke(transaction: &Transaction<'_>, id: &str, now_ms: i64) -> ru
     transaction.execute(revoke, params![id, now_ms]).map(|count| count > 0)
 }
 
-const COLUMNS: &str = "id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms";
+const COLUMNS: &str = "id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms, \
+                       is_whole_by_default";
 
 /// The token with this hash, even if it has expired or was revoked.
 pub(crate) fn find(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result<Option<TokenRow>> {
@@ -71,10 +76,26 @@ pub(crate) fn list(connection: &Connection, after: &str, count: usize) -> rusqli
 
 /// For the check of the store.
 pub(super) const ALL: &str =
-    "SELECT id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms FROM tokens";
+    "SELECT id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms, is_whole_by_default
+     FROM tokens";
 
 pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
     row(found).map(drop)
+}
+
+/// At most `count` tokens that are valid now and reach everything although nobody has said so.
+pub(crate) fn whole_by_default(
+    connection: &Connection,
+    now_ms: i64,
+    count: usize,
+) -> rusqlite::Result<Vec<TokenRow>> {
+    let question = format!(
+        "SELECT {COLUMNS} FROM tokens WHERE is_whole_by_default AND revoked_ms IS NULL
+           AND (expires_ms IS NULL OR expires_ms > ?1) ORDER BY id LIMIT ?2"
+    );
+    let mut statement = connection.prepare_cached(&question)?;
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    readable("token", statement.query(params![now_ms, count])?, row)
 }
 
 fn row(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
@@ -88,5 +109,6 @@ fn row(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
         created_ms: row.get(6)?,
         expires_ms: row.get(7)?,
         revoked_ms: row.get(8)?,
+        is_whole_by_default: row.get(9)?,
     })
 }

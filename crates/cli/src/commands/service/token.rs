@@ -9,15 +9,17 @@ use super::{client, quoted};
 use crate::args::service::{TokenArgs, TokenVerb};
 use crate::ui::printer;
 
+/// The lines about a token that reaches everything, and about one that reaches nothing.
+const WHOLE: &str = "it is the whole account of the service's user: whoever has it uses all files, keys and peers of that user as far as its scopes go";
+const NOTHING: &str = "it reaches no file and no peer: name them with --root and --peer";
+
 pub fn token(args: &TokenArgs) -> Result<(), Error> {
     match &args.verb {
-        TokenVerb::Create { scope, root, peer, expires, name, answer } => {
-            let is_confined = !root.is_empty() || !peer.is_empty();
-            let mut reach = json!({});
-            if is_confined {
-                reach["local"] = json!(root);
-                reach["peers"] = peers(peer)?;
-            }
+        TokenVerb::Create { scope, root, peer, identity, everything, expires, name, answer } => {
+            let reach = match everything {
+                true => json!({"everything": true}),
+                false => json!({"local": root, "peers": peers(peer)?, "identities": identity}),
+            };
             let wish = json!({"name": name, "scopes": scope, "reach": reach, "expires_in": expires});
             let made: Value = client(&answer.api)?.post("/tokens", &wish)?;
             if answer.json {
@@ -28,6 +30,11 @@ pub fn token(args: &TokenArgs) -> Result<(), Error> {
                     "token {}; its secret is shown only this once",
                     made["id"].as_str().unwrap_or_default()
                 ));
+                if *everything {
+                    printer::line(WHOLE);
+                } else if root.is_empty() && peer.is_empty() {
+                    printer::line(NOTHING);
+                }
             }
             printer::data(format!("{}\n", made["token"].as_str().unwrap_or_default()).as_bytes())
         }
@@ -85,11 +92,17 @@ fn list(client: &ServiceClient, json: bool) -> Result<(), Error> {
             reaches(&token["reach"]),
         ]);
     }
-    printer::data(table.text().as_bytes())
+    printer::data(table.text().as_bytes())?;
+    for token in all.iter().filter(|token| token["revoked"].is_null()) {
+        if let Some(warning) = token["warning"].as_str() {
+            printer::warning(&format!("token {}: {warning}", token["id"].as_str().unwrap_or_default()));
+        }
+    }
+    Ok(())
 }
 
 fn reaches(reach: &Value) -> String {
-    if reach["local"].is_null() && reach["peers"].is_null() {
+    if reach["everything"] == true {
         return "everything".into();
     }
     let local =
@@ -98,12 +111,23 @@ fn reaches(reach: &Value) -> String {
         let prefixes = prefixes.as_array().into_iter().flatten().filter_map(Value::as_str);
         prefixes.map(move |prefix| format!("{peer}:{prefix}"))
     });
-    local.chain(far).collect::<Vec<_>>().join(" ")
+    let names = reach["identities"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let all: Vec<String> = local.chain(far).chain(names.map(|name| format!("as {name}"))).collect();
+    if all.is_empty() { "nothing".into() } else { all.join(" ") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reach_is_shown_in_words() {
+        assert_eq!(reaches(&json!({"everything": true, "local": [], "peers": {}})), "everything");
+        assert_eq!(reaches(&json!({"everything": false, "local": [], "peers": {}})), "nothing");
+        let named =
+            json!({"everything": false, "local": ["/a"], "peers": {"hpc": ["/b"]}, "identities": ["beam"]});
+        assert_eq!(reaches(&named), "/a hpc:/b as beam");
+    }
 
     #[test]
     fn peers_are_read_with_their_ports() {

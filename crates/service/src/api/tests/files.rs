@@ -8,7 +8,7 @@ async fn files_are_listed_within_reach() {
     std::fs::write(folder.join("b"), b"12345").unwrap();
     std::fs::create_dir(folder.join("a")).unwrap();
     std::os::unix::fs::symlink("/etc", folder.join("out")).unwrap();
-    let reach = CallerReach { local: Some(vec![folder.clone()]), peers: None };
+    let reach = CallerReach { local: vec![folder.clone()], ..CallerReach::default() };
     let token = fixture.token(&[Scope::Read], reach);
     let ask = async |directory: &std::path::Path| {
         let path = format!("/files?location={}", directory.display());

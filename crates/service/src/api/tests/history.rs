@@ -83,8 +83,8 @@ async fn history_is_searched_by_what_people_remember_and_its_papers_are_saved() 
     let _ = std::fs::remove_file(manifest);
     assert_eq!(get(format!("/history/{bad_id}/manifest")).await, StatusCode::NOT_FOUND);
     // A token that reaches elsewhere sees no record.
-    let token =
-        fixture.token(&[Scope::Read], CallerReach { local: Some(vec!["/elsewhere".into()]), peers: None });
+    let reach = CallerReach { local: vec!["/elsewhere".into()], ..CallerReach::default() };
+    let token = fixture.token(&[Scope::Read], reach);
     let (_, page) = fixture.ask(Method::GET, "/history?count=true", Some(&token), None).await;
     assert_eq!((page["count"].as_u64(), page["records"].as_array().map(Vec::len)), (Some(0), Some(0)));
     let path = format!("/history/{good_id}/manifest");

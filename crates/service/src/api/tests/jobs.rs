@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::job::JobDeed;
 
@@ -156,7 +154,7 @@ async fn jobs_are_counted_and_paged_as_the_caller_sees_them() {
     let all = ids_of(&get("").await);
     assert_eq!(ids_of(&get("?offset=3&limit=2").await), all[3..5]);
     assert_eq!(ids_of(&get("?offset=99").await), [""; 0]);
-    let reach = CallerReach { local: Some(vec!["/srv/own".into()]), peers: None };
+    let reach = CallerReach { local: vec!["/srv/own".into()], ..CallerReach::default() };
     let token = fixture.token(&[Scope::Read], reach);
     let (_, page) = fixture.ask(Method::GET, "/jobs?counts=true", Some(&token), None).await;
     assert_eq!((ids_of(&page), page["counts"].clone()), (vec![own.clone()], json!({"waiting": 1})));
@@ -191,8 +189,7 @@ async fn a_running_job_has_a_curve_and_an_ended_one_has_none() {
         (all["curves"][0]["job"].as_str(), all["curves"].as_array().map(Vec::len)),
         (Some(id), Some(1))
     );
-    let narrow =
-        fixture.token(&[Scope::Read], CallerReach { local: Some(vec![]), peers: Some(BTreeMap::new()) });
+    let narrow = fixture.token(&[Scope::Read], CallerReach::default());
     let seen = fixture.ask(Method::GET, "/host", Some(&narrow), None).await.1;
     assert_eq!(
         (seen["mounts"].clone(), seen["cores"].as_array().is_some_and(|all| !all.is_empty())),
@@ -251,7 +248,7 @@ async fn job_that_is(fixture: &Fixture, state: &str) -> Value {
 async fn a_job_says_what_its_caller_may_do_with_it_and_the_routes_do_just_that() {
     let fixture = Fixture::new();
     let tokens = [&[Scope::Read][..], &[Scope::Read, Scope::Control]]
-        .map(|scopes| fixture.token(scopes, CallerReach::default()));
+        .map(|scopes| fixture.token(scopes, CallerReach::everything()));
     for state in ["waiting", "paused", "running", "done", "cancelled"] {
         let mut job = job_that_is(&fixture, state).await;
         let may = job["may"].clone();

@@ -58,7 +58,7 @@ const OWN_PAGE: (&str, &str) = ("sec-fetch-site", "same-origin");
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_logs_in_by_token_and_its_cookie_shows_no_secret_of_it() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read], CallerReach::default());
+    let token = fixture.token(&[Scope::Read], CallerReach::everything());
     let browser = Browser::new(&fixture);
     assert_eq!(browser.own(Method::GET, "/me", None).await.0, StatusCode::UNAUTHORIZED);
     let (status, me, set) =
@@ -100,7 +100,7 @@ async fn a_browser_logs_in_by_token_and_its_cookie_shows_no_secret_of_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tls_the_cookie_is_one_that_browsers_guard() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read], CallerReach::default());
+    let token = fixture.token(&[Scope::Read], CallerReach::everything());
     let browser = Browser { is_tls: true, ..Browser::new(&fixture) };
     let (_, _, set) = browser.ask(Method::POST, "/login", &[OWN_PAGE], Some(json!({"token": token}))).await;
     let set = set.unwrap();
@@ -111,7 +111,7 @@ async fn over_tls_the_cookie_is_one_that_browsers_guard() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_cookie_only_the_nodes_own_page_changes_something() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read, Scope::Control], CallerReach::default());
+    let token = fixture.token(&[Scope::Read, Scope::Control], CallerReach::everything());
     let browser = Browser::new(&fixture);
     browser.ask(Method::POST, "/login", &[OWN_PAGE], Some(json!({"token": token}))).await;
     let path = "/jobs/0000000000000000/cancel";
@@ -164,7 +164,7 @@ async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
     assert_eq!(browser.own(Method::GET, "/store/check", None).await.0, StatusCode::FORBIDDEN);
     assert_eq!(browser.own(Method::POST, "/login", Some(code)).await.0, StatusCode::UNAUTHORIZED);
     // A token cannot make a code, whatever its scopes: it can log in by itself.
-    let admin = fixture.token(&[Scope::Admin], CallerReach::default());
+    let admin = fixture.token(&[Scope::Admin], CallerReach::everything());
     let wish = Some(json!({"scopes": ["admin"]}));
     let (status, _) = fixture.ask(Method::POST, "/login-codes", Some(&admin), wish).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
@@ -182,7 +182,7 @@ async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
 #[tokio::test(flavor = "multi_thread")]
 async fn events_end_when_the_token_that_they_were_asked_with_is_revoked() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read], CallerReach::default());
+    let token = fixture.token(&[Scope::Read], CallerReach::everything());
     let browser = Browser::new(&fixture);
     browser.own(Method::POST, "/login", Some(json!({"token": token}))).await;
     let cookie = browser.jar.borrow().clone().unwrap();

@@ -54,6 +54,7 @@ impl Fixture {
             name: "test".into(),
             scopes: scopes.to_vec(),
             reach,
+            is_whole_by_default: false,
             created_by: "local".into(),
             created_ms: 0,
             expires_ms: Some(self.node.clock.now_ms() + 3_600_000),

@@ -57,7 +57,7 @@ async fn peers_are_those_that_the_caller_may_know_of() {
     assert_eq!(seen, (Some(1), Some("1970-01-01T00:00:05Z"), None));
     let reach = |peer: &str| {
         let peers = [(peer.to_string(), vec!["/a".to_string()])];
-        CallerReach { local: None, peers: Some(peers.into()) }
+        CallerReach { peers: peers.into(), ..CallerReach::default() }
     };
     let token = fixture.token(&[Scope::Read], reach("hpc"));
     let ask = async |path: &str, token: &str| fixture.ask(Method::GET, path, Some(token), None).await;

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::job::{JOB_OPTIONS, OptionRule};
 
@@ -10,7 +8,7 @@ async fn a_token_reaches_what_its_prefixes_say() {
     std::fs::create_dir(&folder).unwrap();
     let own = |name: &str| folder.join(name).display().to_string();
     let beside = format!("{}b", folder.display());
-    let reach = CallerReach { local: Some(vec![folder.clone()]), peers: Some(BTreeMap::new()) };
+    let reach = CallerReach { local: vec![folder.clone()], ..CallerReach::default() };
     let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
     let submit = async |from: &str, to: &str| {
         let spec =
@@ -55,7 +53,7 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
     std::fs::create_dir(&folder).unwrap();
     let own = |name: &str| folder.join(name).display().to_string();
     let peers = [("hpc".to_string(), vec!["/incoming/a".to_string()])];
-    let reach = CallerReach { local: Some(vec![folder.clone()]), peers: Some(peers.into()) };
+    let reach = CallerReach { local: vec![folder.clone()], peers: peers.into(), ..CallerReach::default() };
     let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
     let usual = json!({"schema": 1, "sources": [own("x")], "destination": "fh://hpc/incoming/a/x",
         "not_before": "2200-01-01T00:00:00Z"});
@@ -140,4 +138,101 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{rule}: {problem}");
         assert!(!problem.to_string().contains("root:"), "{problem}");
     }
+}
+
+/// Makes a token by the API. Yields the status, and the token or the code of the problem.
+async fn make(fixture: &Fixture, scopes: &[&str], reach: Option<Value>) -> (StatusCode, String) {
+    let mut wish = json!({"scopes": scopes});
+    if let Some(reach) = reach {
+        wish["reach"] = reach;
+    }
+    let (status, made) = fixture.ask(Method::POST, "/tokens", None, Some(wish)).await;
+    (status, made["token"].as_str().or(made["code"].as_str()).unwrap_or_default().to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_reaches_only_what_it_was_made_for() {
+    let fixture = Fixture::new();
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().canonicalize().unwrap();
+    let place = |name: &str| own.join(name).display().to_string();
+    let far = "fh://hpc/in/x";
+    let peers = json!({"hpc": ["/in"]});
+    // Which of the two kinds of places the reach has, if any.
+    for (reach, here, there) in [
+        (None, false, false),
+        (Some(json!({})), false, false),
+        (Some(json!({"local": [own]})), true, false),
+        (Some(json!({"peers": peers})), false, true),
+        (Some(json!({"local": [own], "peers": peers})), true, true),
+        (Some(json!({"everything": true})), true, true),
+    ] {
+        let (status, token) = make(&fixture, &["submit", "read"], reach.clone()).await;
+        assert_eq!(status, StatusCode::CREATED, "{reach:?} {token}");
+        for (to, is_reached) in [(place("x").as_str(), here), (far, there)] {
+            let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": to, "not_before": "2200-01-01T00:00:00Z"});
+            let (status, job) = fixture.ask(Method::POST, "/jobs", Some(&token), Some(spec)).await;
+            let expected = if is_reached { StatusCode::CREATED } else { StatusCode::FORBIDDEN };
+            assert_eq!(status, expected, "{reach:?} {to} {job}");
+        }
+        let path = format!("/files?location={}", own.display());
+        let (status, _) = fixture.ask(Method::GET, &path, Some(&token), None).await;
+        assert_eq!(status == StatusCode::OK, here, "{reach:?}");
+        let (_, jobs) = fixture.ask(Method::GET, "/jobs", Some(&token), None).await;
+        assert_eq!(jobs["jobs"].as_array().unwrap().is_empty(), !here && !there, "{reach:?}");
+    }
+    let whole = Some(json!({"everything": true}));
+    assert_eq!(make(&fixture, &["admin"], whole).await.0, StatusCode::CREATED);
+    for (scopes, reach) in [
+        (["admin"], None),
+        (["admin"], Some(json!({"local": [own]}))),
+        (["submit"], Some(json!({"everything": true, "local": [own]}))),
+        (["submit"], Some(json!({"everything": true, "peers": peers}))),
+    ] {
+        let refused = make(&fixture, &scopes, reach.clone()).await;
+        assert_eq!(refused, (StatusCode::UNPROCESSABLE_ENTITY, "FH-BAD-OPTION".into()), "{reach:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_with_the_account_is_refused_when_a_token_is_made_and_when_its_job_starts() {
+    let fixture = Fixture::new();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().canonicalize().unwrap().join(name);
+    for name in ["home/data", "projects"] {
+        std::fs::create_dir_all(at(name)).unwrap();
+    }
+    let account_at = |home: &str| {
+        let folders = vec![("the home of the service's user", at(home))];
+        let account = crate::config::AccountPlaces { folders, files: Vec::new() };
+        fixture.node.set_settings(NodeSettings { account, ..NodeSettings::default() });
+    };
+    account_at("home");
+    for root in ["", "home", "home/data"] {
+        let refused = make(&fixture, &["submit"], Some(json!({"local": [at(root)]}))).await;
+        assert_eq!(refused, (StatusCode::UNPROCESSABLE_ENTITY, "FH-UNSAFE-ROOT".into()), "{root}");
+    }
+    let (_, token) = make(&fixture, &["submit", "read"], Some(json!({"local": [at("projects")]}))).await;
+    let spec = |due: Option<&str>| json!({"schema": 1, "sources": ["zero:5"], "destination": at("projects/x"), "not_before": due});
+    let later = Some("2200-01-01T00:00:00Z");
+    let (status, job) = fixture.ask(Method::POST, "/jobs", Some(&token), Some(spec(later))).await;
+    assert_eq!(status, StatusCode::CREATED, "{job}");
+    // Now the home is where the token reaches.
+    account_at("projects/home");
+    let (_, refused) = fixture.ask(Method::POST, "/jobs", Some(&token), Some(spec(None))).await;
+    assert_eq!(refused["code"], "FH-UNSAFE-ROOT", "{refused}");
+    let path = format!("/files?location={}", at("projects").display());
+    assert_eq!(fixture.ask(Method::GET, &path, Some(&token), None).await.1["code"], "FH-UNSAFE-ROOT");
+    let path = format!("/jobs/{}", job["id"].as_str().unwrap());
+    fixture.ask(Method::POST, &format!("{path}/retry"), None, None).await;
+    let mut seen = Value::Null;
+    for _ in 0..4000 {
+        seen = fixture.ask(Method::GET, &path, None, None).await.1;
+        if seen["state"] == "failed" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(seen["error"]["code"], "FH-UNSAFE-ROOT", "{seen}");
+    assert!(!at("projects/x").exists());
 }

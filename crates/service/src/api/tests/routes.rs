@@ -114,7 +114,8 @@ async fn me_says_what_the_routes_do_for_each_set_of_scopes() {
         let scopes: Vec<Scope> =
             Scope::ALL.into_iter().filter(|scope| number & (1 << (*scope as u32)) != 0).collect();
         // The last round is for the service's own user.
-        let token = (number < 1 << Scope::ALL.len()).then(|| fixture.token(&scopes, CallerReach::default()));
+        let token =
+            (number < 1 << Scope::ALL.len()).then(|| fixture.token(&scopes, CallerReach::everything()));
         let origin = || if token.is_some() { tcp() } else { RequestOrigin::OwnUser };
         let shown = |request: axum::http::request::Builder| match &token {
             Some(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
@@ -156,7 +157,7 @@ async fn a_log_in_by_a_code_of_scope_admin_is_told_that_it_may_do_everything_on_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_is_wrong_expired_or_revoked_lets_nobody_in() {
     let fixture = Fixture::new();
-    let token = fixture.token(&[Scope::Read], CallerReach::default());
+    let token = fixture.token(&[Scope::Read], CallerReach::everything());
     let ask = async |token: &str| fixture.ask(Method::GET, "/jobs", Some(token), None).await;
     assert_eq!(ask(&token).await.0, StatusCode::OK);
     for wrong in ["", "fhp_x", &token[1..], NewTokenText::new().unwrap().as_str()] {

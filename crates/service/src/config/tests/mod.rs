@@ -25,6 +25,7 @@ impl World {
         }
         let surroundings = Surroundings {
             system_folder: at("etc"),
+            listed_home: None,
             home: at("home"),
             environment: [("XDG_RUNTIME_DIR".to_string(), "/run/user/7".to_string())].into(),
         };

@@ -260,8 +260,9 @@ impl Node {
         // Faults of its jobs are reported now.
         let example = spec.job("0", vec!["x".into()]);
         self.prepared(&JobDocument { spec: example, confined: None }, now_ms)?;
+        self.judge_reach(&caller.reach)?;
         let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
-        let confined = caller.reach.local.as_ref();
+        let confined = (!caller.reach.everything).then_some(&caller.reach.local);
         let row = WatchRow {
             id: JobId::new(now_ms).map_err(Error::no_random_numbers)?.to_string(),
             owner: caller.subject.clone(),

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::access::CallerReach;
 use crate::job::{JobSpan, JobState, Labels};
 use crate::node::tests::Fixture;
 use crate::store::jobs;
@@ -397,7 +398,7 @@ fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     let watch = add(&fixture, AfterAction::Keep);
     let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
     caller.scopes = vec![Scope::Read, Scope::Control];
-    caller.reach.local = Some(vec!["/projects".into()]);
+    caller.reach = CallerReach { local: vec!["/projects".into()], ..CallerReach::default() };
     let node = fixture.node();
     assert!(node.list_watches(&caller).unwrap().is_empty());
     assert_eq!(node.watch_view(&caller, &watch).unwrap_err().code(), Code::OutOfScope);
@@ -425,7 +426,7 @@ fn a_link_leads_no_watch_out_of_its_owner_s_reach() {
     std::os::unix::fs::symlink(fixture.path("secret"), fixture.path("mine/in")).unwrap();
     let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
     caller.scopes = vec![Scope::Control, Scope::Read];
-    caller.reach.local = Some(vec![fixture.path("mine").into()]);
+    caller.reach = CallerReach { local: vec![fixture.path("mine").into()], ..CallerReach::default() };
     let asked = spec(&fixture.path("mine/in"), &fixture.path("mine/out"), AfterAction::Delete);
     let watch = fixture.node().add_watch(&caller, asked).unwrap().id;
     wait_until("there is no notice", || {

@@ -1,6 +1,8 @@
 """A browser on a host, on the page of a service there. Needs Playwright's Python package and Debian's Chromium."""
 
+import atexit
 import contextlib
+import functools
 import os
 import pathlib
 import shlex
@@ -17,6 +19,14 @@ CHROMIUM = "/usr/bin/chromium"
 EXPECTED = ("Failed to load resource", "net::ERR_")
 
 
+@functools.cache
+def driver():
+    """The driver of browsers, of which a process has one."""
+    started = sync_playwright().start()
+    atexit.register(started.stop)
+    return started
+
+
 class Browser(contextlib.AbstractContextManager):
     """Chromium that runs on `host`: in its network namespace, with its names and homes."""
 
@@ -26,9 +36,8 @@ class Browser(contextlib.AbstractContextManager):
         line = " ".join(shlex.quote(word) for word in host.command(inside))
         self.program.write_text(f'#!/bin/sh\nexec {line} "$@"\n')
         self.program.chmod(0o755)
-        self.playwright = sync_playwright().start()
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        self.browser = self.playwright.chromium.launch(executable_path=str(self.program), args=arguments)
+        self.browser = driver().chromium.launch(executable_path=str(self.program), args=arguments)
         self.contexts = []
 
     def visit(self, base, **options):
@@ -39,7 +48,6 @@ class Browser(contextlib.AbstractContextManager):
 
     def __exit__(self, *_):
         self.browser.close()
-        self.playwright.stop()
 
 
 class Visitor:

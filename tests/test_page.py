@@ -148,6 +148,24 @@ def test_who_may_only_look_finds_nothing_to_steer_by(place, visitors):
     assert place.state(id) == "running"
 
 
+def test_who_may_only_submit_has_only_the_form(place, visitors):
+    visitor = visitors(None)
+    page = visitor.page
+    page.goto(BASE)
+    page.get_by_label("Token").fill(place.token("submit"))
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="Submit", exact=True).wait_for()
+    links = page.get_by_role("navigation", name="Views").get_by_role("link")
+    assert [text.strip() for text in links.all_inner_texts()] == ["Submit"]
+    choose_location(page, "From", "zero:7")
+    choose_location(page, "To", "null:")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    id = re.search(r"job (\w+)", page.get_by_text(re.compile("Submitted: job")).first.inner_text()).group(1)
+    place.service.wait(id)
+    visitor.go("history")
+    expect(page.get_by_role("heading", name="Submit", exact=True)).to_be_visible()
+
+
 def test_who_opens_the_page_by_the_guide_s_first_commands_does_everything_on_it():
     serve, opened = (command.text for command in guide.commands("guide/browser.md")[:2])
     with Town() as town:

@@ -12,7 +12,7 @@ use farhaul::{CopyJob, Event};
 use farhaul_session::{Error, EventLevel};
 
 use super::courier::Courier;
-use super::pre_hooks::PreHooks;
+use super::pre_hooks::{ManifestRenewal, PreHooks};
 use super::transfer::{JobTransfer, StopReason};
 use super::{Active, Node, RetentionRules, Signal, outbox, watches};
 use crate::caps::spec::CapSubject;
@@ -313,7 +313,7 @@ impl Node {
     }
 
     /// Makes the feeds by which hooks get the files of this attempt.
-    fn begin_feeds(&self, row: &JobRow, head: &JobHead) -> Option<Receiver<()>> {
+    fn begin_feeds(&self, row: &JobRow, head: &JobHead) -> Option<ManifestRenewal> {
         let settings = self.settings();
         let hooks = outbox::hooks_of(&settings, head, HookMoment::File);
         let feeds: Vec<(String, Hook)> =
@@ -322,16 +322,17 @@ impl Node {
             return None;
         }
         let (job, run) = (row.id, row.run);
+        let (tell, known) = mpsc::channel();
+        let renewal = ManifestRenewal::begin(self, job, self.manifest_of(row), known);
         self.store.later(move |transaction| {
             let begin =
                 |(id, hook): &(String, Hook)| feeds::begin(transaction, (id, job.as_str(), run), hook);
             feeds.iter().try_for_each(begin)
         });
-        let (tell, known) = mpsc::channel();
         self.store.then(move || {
             let _ = tell.send(());
         });
-        Some(known)
+        Some(renewal)
     }
 
     fn before(&self, row: &JobRow, head: &JobHead, now_ms: i64) -> Result<PreHooks, Error> {
@@ -343,8 +344,8 @@ impl Node {
         let hooks: Vec<_> = outbox::hooks_of(&settings, head, HookMoment::Pre).map(told).collect();
         let cannot = |error| Error::of_host("cannot make the event that stops a hook".to_string(), error);
         let stop = (!hooks.is_empty()).then(hooks::ProgramStop::new).transpose().map_err(cannot)?;
-        let known = self.begin_feeds(row, head);
-        Ok(PreHooks { job: row.id, hooks, stop, known, to_conductor: self.to_conductor.clone() })
+        let renewal = self.begin_feeds(row, head);
+        Ok(PreHooks { job: row.id, hooks, stop, renewal, to_conductor: self.to_conductor.clone() })
     }
 
     /// The copy that the engine runs for a document, confined to what the job's owner reaches.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use farhaul_handover::Held as _;
 use farhaul_session::Error;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -257,6 +258,8 @@ impl Work {
         let rows = self.node.store.read(|connection| feeds::list(connection, FEEDS_MAX))?;
         let there: BTreeSet<String> = rows.iter().map(|row| row.id.clone()).collect();
         self.feeds.retain(|id, feed| feed.is_busy || there.contains(id));
+        // Looked at after the rows: a row of a new attempt is there only while, or after, its manifest is renewed.
+        let renewals = self.node.renewals.lock().in_any_case().clone();
         let mut wait: Option<Duration> = None;
         for row in rows {
             let id = row.id.clone();
@@ -265,7 +268,8 @@ impl Work {
                 continue;
             }
             feed.follow(row);
-            if self.programs >= PROGRAMS_MAX || self.jobs.contains(&feed.row.job) {
+            let is_renewed = feed.row.job.parse().is_ok_and(|job: JobId| renewals.contains(&job));
+            if is_renewed || self.programs >= PROGRAMS_MAX || self.jobs.contains(&feed.row.job) {
                 continue;
             }
             let manifest = manifest_path(&self.node.folder, &feed.row.job, feed.row.run);

@@ -34,7 +34,7 @@ mod transfer;
 mod view;
 mod watches;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -93,6 +93,8 @@ pub(crate) struct Node {
     last_position: AtomicI64,
     to_conductor: Sender<Signal>,
     bell: courier::CourierBell,
+    /// The jobs whose manifests are about to be begun anew, so that no hook hears of what stands there now.
+    renewals: Arc<Mutex<BTreeSet<JobId>>>,
     logins: logins::Logins,
     watches: watches::WatchTable,
     /// The addresses at which the service listens, once it does.
@@ -171,6 +173,7 @@ impl Node {
             to_conductor,
             clock,
             bell: courier::CourierBell::default(),
+            renewals: Arc::default(),
             logins: logins::Logins::default(),
             watches: watches::WatchTable::default(),
             own: OnceLock::new(),

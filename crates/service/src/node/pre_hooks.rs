@@ -1,11 +1,16 @@
 //! Runs programs before an attempt begins, in the attempt's own thread.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use farhaul_session::{Code, Error};
 
-use super::{Signal, programs};
+use super::courier::CourierBell;
+use super::{Node, Signal, programs};
 use crate::hooks::{self, Hook, HookMessage, ProgramStop};
 use crate::job::JobId;
 
@@ -17,18 +22,53 @@ pub(super) struct PreHooks {
     pub(super) job: JobId,
     pub(super) hooks: Vec<(Hook, HookMessage)>,
     pub(super) stop: Option<ProgramStop>,
-    /// Set if hooks get the files of the run. It receives a message once the store knows of this attempt:
-    /// from then on no feed reads the manifest of an earlier attempt, which this one is about to overwrite.
-    pub(super) known: Option<Receiver<()>>,
+    /// Set if hooks get the files of the run.
+    pub(super) renewal: Option<ManifestRenewal>,
     pub(super) to_conductor: Sender<Signal>,
+}
+
+/// An attempt is about to begin the manifest of its run anew. As long as this lives, no feed reads the
+/// manifest: the feed that the store has begun for this attempt must not tell what an earlier attempt wrote.
+pub(super) struct ManifestRenewal {
+    job: JobId,
+    manifest: PathBuf,
+    renewals: Arc<Mutex<BTreeSet<JobId>>>,
+    bell: CourierBell,
+    /// Receives a message once the store knows of this attempt: then feeds of earlier attempts are over.
+    known: Receiver<()>,
+}
+
+impl ManifestRenewal {
+    /// Call it before the store hears of the attempt.
+    pub(super) fn begin(node: &Node, job: JobId, manifest: PathBuf, known: Receiver<()>) -> ManifestRenewal {
+        node.renewals.lock().in_any_case().insert(job);
+        ManifestRenewal { job, manifest, renewals: node.renewals.clone(), bell: node.bell.clone(), known }
+    }
+
+    /// Waits until the store knows of the attempt, and removes the manifest of an earlier one.
+    fn finish(self) {
+        // If the store cannot be written, the job goes on after a while; hooks may then get a file twice.
+        let _ = self.known.recv_timeout(KNOWN_TIME);
+        if let Err(error) = std::fs::remove_file(&self.manifest)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(job = %self.job, "cannot remove {}: {error}", self.manifest.display());
+        }
+    }
+}
+
+impl Drop for ManifestRenewal {
+    fn drop(&mut self) {
+        self.renewals.lock().in_any_case().remove(&self.job);
+        self.bell.ring();
+    }
 }
 
 impl PreHooks {
     /// Runs the programs one after the other. If one fails, the attempt does not begin.
-    pub(super) fn run(&self) -> Result<(), Error> {
-        if let Some(known) = &self.known {
-            // If the store cannot be written, the job goes on after a while; hooks may then get a file twice.
-            let _ = known.recv_timeout(KNOWN_TIME);
+    pub(super) fn run(&mut self) -> Result<(), Error> {
+        if let Some(renewal) = self.renewal.take() {
+            renewal.finish();
         }
         for (hook, message) in &self.hooks {
             let input = serde_json::to_value(message)

@@ -104,7 +104,7 @@ impl JobTransfer {
         (id, serial): (JobId, u64),
         mut job: CopyJob,
         rate: RateOptions,
-        (before, place): (PreHooks, Box<dyn FnOnce() -> CapMemberships + Send>),
+        (mut before, place): (PreHooks, Box<dyn FnOnce() -> CapMemberships + Send>),
         to_conductor: Sender<Signal>,
     ) -> Result<JobTransfer, Error> {
         let handle = Handle::new();

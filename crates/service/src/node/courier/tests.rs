@@ -227,6 +227,40 @@ fn a_dry_run_is_told_to_those_who_ask_and_says_what_it_is() {
 }
 
 #[test]
+fn a_new_attempt_does_not_tell_what_an_earlier_one_wrote() {
+    let folder = tempfile::tempdir().unwrap();
+    let (heard, goes) = (folder.path().join("heard"), folder.path().join("goes"));
+    let listen = program(folder.path(), "listen", &format!("cat >>{}", heard.display()));
+    let wait = format!("while [ ! -e {} ]; do sleep 0.02; done", goes.display());
+    let wait = program(folder.path(), "wait", &wait);
+    let mut file = hook(HookMoment::File, &listen);
+    file.batch.count = 1;
+    let first = Hook { labels: [("first".into(), "*".into())].into(), ..hook(HookMoment::Pre, &wait) };
+    let fixture = Fixture::with(NodeSettings { hooks: vec![file, first], ..NodeSettings::default() });
+    let mut spec = copy(fixture.file("a", 100), fixture.path("b"));
+    spec.labels = Labels([("first".to_string(), "1".to_string())].into());
+    spec.not_before = Some(crate::clock::timestamp(fixture.node().clock.now_ms() + 3_600_000));
+    let job = fixture.submit(spec);
+    let old = r#"{"path":"old","kind":"file","size":1,"digest":"00","result":"sent"}"#;
+    std::fs::write(fixture.node().manifest_of_run(job, 1), format!("{old}\n")).unwrap();
+    fixture.set_clock(3_601);
+    fixture.wait_for(job, JobState::Running);
+    // The courier has looked at all feeds when it tells of the file of another job.
+    let other = fixture.submit(copy(fixture.path("a"), fixture.path("c")));
+    wait_until("nothing is told of the other job", || {
+        messages(&heard).iter().any(|message| message.job.id == other.to_string())
+    });
+    std::fs::write(goes, "").unwrap();
+    fixture.wait_for(job, JobState::Done);
+    let told = || {
+        let all = messages(&heard).into_iter().filter(|message| message.job.id == job.to_string());
+        all.flat_map(|message| message.files).map(|file| file.path).collect::<Vec<_>>()
+    };
+    wait_until("the file is not told", || !told().is_empty());
+    assert_eq!(told(), ["a"]);
+}
+
+#[test]
 fn programs_hear_of_files_and_ends_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
     let heard = folder.path().join("heard");

@@ -139,6 +139,11 @@ mod tests {
             report: None,
             error: Some(&error),
         };
+        let report = farhaul::Report { dry_run: true, files: 3, ..farhaul::Report::default() };
+        let paths = ended.paths.clone();
+        let dry = RequestEnd { paths, far: None, report: Some(&report), error: None, ..ended };
+        let dry = record(&visitor("192.0.2.7:1"), &dry, state(&dry), 10_000);
+        assert!(dry.dry_run && (dry.files, dry.bytes) == (0, 0), "a dry run has moved nothing: {dry:?}");
         let of = |peer: &str| record(&visitor(peer), &ended, state(&ended), 10_000);
         let one = of("[::ffff:192.0.2.7]:5000");
         assert_eq!((one.peer.as_deref(), one.owner.as_str()), (Some("192.0.2.7"), "SHA256:x"));

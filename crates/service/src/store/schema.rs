@@ -126,6 +126,38 @@ mod tests {
     }
 
     #[test]
+    fn dry_runs_of_an_earlier_version_have_moved_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.sqlite");
+        migrate_by(&mut open(&path), &path, &MIGRATIONS[..1]).unwrap();
+        let old = open(&path);
+        for (id, dry_run) in [("dry", true), ("wet", false)] {
+            let spec = format!(r#"{{"options": {{"dry_run": {dry_run}}}}}"#);
+            old.execute(
+                "INSERT INTO jobs (id, owner, kind, spec, state, priority, position, steering, figures, submitted_ms,
+                   run, attempt, changed_ms) VALUES (?1, 'local', 'copy', ?2, 'done', 5, 1, '{}', '{}', 1, 1, 1, 1)",
+                [id, &spec],
+            )
+            .unwrap();
+            old.execute(
+                "INSERT INTO history (job, run, owner, direction, source, destination, state, began_ms, ended_ms,
+                   attempts, files, files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction, rtt_ms, verdict)
+                 VALUES (?1, 1, 'local', 'local', 'a', 'b', 'done', 1, 2, 1, 3, 0, 100, 7, 8.0, 9.0, 0.0, 0.0, '')",
+                [id],
+            )
+            .unwrap();
+        }
+        drop(old);
+        migrate(&mut open(&path), &path).unwrap();
+        let question = "SELECT dry_run, files, bytes FROM history WHERE job = ?1";
+        let of = |id: &str| {
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            open(&path).query_row(question, [id], row).unwrap()
+        };
+        assert_eq!((of("dry"), of("wet")), ((1_i64, 0_i64, 0_i64), (0, 3, 100)));
+    }
+
+    #[test]
     fn a_migration_that_fails_leaves_the_old_shape() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jobs.sqlite");

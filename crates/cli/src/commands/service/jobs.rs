@@ -59,9 +59,10 @@ fn table(jobs: &[Value]) -> String {
         let progress = &job["progress"];
         let state = JobState::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words());
         let state = if job["is_stopping"] == true { "stopping" } else { state };
+        let shown = if job["dry_run"] == true { format!("{state} (dry run)") } else { state.into() };
         table.row(vec![
             text(&job["id"]).into(),
-            state.into(),
+            shown,
             job["priority"].to_string(),
             done(progress),
             progress["goodput_bps"].as_f64().map_or("-".into(), units::rate),

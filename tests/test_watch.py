@@ -86,7 +86,7 @@ def test_files_of_a_folder_go_once_though_the_service_is_killed(service, count, 
     records = [record["job"] for record in service.json("history", "-n", "1000")]
     assert sorted(records) == sorted(job["id"] for job in jobs)
     with sqlite3.connect(f"file:{service.state}/jobs.sqlite?mode=ro", uri=True) as store:
-        specs = [json.loads(spec) for (spec,) in store.execute("SELECT spec FROM jobs")]
+        specs = [json.loads(spec) for (spec,) in store.execute("SELECT spec FROM documents")]
     taken = [name for spec in specs for name in spec["options"]["select"]["names"]]
     assert sorted(taken) == sorted(expected)
     assert service.run("store", "check") == ""

@@ -195,7 +195,7 @@ fn frames_and_files() {
         },
         spread: Vec::new(),
         manifest: Some(manifest.clone()),
-        within: None,
+        within: Default::default(),
         means: Default::default(),
         receipt: None,
     };

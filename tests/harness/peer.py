@@ -122,17 +122,19 @@ def greeting(kind, protocols=(1, 1), version="0.0.0-peer", **fields):
 # The features that this peer names in its hello; docs/reference/wire.md lists them.
 FEATURES = ["cipher-none", "auto-paths", "further-paths", "delta", "readback", "sync", "checksum", "detect-renames",
             "manifest", "follow-growth", "announce", "spread", "xattrs", "acls", "receipt", "more-paths",
-            "new-directories"]
+            "new-directories", "within"]
 # The options that belong to the session; all others belong to the copy.
 NETWORK = ["cipher", "policy", "rate_bps", "rate_min_bps", "flows", "paths", "auto_paths", "further_paths", "mtu",
            "memory_bytes", "udp_only", "udp_ports"]
 
 
-def request(direction, *paths, target_is_directory=False, **options):
-    """The part of a client's hello that asks for a copy."""
+def request(direction, *paths, target_is_directory=False, within=None, **options):
+    """The part of a client's hello that asks for a copy; `within` are directories that it does not leave."""
     network = {"cipher": "chacha20-poly1305", **{name: options.pop(name) for name in NETWORK if name in options}}
     asked = {"direction": direction, "paths": [base64.b64encode(os.fsencode(path)).decode() for path in paths],
              "target_is_directory": target_is_directory, "options": options}
+    if within is not None:
+        asked["within"] = [base64.b64encode(os.fsencode(path)).decode() for path in within]
     return opening("copy", json.dumps(asked).encode(), network)
 
 

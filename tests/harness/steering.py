@@ -9,7 +9,7 @@ from . import peer
 from .peer import counted, leb, take_leb
 
 GRANT, BEGIN, HOLD, RATE, CANCEL, GRANTED, REFUSED, EVENT, SNAPSHOT, ENDED = range(90, 100)
-DELETES, FOLLOWS = 1, 2
+DELETES, FOLLOWS, WITHIN = 1, 2, 4
 #: How many bytes of a document go into one message.
 PART = 32 << 10
 
@@ -37,11 +37,16 @@ class Steering:
         self.op = 0
         session.message(peer.START)
 
-    def grant(self, key, path, way="write", seconds=600, more=0):
-        """Asks for a grant for the key with this fingerprint, and returns its token."""
+    def grant(self, key, path, way="write", seconds=600, more=0, within=None):
+        """Asks for a grant for the key with this fingerprint, and returns its token. `within` are directories
+        that the copy may not leave."""
         self.op += 1
+        listed = b""
+        if within is not None:
+            more |= WITHIN
+            listed = leb(len(within)) + b"".join(counted(os.fsencode(one)) for one in within)
         numbers = (self.op, seconds, {"read": 0, "write": 1}[way], more)
-        self.session.message(GRANT, b"".join(map(leb, numbers)) + counted(key.encode()) + counted(os.fsencode(path)))
+        self.session.message(GRANT, b"".join(map(leb, numbers)) + counted(key.encode()) + counted(os.fsencode(path)) + listed)
         code, body = self.session.next(GRANTED, REFUSED)
         op, at = take_leb(body, 0)
         assert op == self.op, "the answer is to this question"

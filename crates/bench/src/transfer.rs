@@ -297,7 +297,7 @@ impl<'a> TransferBench<'a> {
             options: self.config.options.clone(),
             retry: None,
             manifest: None,
-            within: None,
+            within: Default::default(),
             receipt: None,
             means: farhaul::SessionLimits::default(),
         };

@@ -191,7 +191,7 @@ fn dial(
             tracing::debug!(%failure, "the daemon is asked again");
             dial_requester::pause(requester, jittered(pause)?)?;
         } else {
-            return Err(server.error(failure, route));
+            return Err(route.params.opening.needs.explained(server.error(failure, route)));
         }
     }
 }

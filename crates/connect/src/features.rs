@@ -2,10 +2,14 @@
 //! its features in the hello. A feature that the other end lacks is not used; if the user has asked for it,
 //! the session is refused, and the message names it.
 
-use farhaul_session::error::Code;
+use farhaul_session::error::{Code, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::hello::Refusal;
+
+/// Feature of the services that have requests with paths: a request, or a grant, names directories that it does
+/// not leave ([`PathPrefixes`](crate::PathPrefixes)).
+pub const WITHIN: &str = "within";
 
 /// The most names that a peer may list, and the most bytes of a name.
 const NAMES_MAX: usize = 256;
@@ -33,6 +37,18 @@ impl Features {
     /// The features that both ends have.
     pub fn common(&self, other: &Features) -> Features {
         Features(self.0.iter().filter(|name| other.has(name)).cloned().collect())
+    }
+
+    /// The error for a far end that lacks some of these, which the client needs. What keeps a job within
+    /// directories is nothing that its user has asked for, so the far end's own words would not be understood.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        let lacks_it = error.code() == Code::FeatureMissing && error.to_string().contains("'within'");
+        if !lacks_it || !self.has(WITHIN) {
+            return error;
+        }
+        let what = "the far end is too old to keep this below the directories that may be used there";
+        Error::new(Code::FeatureMissing, what)
+            .with_hint("install a newer version there; this one would follow a link out of the directories")
     }
 
     /// Refuses a client that needs more than these.
@@ -73,6 +89,18 @@ mod tests {
         let refusal = own.satisfy(&Features::of(&["acls", "colours", "smells"])).unwrap_err();
         assert!(refusal.is(Code::FeatureMissing));
         assert!(refusal.text.contains("lacks 'colours', 'smells'"), "{}", refusal.text);
+    }
+
+    #[test]
+    fn who_cannot_be_kept_within_directories_is_told_so() {
+        let error = || Features::default().satisfy(&Features::of(&[WITHIN])).unwrap_err().into_error();
+        let needs = Features::of(&["acls", WITHIN]);
+        let explained = needs.explained(error());
+        assert!(explained.to_string().contains("too old") && explained.hint().is_some(), "{explained}");
+        assert_eq!(explained.code(), Code::FeatureMissing);
+        let other = Features::default().satisfy(&Features::of(&["acls"])).unwrap_err().into_error();
+        assert!(needs.explained(other).to_string().contains("'acls'"));
+        assert!(Features::of(&["acls"]).explained(error()).to_string().contains("'within'"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::rights::{Errand, Rights};
 pub const GRANT_SECS: u64 = 600;
 /// How many seconds a grant is valid at most.
 pub const GRANT_SECS_MAX: u64 = 24 * 3600;
-/// The most grants that are kept at a time, each with a path of at most 4 KiB, and the most unused grants of
+/// The most grants that are kept at a time, each with paths of at most 36 KiB, and the most unused grants of
 /// one principal.
 const GRANTS_MAX: usize = 1024;
 const UNUSED_MAX: usize = 64;
@@ -194,8 +194,13 @@ mod tests {
     }
 
     fn wish(key: &str, secs: u64) -> GrantWish {
-        let errand =
-            Errand { way: ContentDirection::Write, path: b"in".to_vec(), deletes: false, follows: false };
+        let errand = Errand {
+            way: ContentDirection::Write,
+            path: b"in".to_vec(),
+            deletes: false,
+            follows: false,
+            within: None,
+        };
         GrantWish { key: key.into(), errand, lifetime: Duration::from_secs(secs) }
     }
 

@@ -6,7 +6,7 @@
 //! over ssh to a program without a session. Whoever waits for one of these is a [`DialRequester`]
 //! (`dial_requester.rs`). The sockets, addresses and ids of a session's flows are chosen in `flows.rs`.
 //! Keys and trust: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`. Principals and their
-//! rights: `principal.rs`, `rights.rs`, `accounts.rs`. Keys that come on behalf of a principal: `grants.rs`,
+//! rights: `principal.rs`, `rights.rs`, `accounts.rs`, `prefixes.rs`. Keys that come on behalf of a principal: `grants.rs`,
 //! `client_tables.rs`.
 //!
 //! Always true: no secret is in an argument, in the environment, or in a file other than the key files. A
@@ -39,6 +39,7 @@ mod listen;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod loopback;
+mod prefixes;
 mod principal;
 mod quic;
 mod race;
@@ -69,6 +70,7 @@ pub use grants::{GRANT_SECS, GRANT_SECS_MAX, GrantWish};
 pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen, no_key};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
 pub use listen::{Admitter, CapAssigner, ClientEnd, Daemon, DaemonStop, HeldSockets, ListenConfig};
+pub use prefixes::PathPrefixes;
 pub use principal::{
     AuthenticatedPeer, Authenticator, Guest, GuestAllowance, HandshakeProof, Principal, PrincipalId,
 };

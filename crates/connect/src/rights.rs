@@ -10,6 +10,7 @@ use farhaul_session::error::Code;
 use farhaul_session::options::Cipher;
 
 use super::hello::Refusal;
+use super::prefixes::PathPrefixes;
 
 /// The ways in which files may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,6 +71,8 @@ pub struct Errand {
     pub deletes: bool,
     /// True if links in the path may be followed (`--follow`, `--keep-dirlinks`).
     pub follows: bool,
+    /// The directories that the copy may not leave, below the root of the grant's giver; `None` for all of it.
+    pub within: Option<PathPrefixes>,
 }
 
 impl Default for Rights {
@@ -145,12 +148,18 @@ impl Errand {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedRequest {
     root: PathBuf,
+    within: Option<PathPrefixes>,
 }
 
 impl AllowedRequest {
     /// The directory below the daemon's root in which its paths are looked up.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The directories below that root which it may not leave, if a grant names some.
+    pub fn within(&self) -> Option<&PathPrefixes> {
+        self.within.as_ref()
     }
 }
 
@@ -175,14 +184,15 @@ impl Rights {
         if asked.cipher == Cipher::None && !self.cipher_none {
             return refuse("you may not use --cipher none here", "choose another cipher");
         }
-        Ok(AllowedRequest { root: self.root.clone() })
+        let within = self.errand.as_ref().and_then(|errand| errand.within.clone());
+        Ok(AllowedRequest { root: self.root.clone(), within })
     }
 
     /// Decides whether a session may begin whose first request does nothing by itself. The requests in it are
     /// judged when they come.
     pub fn visit(&self) -> Result<AllowedRequest, Refusal> {
         match self.errand {
-            None => Ok(AllowedRequest { root: self.root.clone() }),
+            None => Ok(AllowedRequest { root: self.root.clone(), within: None }),
             Some(_) => Err(Refusal::new(Code::GrantRefused, "a grant is for one copy, and for nothing else")),
         }
     }
@@ -304,6 +314,7 @@ mod tests {
             path: b"in/x".to_vec(),
             deletes,
             follows,
+            within: Some(PathPrefixes::new(["/in".into()]).unwrap()),
         };
         let paths = [b"in/x".to_vec()];
         let copy =
@@ -317,7 +328,11 @@ mod tests {
             let rights = Rights { root: "a".into(), errand: Some(Arc::new(errand)), ..Rights::default() };
             rights.judge(asked)
         };
-        assert_eq!(judge(errand(false, false), asked(copy)).unwrap().root(), Path::new("a"));
+        let allowed = judge(errand(false, false), asked(copy)).unwrap();
+        assert_eq!(
+            (allowed.root(), allowed.within()),
+            (Path::new("a"), errand(false, false).within.as_ref())
+        );
         let all = CopyReach { deletes: true, follows: true, ..copy };
         assert!(judge(errand(true, true), asked(all)).is_ok());
         let (other, two) = ([b"in/x/".to_vec()], [b"in/x".to_vec(), b"in/x".to_vec()]);

@@ -207,7 +207,10 @@ pub fn ssh_connect(
     let Channel { mut process, stdin, stdout, messages, reply } = open_channel(target, &hello, requester)?;
     let reply = match reply {
         Ok(reply) => reply,
-        Err(error) => return Err(why(target, error, (&mut process, messages.as_ref()), requester)),
+        Err(error) => {
+            let error = why(target, error, (&mut process, messages.as_ref()), requester);
+            return Err(hello.opening.needs.explained(error));
+        }
     };
     discovery::adopt(&mut params.opening.network, &hello, &reply.paths)?;
     let options = &params.opening.network;

@@ -6,7 +6,6 @@
 use std::time::{Duration, Instant};
 
 use farhaul_connect as connect;
-use farhaul_connect::features::Features;
 use farhaul_connect::hello::HelloSecret;
 use farhaul_connect::{DaemonTarget, DialRequester, GrantWish, HelloParams};
 use farhaul_copy::{ManifestCopy, Report};
@@ -20,7 +19,7 @@ use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 use super::commission::Commission;
 use super::copy_status;
 use super::messages::{ControlMessage, DocumentParts, parts, refusal};
-use super::request::opening;
+use super::request::{opening, own_features};
 
 /// How long a daemon that was told to end a copy has to report how the copy has ended.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
@@ -44,10 +43,15 @@ pub struct IssuedGrant {
 }
 
 impl ControlSession {
-    /// Connects to a daemon, as `farhaul cp` does, unless `requester` cancels.
-    pub fn open(target: &DaemonTarget, requester: &dyn DialRequester) -> Result<ControlSession, Error> {
-        let params =
-            HelloParams { opening: opening()?, features: Features::default(), udp: true, early: false };
+    /// Connects to a daemon, as `farhaul cp` does, unless `requester` cancels. If `is_kept_within`, what is asked
+    /// for names directories of the daemon that it does not leave.
+    pub fn open(
+        target: &DaemonTarget,
+        is_kept_within: bool,
+        requester: &dyn DialRequester,
+    ) -> Result<ControlSession, Error> {
+        let opening = opening(is_kept_within)?;
+        let params = HelloParams { opening, features: own_features(), udp: true, early: false };
         let established = connect::daemon_connect(target, params, requester)?;
         let key = established.peer_key.clone();
         let key = key.ok_or_else(|| Error::new(Code::NotFarhaul, "the far end has shown no key"))?;

@@ -89,8 +89,8 @@ fn commission(
         DrivingDaemon::Source => (&between.from, &between.to),
         DrivingDaemon::Destination => (&between.to, &between.from),
     };
-    let path = between.errand(driver).path;
-    let mut driving = ControlSession::open(near, handle)?;
+    let (path, request) = (between.errand(driver).path, between.request(driver));
+    let mut driving = ControlSession::open(near, request.within.is_some(), handle)?;
     let (key, grant) = grant(between, driver, far, driving.key(), handle)?;
     if key == driving.key() {
         between.check_within_one()?;
@@ -103,7 +103,7 @@ fn commission(
         path,
         grant,
     };
-    let commission = Commission { copy: between.request(driver), far, details: handle.wants_details() };
+    let commission = Commission { copy: request, far, details: handle.wants_details() };
     let made = driving.copy(&commission, manifest, handle);
     let (report, error) = match made {
         Ok((report, error)) => {
@@ -127,9 +127,10 @@ fn grant(
     key: &str,
     handle: &Handle,
 ) -> Result<(String, farhaul_connect::hello::HelloSecret), Error> {
-    let mut control = ControlSession::open(at, handle)?;
+    let errand = between.errand(driver);
+    let mut control = ControlSession::open(at, errand.within.is_some(), handle)?;
     let lifetime = Duration::from_secs(GRANT_SECS);
-    let wish = GrantWish { key: key.to_string(), errand: between.errand(driver), lifetime };
+    let wish = GrantWish { key: key.to_string(), errand, lifetime };
     let granted = control.grant(wish, || handle.is_cancelled());
     let granted = granted.map_err(|error| match error.code() {
         Code::Interrupted => error,

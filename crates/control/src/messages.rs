@@ -3,9 +3,11 @@
 //!
 //! Always true: decoding never panics, and allocates no more than a few times the bytes at hand.
 
+use std::os::unix::ffi::OsStrExt as _;
+
 use farhaul_connect::hello::HelloSecret;
-use farhaul_connect::{ContentDirection, Errand};
-use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_reason};
+use farhaul_connect::{ContentDirection, Errand, PathPrefixes};
+use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_reason, put_varint};
 use farhaul_session::error::{Error, Failure};
 use farhaul_session::messages::{decode_rate, put_message, put_rate};
 use farhaul_session::options::RateOptions;
@@ -74,6 +76,7 @@ pub(crate) enum ControlMessage {
 
 const DELETES: u64 = 1;
 const FOLLOWS: u64 = 2;
+const WITHIN: u64 = 4;
 
 impl ControlMessage {
     /// Appends the message and the length before it.
@@ -84,15 +87,20 @@ impl ControlMessage {
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
             ControlMessage::Grant { op, key, errand, seconds } => {
-                let Errand { way, path, deletes, follows } = errand;
+                let Errand { way, path, deletes, follows, within } = errand;
                 let way = match way {
                     ContentDirection::Read => 0,
                     ContentDirection::Write => 1,
                 };
-                let more = if *deletes { DELETES } else { 0 } | if *follows { FOLLOWS } else { 0 };
+                let marks = [(*deletes, DELETES), (*follows, FOLLOWS), (within.is_some(), WITHIN)];
+                let more = marks.iter().filter(|(is_set, _)| *is_set).map(|(_, mark)| mark).sum();
                 put_numbers(out, 90, &[*op, *seconds, way, more]);
                 put_bytes(out, key.as_bytes());
                 put_bytes(out, path);
+                if let Some(within) = within {
+                    put_varint(out, within.directories().len() as u64);
+                    within.directories().iter().for_each(|path| put_bytes(out, path.as_os_str().as_bytes()));
+                }
             }
             ControlMessage::Begin { op, is_last, part } => {
                 put_numbers(out, 91, &[*op, u64::from(*is_last)]);
@@ -141,12 +149,14 @@ impl ControlMessage {
                     1 => ContentDirection::Write,
                     _ => return Err(Malformed),
                 };
-                if more & !(DELETES | FOLLOWS) != 0 {
+                if more & !(DELETES | FOLLOWS | WITHIN) != 0 {
                     return Err(Malformed);
                 }
                 let key = key(&mut reader)?;
                 let (deletes, follows) = (more & DELETES != 0, more & FOLLOWS != 0);
-                let errand = Errand { way, path: path(&mut reader)?, deletes, follows };
+                let path = path(&mut reader)?;
+                let within = if more & WITHIN == 0 { None } else { Some(prefixes(&mut reader)?) };
+                let errand = Errand { way, path, deletes, follows, within };
                 ControlMessage::Grant { op, key, errand, seconds }
             }
             91 => {
@@ -254,6 +264,14 @@ fn path(reader: &mut ByteReader<'_>) -> Result<Vec<u8>, Malformed> {
         return Err(Malformed);
     }
     Ok(path.to_vec())
+}
+
+fn prefixes(reader: &mut ByteReader<'_>) -> Result<PathPrefixes, Malformed> {
+    let mut directories = Vec::new();
+    for _ in 0..reader.varint()? {
+        directories.push(path(reader)?);
+    }
+    PathPrefixes::try_from(directories).map_err(|_| Malformed)
 }
 
 fn document(reader: &mut ByteReader<'_>, most: usize) -> Result<Vec<u8>, Malformed> {

@@ -1,6 +1,7 @@
 //! The request that opens a session of this service. It is empty so far: each operation is checked when it is
 //! asked for.
 
+use farhaul_connect::features::{Features, WITHIN};
 use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{AdmissionReply, AllowedRequest, Rights, session_needs};
 use farhaul_session::error::{Code, Error};
@@ -14,19 +15,26 @@ pub const SERVICE: &str = "control";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct ControlRequest {}
 
-/// The opening with which the client begins the session.
-pub(crate) fn opening() -> Result<SessionOpening, Error> {
+/// The opening with which the client begins the session. If it is kept within directories of the daemon, the
+/// daemon has to know what that means.
+pub(crate) fn opening(is_kept_within: bool) -> Result<SessionOpening, Error> {
     // No content passes through this session.
     let network = NetworkOptions { memory_bytes: MEMORY_MIN, ..NetworkOptions::default() };
+    let needs = session_needs(&network);
     let request = serde_json::to_vec(&ControlRequest::default());
     let request = request.map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
     Ok(SessionOpening {
         service: SERVICE.into(),
-        needs: session_needs(&network),
+        needs: if is_kept_within { needs.and(&[WITHIN]) } else { needs },
         request,
         many: false,
         network,
     })
+}
+
+/// The features of this end.
+pub(crate) fn own_features() -> Features {
+    Features::of(&[WITHIN])
 }
 
 /// Answers a client of a daemon: admits it, or refuses.
@@ -35,7 +43,7 @@ pub fn admit_within(
     opening: &SessionOpening,
 ) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     let ControlRequest { .. } = opening.request_for(SERVICE)?;
-    Ok((AdmissionReply::default(), rights.visit()?))
+    Ok((AdmissionReply { features: own_features(), terms: Vec::new() }, rights.visit()?))
 }
 
 #[cfg(test)]
@@ -48,12 +56,18 @@ mod tests {
 
     #[test]
     fn who_is_let_in_may_ask_unless_by_a_grant() {
-        let opening = opening().unwrap();
+        let opening = opening(true).unwrap();
         for access in [Access::ReadWrite, Access::ReadOnly, Access::WriteOnly] {
             let rights = Rights { access, root: "a".into(), ..Rights::default() };
             assert_eq!(admit_within(&rights, &opening).unwrap().1.root(), rights.root);
         }
-        let errand = Errand { way: ContentDirection::Read, path: Vec::new(), deletes: true, follows: true };
+        let errand = Errand {
+            way: ContentDirection::Read,
+            path: Vec::new(),
+            deletes: true,
+            follows: true,
+            within: None,
+        };
         let by_grant = Rights { errand: Some(Arc::new(errand)), ..Rights::default() };
         assert!(admit_within(&by_grant, &opening).unwrap_err().is(Code::GrantRefused));
         let all = Rights::default();

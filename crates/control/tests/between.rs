@@ -130,7 +130,7 @@ impl Fixture {
             options,
             spread: Vec::new(),
             manifest: None,
-            within: None,
+            within: Default::default(),
             receipt: None,
             means: Default::default(),
         }

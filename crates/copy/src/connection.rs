@@ -44,7 +44,7 @@ impl CopyConnection {
     /// Connects with a first copy, and runs that copy to its end. Returns a connection if there was a
     /// session, even if the copy failed.
     pub fn open(job: CopyJob, handle: &Handle) -> (Report, Option<Error>, Option<CopyConnection>) {
-        let within = job.within.clone();
+        let within = job.within.local.clone();
         let mut connection = None;
         let outcome = planned(job, |plan| {
             plan.carry_out(handle, |ready| {
@@ -113,7 +113,7 @@ impl CopyConnection {
     /// Runs one more copy with the same far end; several threads may do so at once. The copy uses the network
     /// options of the session, not those of its job.
     pub fn copy(&self, job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
-        let is_elsewhere = matches!(self.far, RemoteEnd::Here) && job.within != self.within;
+        let is_elsewhere = matches!(self.far, RemoteEnd::Here) && job.within.local != self.within;
         let outcome = planned(job, |plan| match self.is_for(&plan, is_elsewhere) {
             Ok(()) => plan.carry_out(handle, |ready| self.run(ready, handle)),
             Err(error) => plan.failed(error),
@@ -186,7 +186,7 @@ mod tests {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
-            within: None,
+            within: Default::default(),
             receipt: None,
             means: SessionLimits::default(),
         }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use farhaul_connect::{
-    AllowedRequest, ContentDirection, DaemonTarget, Errand, EstablishedSession, HelloParams,
+    AllowedRequest, ContentDirection, DaemonTarget, Errand, EstablishedSession, HelloParams, PathPrefixes,
 };
 use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::error::{Code, Error};
@@ -44,6 +44,8 @@ pub struct BetweenJob {
     sources: Vec<Vec<u8>>,
     target: Vec<u8>,
     options: TransferOptions,
+    /// The directories that the copy may not leave at the daemon of the sources, and at that of the destination.
+    within: [Option<PathPrefixes>; 2],
 }
 
 impl BetweenJob {
@@ -104,7 +106,8 @@ impl BetweenJob {
         super::are_written_distinct(&sources)?;
         request::are_not_too_many(&sources)?;
         let from = from.ok_or_else(not_between)?;
-        Ok(BetweenJob { from, to, manifest, sources, target, options })
+        let within = [job.within.far_sources, job.within.far_destination];
+        Ok(BetweenJob { from, to, manifest, sources, target, options, within })
     }
 
     /// Refuses a copy whose two daemons have turned out to be one, if it would copy a file onto itself or a
@@ -142,22 +145,26 @@ impl BetweenJob {
 
     /// The request for the driving daemon, as a client would make it that copies from that daemon, or to it.
     pub fn request(&self, driver: DrivingDaemon) -> CopyRequest {
-        let (direction, paths) = match driver {
-            DrivingDaemon::Source => (CopyDirection::Pull, self.sources.clone()),
-            DrivingDaemon::Destination => (CopyDirection::Push, vec![self.target.clone()]),
+        let [at_sources, at_destination] = &self.within;
+        let (direction, paths, within) = match driver {
+            DrivingDaemon::Source => (CopyDirection::Pull, self.sources.clone(), at_sources),
+            DrivingDaemon::Destination => (CopyDirection::Push, vec![self.target.clone()], at_destination),
         };
-        CopyRequest::new(direction, paths, self.options.clone())
+        let within = within.clone();
+        CopyRequest { within, ..CopyRequest::new(direction, paths, self.options.clone()) }
     }
 
     /// The rights that the other daemon has to grant to the driving one.
     pub fn errand(&self, driver: DrivingDaemon) -> Errand {
-        let (way, path) = match driver {
-            DrivingDaemon::Source => (ContentDirection::Write, &self.target),
-            DrivingDaemon::Destination => (ContentDirection::Read, &self.sources[0]),
+        let [at_sources, at_destination] = &self.within;
+        let (way, path, within) = match driver {
+            DrivingDaemon::Source => (ContentDirection::Write, &self.target, at_destination),
+            DrivingDaemon::Destination => (ContentDirection::Read, &self.sources[0], at_sources),
         };
         let asked = CopyRequest { paths: vec![path.clone()], ..self.request(driver) };
         let reach = asked.reach();
-        Errand { way, path: path.clone(), deletes: reach.deletes, follows: reach.follows }
+        let (deletes, follows, within) = (reach.deletes, reach.follows, within.clone());
+        Errand { way, path: path.clone(), deletes, follows, within }
     }
 }
 
@@ -197,7 +204,7 @@ impl DelegatedCopy {
         allowed: &AllowedRequest,
         budget: &Budget,
     ) -> Result<DelegatedCopy, Error> {
-        let confinement = Confinement::Root(resolution::open_root(&policy.root, allowed.root())?);
+        let confinement = Confinement::at_daemon(&policy.root, allowed, asked.within.as_ref())?;
         asked.single_file = false;
         let integrity = &mut asked.options.integrity;
         let kept = match &integrity.manifest {
@@ -242,7 +249,7 @@ impl DelegatedCopy {
 
     /// The request to the other daemon.
     pub fn params(&self) -> Result<HelloParams, Error> {
-        let opening = self.request.opening(request::needs(&self.request.options))?;
+        let opening = self.request.opening(request::needs(&self.request))?;
         Ok(HelloParams { opening, features: request::own_features(), udp: true, early: false })
     }
 
@@ -308,7 +315,7 @@ mod tests {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
-            within: None,
+            within: Default::default(),
             receipt: None,
             means: Default::default(),
         }
@@ -337,6 +344,21 @@ mod tests {
         assert!(between.can_be_fetched() && between.errand(DrivingDaemon::Source).deletes);
         let errand = between.errand(DrivingDaemon::Destination);
         assert_eq!((errand.way, &errand.path[..]), (ContentDirection::Read, &b"run7/"[..]));
+    }
+
+    #[test]
+    fn each_daemon_is_told_the_directories_of_its_own_end() {
+        let prefixes = |directory: &str| PathPrefixes::new([directory.into()]).ok();
+        let mut confined = job(vec![daemon("b", "run/7")], daemon("c", "in/x"));
+        confined.within.far_sources = prefixes("/run");
+        confined.within.far_destination = prefixes("/in");
+        let between = BetweenJob::of(confined).unwrap();
+        for (driver, own, other) in
+            [(DrivingDaemon::Source, "/run", "/in"), (DrivingDaemon::Destination, "/in", "/run")]
+        {
+            assert_eq!(between.request(driver).within, prefixes(own), "{driver:?}");
+            assert_eq!(between.errand(driver).within, prefixes(other), "{driver:?}");
+        }
     }
 
     #[test]

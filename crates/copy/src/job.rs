@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
-use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, SshTarget};
+use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, PathPrefixes, SshTarget};
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
 use farhaul_session::hello_reply::{PendingReply, RetryFlag};
@@ -16,7 +16,7 @@ use farhaul_session::setup::SessionLimits;
 use farhaul_volume::{GeneratedSource, RelPath};
 
 use super::AgreedCopy;
-use super::confines::{self, LocalConfines, resolved};
+use super::confines::{self, Confines, resolved};
 use super::daemon_to_daemon::BetweenJob;
 use super::location_checks::{
     below, check_destination, check_within, no_receipt, why_no_receipt, written_places,
@@ -80,14 +80,25 @@ pub struct CopyJob {
     pub spread: Vec<Vec<Vec<u8>>>,
     /// A file that gets a line for each entry; an existing file is replaced. Needs the option `manifest`.
     pub manifest: Option<PathBuf>,
-    /// The directories that local sources and destinations, those of `spread` among them, have to lie below:
-    /// by their text and by where links lead, throughout the transfer. Pipes are refused. With `None` they
-    /// may lie anywhere.
-    pub within: Option<Vec<PathBuf>>,
+    /// The directories that sources and destinations have to lie below.
+    pub within: JobConfines,
     /// Where the receipt goes, which both ends sign. Only a copy from or to a daemon can have one.
     pub receipt: Option<ReceiptOptions>,
     /// The limits that this end's session shares with other sessions of this process.
     pub means: SessionLimits,
+}
+
+/// The directories that a job may use at each of its ends: its locations, those of `spread` among them, have to
+/// lie below them by their text and by where links lead, throughout the transfer. At an end without a list they
+/// may lie anywhere.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobConfines {
+    /// Directories of this host. With a list, pipes are refused.
+    pub local: Option<Vec<PathBuf>>,
+    /// Directories at the far host that the sources are on. A far end that cannot keep to them is refused.
+    pub far_sources: Option<PathPrefixes>,
+    /// The same at the far host that the destination is on.
+    pub far_destination: Option<PathPrefixes>,
 }
 
 /// The end of the copy that is not this one.
@@ -141,7 +152,7 @@ pub(crate) struct CopyPlan {
     near: LocalEnd,
     names: Option<Vec<Vec<u8>>>,
     manifest: Option<PathBuf>,
-    pub(crate) confines: Option<LocalConfines>,
+    pub(crate) confines: Option<Confines>,
     pub(crate) receipt: Option<ReceiptOptions>,
     /// Why there can be no receipt, if that is known already.
     no_receipt: Option<&'static str>,
@@ -167,7 +178,7 @@ impl CopyPlan {
     /// the job.
     pub(crate) fn new(mut job: CopyJob) -> Result<CopyPlan, Error> {
         // The confines hold for the locations as the user wrote them.
-        let confines = job.within.as_deref().map(LocalConfines::of).transpose()?;
+        let confines = job.within.local.as_deref().map(Confines::of).transpose()?;
         if let Some(confines) = &confines {
             check_within(&job, confines)?;
         }
@@ -184,11 +195,17 @@ impl CopyPlan {
         check_destination(&job, &spread, confines)?;
         let (transfer, no_receipt) = transfer_of(&job)?;
         // The options are judged once they are complete.
-        let CopyJob { sources, destination, names, mut options, manifest, receipt, means, .. } = job;
+        let CopyJob { sources, destination, names, mut options, manifest, within, receipt, means, .. } = job;
         options.spread = spread;
         options.integrity.receipt = transfer;
         let ends = PlannedEnds::of(sources, destination, is_name, options.checked()?, confines)?;
-        let PlannedEnds { far, request, near } = ends;
+        let PlannedEnds { far, mut request, near } = ends;
+        // The confines of this host's ends are given to them directly.
+        request.within = match (&far, request.direction) {
+            (RemoteEnd::Here, _) => None,
+            (_, CopyDirection::Pull) => within.far_sources,
+            (_, CopyDirection::Push) => within.far_destination,
+        };
         let (names, confines) = (retried.or(names), confines.cloned());
         Ok(CopyPlan { far, request, near, names, manifest, confines, receipt, no_receipt, means })
     }
@@ -213,7 +230,7 @@ impl CopyPlan {
         // that is changed in place has to be read anyway.
         let is_local = matches!(self.far, RemoteEnd::Here);
         let is_receipt_needed = self.receipt.as_ref().is_some_and(|receipt| receipt.is_required);
-        let needs = request::needs(&request.options);
+        let needs = request::needs(&request);
         let needs = if is_receipt_needed { needs.and(&[request::RECEIPT]) } else { needs };
         let needs = if more_paths.is_some() { needs.and(&[request::MORE_PATHS]) } else { needs };
         let terms = Terms { names, more_paths, log, ..Terms::default() };
@@ -259,7 +276,9 @@ impl CopyPlan {
         let ReadyJob { request, needs, side, terms } = ready;
         // An early request may have to be made again. A pipe cannot give its content twice, and a manifest
         // needs to know the far end's mode mask first.
+        // Whether the far end can keep the request within directories only its reply says.
         let early = matches!(self.far, RemoteEnd::Daemon(_))
+            && request.within.is_none()
             && !matches!(self.near, LocalEnd::SendPipe)
             && terms.log.is_none();
         let opening = request.opening(needs)?;
@@ -340,7 +359,7 @@ impl PlannedEnds {
         destination: Location,
         target_is_name: bool,
         options: TransferOptions,
-        confines: Option<&LocalConfines>,
+        confines: Option<&Confines>,
     ) -> Result<PlannedEnds, Error> {
         let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if sources.is_empty() {
@@ -367,7 +386,7 @@ impl PlannedEnds {
         destination: Location,
         target_is_name: bool,
         options: TransferOptions,
-        confines: Option<&LocalConfines>,
+        confines: Option<&Confines>,
     ) -> Result<PlannedEnds, Error> {
         let is_pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
         if is_pipe && sources.len() > 1 {
@@ -525,7 +544,7 @@ pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
 
 /// Makes the source of a sync or of a list of names mean the content of that directory, with or without a
 /// slash, and refuses other sources.
-pub(crate) fn only_content(mut job: CopyJob, confines: Option<&LocalConfines>) -> Result<CopyJob, Error> {
+pub(crate) fn only_content(mut job: CopyJob, confines: Option<&Confines>) -> Result<CopyJob, Error> {
     job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
         return Ok(job);
@@ -598,7 +617,7 @@ fn run_here(
     request: &CopyRequest,
     side: CopySide,
     terms: &Terms,
-    (confines, means): (Option<LocalConfines>, &SessionLimits),
+    (confines, means): (Option<Confines>, &SessionLimits),
     handle: &Handle,
 ) -> CopyOutcome {
     let (near, far) = match local_pair(request).and_then(|pair| both_within(pair, means)) {
@@ -665,7 +684,7 @@ mod tests {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
-            within: None,
+            within: JobConfines::default(),
             receipt: None,
             means: SessionLimits::default(),
         }

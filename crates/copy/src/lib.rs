@@ -55,12 +55,12 @@ pub(crate) mod verify;
 mod writer;
 
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
-pub use confines::{ConfinedPath, LocalConfines};
+pub use confines::{ConfinedPath, Confines};
 pub use connection::CopyConnection;
 pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
 #[doc(hidden)]
 pub use interruptible::{GivenUp, InterruptibleOutput};
-pub use job::{CopyJob, Location, check, copy, spread_of};
+pub use job::{CopyJob, JobConfines, Location, check, copy, spread_of};
 pub use location_checks::receipt_is_possible;
 pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use farhaul_session::error::{Code, Error};
 use farhaul_volume::GeneratedSource;
 
-use super::confines::{self, LocalConfines, resolved};
+use super::confines::{self, Confines, resolved};
 use super::job::{CopyJob, Location, spread_of};
 use super::last_component;
 use crate::options::{SpreadOptions, in_each};
@@ -44,7 +44,7 @@ pub(super) fn why_no_receipt(sources: &[Location], destination: &Location) -> Op
 }
 
 /// Refuses a job if a local path of it lies, or leads, outside the confines.
-pub(super) fn check_within(job: &CopyJob, confines: &LocalConfines) -> Result<(), Error> {
+pub(super) fn check_within(job: &CopyJob, confines: &Confines) -> Result<(), Error> {
     for (location, is_destination) in
         job.sources.iter().map(|source| (source, false)).chain([(&job.destination, true)])
     {
@@ -90,7 +90,7 @@ pub(super) fn written_places(job: &CopyJob) -> Vec<PathBuf> {
 pub(super) fn check_destination(
     job: &CopyJob,
     spread: &SpreadOptions,
-    confines: Option<&LocalConfines>,
+    confines: Option<&Confines>,
 ) -> Result<(), Error> {
     let Location::Local(to) = &job.destination else { return Ok(()) };
     let spread_paths =

@@ -4,10 +4,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul_connect::features::Features;
+use farhaul_connect::features::{Features, WITHIN};
 use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{
-    AdmissionReply, AllowedRequest, ContentDirection, CopyReach, Rights, RightsRequest, session_needs,
+    AdmissionReply, AllowedRequest, ContentDirection, CopyReach, PathPrefixes, Rights, RightsRequest,
+    session_needs,
 };
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
@@ -40,7 +41,7 @@ pub(crate) const NEW_DIRECTORIES: &str = "new-directories";
 
 /// All features of a copy, and whether these options need them. A feature that is not needed is not used if
 /// the far end lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 14] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 15] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
@@ -58,6 +59,7 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 14] {
         (RECEIPT, false),
         (MORE_PATHS, false),
         (NEW_DIRECTORIES, false),
+        (WITHIN, false),
     ]
 }
 
@@ -66,8 +68,13 @@ pub(crate) fn own_features() -> Features {
     Features::of(&features(&TransferOptions::default()).map(|feature| feature.0))
 }
 
-/// The features that these options need at the far end.
-pub(crate) fn needs(options: &TransferOptions) -> Features {
+/// The features that this request needs at the far end.
+pub(crate) fn needs(request: &CopyRequest) -> Features {
+    let needs = option_needs(&request.options);
+    if request.within.is_some() { needs.and(&[WITHIN]) } else { needs }
+}
+
+fn option_needs(options: &TransferOptions) -> Features {
     let needed = features(options).into_iter().filter(|feature| feature.1);
     session_needs(&options.network).and(&needed.map(|feature| feature.0).collect::<Vec<_>>())
 }
@@ -108,6 +115,10 @@ pub struct CopyRequest {
     /// there must be only one source, as there is one name for it.
     #[serde(default)]
     pub target_is_name: bool,
+    /// The directories of the far end that this request may not leave, wherever its paths and the links in them
+    /// lead; `None` if the client may use everything there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<PathPrefixes>,
     /// The receiver tells how many of the directories are new, as both ends know that word.
     #[serde(skip)]
     pub tells_new: bool,
@@ -126,6 +137,7 @@ impl CopyRequest {
             target_is_directory: false,
             single_file: false,
             target_is_name: false,
+            within: None,
             tells_new: false,
             options,
         }
@@ -308,6 +320,10 @@ mod tests {
         assert_eq!(CopyRequest::of(&opening).unwrap(), request());
         assert!(!String::from_utf8_lossy(&opening.request).contains("memory_bytes"));
         assert!(changed(|v| v["tomorrow"] = json!({"x": 1})).is_ok());
+        let within = changed(|v| v["within"] = json!([STANDARD.encode("/in")])).unwrap().within;
+        assert_eq!(within, PathPrefixes::new(["/in".into()]).ok());
+        let nothing = changed(|v| v["within"] = json!([])).unwrap().within;
+        assert_eq!(nothing, PathPrefixes::new([]).ok(), "no directory is not the same as no list");
     }
 
     #[test]
@@ -326,6 +342,7 @@ mod tests {
                 }),
             ),
             ("more than there can be", changed(|v| v["more_paths"] = NAMES_MAX.into())),
+            ("within no directory", changed(|v| v["within"] = json!([STANDARD.encode("in")]))),
             ("unknown direction", changed(|v| v["direction"] = "sideways".into())),
         ] {
             assert!(matches!(result, Err(error) if error.exit_code() == ExitCode::Usage), "{name}");
@@ -387,10 +404,14 @@ mod tests {
 
     #[test]
     fn only_what_the_user_has_asked_for_is_needed() {
-        assert_eq!(needs(&TransferOptions::default()), Features::default());
+        let request = |options| CopyRequest::new(CopyDirection::Pull, vec![b"x".to_vec()], options);
+        assert_eq!(needs(&request(TransferOptions::default())), Features::default());
+        let within = PathPrefixes::new(["/in".into()]).ok();
+        let confined = CopyRequest { within, ..request(TransferOptions::default()) };
+        assert_eq!(needs(&confined), Features::of(&[WITHIN]));
         let files = FileOptions { acls: true, in_place: true, ..FileOptions::default() };
         let options = TransferOptions { files, ..TransferOptions::default() };
-        assert_eq!(needs(&options), Features::of(&[DELTA, "acls"]));
+        assert_eq!(needs(&request(options)), Features::of(&[DELTA, "acls"]));
         assert_eq!(own_features().satisfy(&Features::of(&[DELTA, "acls"])), Ok(()));
     }
 

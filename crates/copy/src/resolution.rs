@@ -11,13 +11,15 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use farhaul_connect::{AllowedRequest, PathPrefixes};
 use farhaul_session::budget::Budget;
 use farhaul_session::error::{Code, Error};
 use farhaul_volume::{
     GeneratedSource, GlobAllowance, GlobBase, RelPath, Root, Selection, Source, expand, expand_home,
+    is_pattern,
 };
 
-use super::confines::{self, ConfinedPath, LocalConfines};
+use super::confines::{self, ConfinedPath, Confines};
 use super::destination::{PulledNames, TargetDirectory, last_component, with_slash_if_home};
 use super::failures::plain;
 use super::name_clashes::are_distinct;
@@ -43,7 +45,9 @@ pub(crate) enum Confinement {
     /// As [`Confinement::User`], for paths of this host, which the user's shell has expanded already.
     Local,
     /// As [`Confinement::Local`], but only below certain directories.
-    Within(LocalConfines),
+    Within(Confines),
+    /// At a far end, only below certain directories: of its host, or below a daemon's root. Patterns are expanded.
+    FarWithin(Confines),
     /// Anywhere that the user who runs this may go; relative paths start at the working directory.
     User,
     /// Below a daemon's root.
@@ -52,8 +56,30 @@ pub(crate) enum Confinement {
 
 impl Confinement {
     /// The confinement of a job's local ends.
-    pub(crate) fn of_local(confines: Option<&LocalConfines>) -> Confinement {
+    pub(crate) fn of_local(confines: Option<&Confines>) -> Confinement {
         confines.map_or(Confinement::Local, |confines| Confinement::Within(confines.clone()))
+    }
+
+    /// The confinement of a request over SSH that may not leave these directories.
+    pub(crate) fn over_ssh(within: Option<&PathPrefixes>) -> Result<Confinement, Error> {
+        Ok(match within {
+            None => Confinement::User,
+            Some(within) => Confinement::FarWithin(Confines::of(within.directories())?),
+        })
+    }
+
+    /// The confinement of a request at a daemon: below the directory that its client may use, and there below
+    /// those that the request itself, or the grant by which it came, names.
+    pub(crate) fn at_daemon(
+        root: &Path,
+        allowed: &AllowedRequest,
+        within: Option<&PathPrefixes>,
+    ) -> Result<Confinement, Error> {
+        let root = open_root(root, allowed.root())?;
+        Ok(match PathPrefixes::both(allowed.within(), within) {
+            None => Confinement::Root(root),
+            Some(within) => Confinement::FarWithin(Confines::below(root, within.directories())?),
+        })
     }
 }
 
@@ -90,7 +116,7 @@ pub(crate) fn local_origin(
     paths: &[PathBuf],
     options: &TransferOptions,
     names: Option<Vec<Vec<u8>>>,
-    confines: Option<&LocalConfines>,
+    confines: Option<&Confines>,
 ) -> Result<CopySource, Error> {
     let directories = &options.spread.source;
     are_there(&Confinement::of_local(confines), directories)?;
@@ -189,6 +215,7 @@ fn expanded(
     let (base, root, pattern) = match confinement {
         Confinement::Local => return Ok(vec![source(path, None)?]),
         Confinement::Within(confines) => return Ok(vec![source_within(confines, path)?]),
+        Confinement::FarWithin(confines) => return expanded_within(confines, path, allowance),
         Confinement::User => (GlobBase::User, None, with_slash_if_home(path.to_vec())),
         Confinement::Root(root) => (GlobBase::Root(root.clone()), Some(root), path.to_vec()),
     };
@@ -202,6 +229,21 @@ fn expanded(
         ));
     }
     expanded.iter().map(|path| source(path, root)).collect()
+}
+
+/// As [`expanded`], below the directories of `confines`. What is found may be a link that leads out of them; it is
+/// not followed when it is read.
+fn expanded_within(
+    confines: &Confines,
+    path: &[u8],
+    allowance: &mut GlobAllowance,
+) -> Result<Vec<Source>, Error> {
+    let spot = confines.written(Path::new(OsStr::from_bytes(path)))?;
+    if !is_pattern(spot.path.as_bytes()) {
+        return Ok(vec![source_within(confines, path)?]);
+    }
+    let found = spot.expand(path.ends_with(b"/"), allowance)?;
+    found.iter().map(|path| source(path, Some(&spot.root))).collect()
 }
 
 /// Whether a path names a descriptor of this process; at a far end these are not the user's. As a destination
@@ -260,12 +302,12 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
 }
 
 /// As [`source`], for a path that has to lie in `confines`.
-fn source_within(confines: &LocalConfines, path: &[u8]) -> Result<Source, Error> {
+fn source_within(confines: &Confines, path: &[u8]) -> Result<Source, Error> {
     let source = source(path, None)?;
     if source.generated.is_some() {
         return Ok(source);
     }
-    let ConfinedPath { root, path } = confines.spot(Path::new(OsStr::from_bytes(path)))?;
+    let ConfinedPath { root, path, .. } = confines.spot(Path::new(OsStr::from_bytes(path)))?;
     let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
     Ok(Source { path: PathBuf::from(OsStr::from_bytes(path)), beneath: vec![root], ..source })
 }
@@ -282,7 +324,7 @@ pub(crate) fn local_target(
     wish: DestinationWish,
     sources: &[Vec<u8>],
     directories: &[Vec<u8>],
-    confines: Option<&LocalConfines>,
+    confines: Option<&Confines>,
 ) -> Result<TargetDirectory, Error> {
     let path = path.as_os_str().as_bytes();
     spread_target(&Confinement::of_local(confines), path, wish, directories, |path, wish| {
@@ -325,7 +367,9 @@ fn spread_target(
     let mut targets = Vec::new();
     for (place, directory) in places {
         let name = match confinement {
-            Confinement::Local | Confinement::Within(_) | Confinement::User => shown(directory),
+            Confinement::Local | Confinement::Within(_) | Confinement::FarWithin(_) | Confinement::User => {
+                shown(directory)
+            }
             Confinement::Root(_) => format!("/{}", shown(directory)),
         };
         targets.push((name, one(&place, wish)?));
@@ -352,7 +396,7 @@ fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
     let is_dir = |path: &[u8]| Path::new(OsStr::from_bytes(path)).is_dir();
     match confinement {
         Confinement::Local => is_dir(path),
-        Confinement::Within(confines) => {
+        Confinement::Within(confines) | Confinement::FarWithin(confines) => {
             confines::is_directory(Some(confines), Path::new(OsStr::from_bytes(path))) == Some(true)
         }
         Confinement::User => is_dir(&expand_home(path)),
@@ -379,7 +423,9 @@ fn one_far_target(
             let below = RelPath::from_written(path).map_err(outside)?;
             return root_target(root, below, path, wish, PulledNames::Anything);
         }
-        Confinement::Within(confines) => return target_within(confines, path, wish, PulledNames::Anything),
+        Confinement::Within(confines) | Confinement::FarWithin(confines) => {
+            return target_within(confines, path, wish, PulledNames::Anything);
+        }
         Confinement::User => expand_home(path),
         Confinement::Local => path.to_vec(),
     };
@@ -443,7 +489,7 @@ fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
 }
 
 fn target_within(
-    confines: &LocalConfines,
+    confines: &Confines,
     path: &[u8],
     wish: DestinationWish,
     asked: PulledNames,

@@ -18,7 +18,7 @@ use farhaul_session::session::{OpenedRequest, Session};
 use farhaul_session::supervisor::DeliveryOrder;
 use farhaul_session::test_hooks::TestHooks;
 
-use super::confines::LocalConfines;
+use super::confines::Confines;
 use super::copy_outcome::CopyOutcome;
 use super::destination::is_null;
 use super::report::Report;
@@ -79,17 +79,18 @@ pub fn serve(
     policy: Option<&CopyServerPolicy>,
     watch: &dyn CopyObserver,
 ) -> SessionSummary {
-    serve_in(Confinement::User, established, policy, watch)
+    serve_in(None, established, policy, watch)
 }
 
 /// Serves the far end of a copy within this host; if `confines` are given, everything has to lie in them.
-pub(crate) fn serve_here(established: EstablishedSession, confines: Option<LocalConfines>) -> SessionSummary {
-    serve_in(Confinement::of_local(confines.as_ref()), established, None, &NoCopyObserver)
+pub(crate) fn serve_here(established: EstablishedSession, confines: Option<Confines>) -> SessionSummary {
+    serve_in(Some(Confinement::of_local(confines.as_ref())), established, None, &NoCopyObserver)
 }
 
-/// Serves a session. If a policy is given, that decides what its client is confined to.
+/// Serves a session. The client is confined by the policy, if there is one; within this host by `here`; else by
+/// its own requests alone.
 fn serve_in(
-    confinement: Confinement,
+    here: Option<Confinement>,
     mut established: EstablishedSession,
     policy: Option<&CopyServerPolicy>,
     watch: &dyn CopyObserver,
@@ -117,11 +118,11 @@ fn serve_in(
     let paths = asked.as_ref().map(|request| request.paths.clone()).unwrap_or_default();
     let confinement = match policy {
         Some(policy) => SessionConfinement::Daemon { policy, guest: established.guest.clone() },
-        None => SessionConfinement::Own(confinement),
+        None => here.map_or(SessionConfinement::Ssh, SessionConfinement::Here),
     };
     let budget = &established.session.budget;
     let judged = asked.and_then(|request| {
-        let side = contained(|| side(&confinement.of_first()?, &request, budget)).flatten()?;
+        let side = contained(|| side(&confinement.of_first(&request)?, &request, budget)).flatten()?;
         Ok((request, side))
     });
     let outcome = match judged {
@@ -270,34 +271,38 @@ impl FurtherRequests<'_> {
 enum SessionConfinement<'a> {
     /// At a daemon: below the directory that each request may use by its rights.
     Daemon { policy: &'a CopyServerPolicy, guest: Option<Guest> },
-    /// Without a daemon: the same for all requests.
-    Own(Confinement),
+    /// Over SSH: what the user may use, as far as each request wants it.
+    Ssh,
+    /// Within this host: the same for all requests.
+    Here(Confinement),
 }
 
 impl SessionConfinement<'_> {
     /// The confinement of the request that was judged before the session began.
-    fn of_first(&self) -> Result<Confinement, Error> {
-        self.below(|guest| Ok(guest.allowed.clone()))
+    fn of_first(&self, request: &CopyRequest) -> Result<Confinement, Error> {
+        self.below(request, |guest| Ok(guest.allowed.clone()))
     }
 
     /// The confinement of a further request, which is judged here before anything is opened for it.
     fn of_further(&self, request: &CopyRequest) -> Result<Confinement, Error> {
-        self.below(|guest| guest.judge(request.asked()))
+        self.below(request, |guest| guest.judge(request.asked()))
     }
 
     fn below(
         &self,
+        request: &CopyRequest,
         allowed: impl FnOnce(&Guest) -> Result<AllowedRequest, Error>,
     ) -> Result<Confinement, Error> {
         match self {
             SessionConfinement::Daemon { policy, guest: Some(guest) } => {
-                Ok(Confinement::Root(resolution::open_root(&policy.root, allowed(guest)?.root())?))
+                Confinement::at_daemon(&policy.root, &allowed(guest)?, request.within.as_ref())
             }
             // A client without rights never gets this far.
             SessionConfinement::Daemon { guest: None, .. } => {
                 Err(Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows"))
             }
-            SessionConfinement::Own(confinement) => Ok(confinement.clone()),
+            SessionConfinement::Ssh => Confinement::over_ssh(request.within.as_ref()),
+            SessionConfinement::Here(confinement) => Ok(confinement.clone()),
         }
     }
 }

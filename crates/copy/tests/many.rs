@@ -51,7 +51,7 @@ impl Fixture {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
-            within: None,
+            within: Default::default(),
             receipt: None,
             means: SessionLimits::default(),
         }

@@ -31,7 +31,7 @@ fn links_are_no_files_whether_they_are_made_or_there_already() {
             options: TransferOptions::default(),
             retry: None,
             manifest: None,
-            within: None,
+            within: Default::default(),
             receipt: None,
             means: SessionLimits::default(),
         };

@@ -38,7 +38,7 @@ fn copy_then(
         options,
         retry: None,
         manifest: None,
-        within: None,
+        within: Default::default(),
         receipt: None,
         means: within,
     };

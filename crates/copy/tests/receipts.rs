@@ -67,7 +67,7 @@ impl Fixture {
             options: TransferOptions { sync, ..TransferOptions::default() },
             spread: Vec::new(),
             manifest: None,
-            within: None,
+            within: Default::default(),
             receipt: Some(ReceiptOptions { file: None, is_required: true }),
             means: Default::default(),
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farhaul_copy::{CopyJob, Location, Report, SyncOptions, TransferOptions, copy};
+use farhaul_copy::{CopyJob, JobConfines, Location, Report, SyncOptions, TransferOptions, copy};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 
@@ -40,7 +40,7 @@ impl Places {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
-            within: Some(vec![self.top.join("a")]),
+            within: JobConfines { local: Some(vec![self.top.join("a")]), ..JobConfines::default() },
             means: Default::default(),
             receipt: None,
         }
@@ -152,7 +152,10 @@ fn directories_of_a_spread_lie_within_as_well() {
     let spread = |names: &[&str], within: &[&str]| {
         let job = CopyJob {
             spread: vec![list(names)],
-            within: Some(within.iter().map(|name| places.top.join(name)).collect()),
+            within: JobConfines {
+                local: Some(within.iter().map(|name| places.top.join(name)).collect()),
+                ..JobConfines::default()
+            },
             ..places.job("a/in/secret", "a/one/")
         };
         copy(job, &Handle::new())
@@ -164,7 +167,10 @@ fn directories_of_a_spread_lie_within_as_well() {
     std::fs::write(places.top.join("b/one/more"), "more").unwrap();
     let job = CopyJob {
         spread: vec![list(&["a/one", "b/one"])],
-        within: Some(vec![places.top.join("a"), places.top.join("b")]),
+        within: JobConfines {
+            local: Some(vec![places.top.join("a"), places.top.join("b")]),
+            ..JobConfines::default()
+        },
         ..places.job("a/one/", "a/all/")
     };
     let (report, error) = copy(job, &Handle::new());

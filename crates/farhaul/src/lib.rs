@@ -56,18 +56,18 @@ mod transfer;
 
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{
-    DEFAULT_PORT, DaemonTarget, DialRequester, KnownHosts, PublicKey, SshMessages, SshTarget,
+    DEFAULT_PORT, DaemonTarget, DialRequester, KnownHosts, PathPrefixes, PublicKey, SshMessages, SshTarget,
     default_identity_path, default_known_hosts_path, is_same_fingerprint, keygen, no_key,
 };
 pub use farhaul_copy::{
-    CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyDirection, CopyJob,
-    DeleteOptions, DeleteWhen, Difference, Durability, FailedAction, FailedEntry, FailedRun, FileOptions,
-    Finding, HostSpec, IntegrityOptions, LocalConfines, Location, LocationSpec, ManifestOptions, NotSetEntry,
-    OverwriteMode, RECEIPT_SCHEMA, REPORT_SCHEMA, Receipt, ReceiptOptions, Report, RetrySelection,
-    SelectOptions, SignedStatement, SkippedEntry, SpreadFigures, SpreadOptions, Statement, StatementSide,
-    SyncOptions, TransferOptions, VERIFY_SCHEMA, VanishedEntry, VerifyJob, VerifyMode, VerifyReport,
-    check as check_copy, clean as run_clean, is_manifest_result, manifest_root, receipt_is_possible,
-    spread_of, verify as run_verify,
+    CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, Confines, CopyDirection,
+    CopyJob, DeleteOptions, DeleteWhen, Difference, Durability, FailedAction, FailedEntry, FailedRun,
+    FileOptions, Finding, HostSpec, IntegrityOptions, JobConfines, Location, LocationSpec, ManifestOptions,
+    NotSetEntry, OverwriteMode, RECEIPT_SCHEMA, REPORT_SCHEMA, Receipt, ReceiptOptions, Report,
+    RetrySelection, SelectOptions, SignedStatement, SkippedEntry, SpreadFigures, SpreadOptions, Statement,
+    StatementSide, SyncOptions, TransferOptions, VERIFY_SCHEMA, VanishedEntry, VerifyJob, VerifyMode,
+    VerifyReport, check as check_copy, clean as run_clean, is_manifest_result, manifest_root,
+    receipt_is_possible, spread_of, verify as run_verify,
 };
 #[doc(hidden)]
 pub use farhaul_copy::{GivenUp, InterruptibleOutput};

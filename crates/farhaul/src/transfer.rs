@@ -78,7 +78,7 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
         options: TransferOptions::default(),
         spread: Vec::new(),
         manifest: None,
-        within: None,
+        within: Default::default(),
         receipt: None,
         means: SessionLimits::default(),
     }

@@ -8,9 +8,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use farhaul_session::error::{Code, Failure};
+use farhaul_connect::PathPrefixes;
+use farhaul_copy::{ConfinedPath, Confines};
+use farhaul_session::error::{Code, Error, Failure};
 use farhaul_volume::{
     FileKind, GlobAllowance, GlobBase, Metadata, RelPath, Root, Source, SpecialNode, expand, expand_home,
 };
@@ -26,6 +28,8 @@ pub(crate) enum ReadScope {
     User { expands: bool },
     /// The files below a daemon's root.
     Root(Root),
+    /// Only the files below certain directories: of this host, or below a daemon's root.
+    Within(Confines),
 }
 
 /// Whether a file of size 0 has content all the same, as most files of /proc have. What is read of a file is
@@ -37,18 +41,49 @@ fn has_content(file: &File) -> bool {
 }
 
 impl ReadScope {
+    /// The files of a client that comes over SSH, if it is to be kept within these directories.
+    pub(crate) fn over_ssh(within: Option<&PathPrefixes>) -> Result<ReadScope, Error> {
+        Ok(match within {
+            None => ReadScope::User { expands: true },
+            Some(within) => ReadScope::Within(Confines::of(within.directories())?),
+        })
+    }
+
+    /// The files of a daemon's client that may use this root, if it is to be kept within these directories.
+    pub(crate) fn below(root: Root, within: Option<PathPrefixes>) -> Result<ReadScope, Error> {
+        Ok(match within {
+            None => ReadScope::Root(root),
+            Some(within) => ReadScope::Within(Confines::below(root, within.directories())?),
+        })
+    }
+
+    /// The place of a path below the root that it cannot leave; `None` if it may lead anywhere. Unless `follow`, a
+    /// link at its end is not looked into.
+    fn spot(&self, path: &[u8], follow: bool) -> Result<Option<(Root, RelPath)>, Failure> {
+        match self {
+            ReadScope::User { .. } => Ok(None),
+            ReadScope::Root(root) => Ok(Some((root.clone(), below(path)?))),
+            ReadScope::Within(confines) => {
+                let path = Path::new(OsStr::from_bytes(path));
+                let spot = if follow { confines.spot(path) } else { confines.written(path) };
+                let ConfinedPath { root, path, .. } = spot.map_err(|error| failure(&error))?;
+                Ok(Some((root, path)))
+            }
+        }
+    }
+
     /// Opens a plain file; links on the way are followed.
     pub(crate) fn open(&self, path: &[u8]) -> Result<(File, Metadata), Failure> {
         let cannot = |error: io::Error| Failure::cannot("open", &error);
-        let file: File = match self {
+        let file: File = match self.spot(path, true)? {
             // Non-blocking, so that a pipe does not block the thread.
-            ReadScope::User { .. } => {
+            None => {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 fs::openat(fs::CWD, self.own(path), flags, Mode::empty())
                     .map_err(|error| cannot(error.into()))?
                     .into()
             }
-            ReadScope::Root(root) => root.open_read_followed(&below(path)?).map_err(cannot)?,
+            Some((root, path)) => root.open_read_followed(&path).map_err(cannot)?,
         };
         let meta = Metadata::from(&fs::fstat(&file).map_err(|error| cannot(error.into()))?);
         match meta.kind {
@@ -67,8 +102,8 @@ impl ReadScope {
     /// The attributes of a path, and the target of a symbolic link unless the link is followed.
     pub(crate) fn stat(&self, path: &[u8], follow: bool) -> Result<ListEntry, Failure> {
         let cannot = |error: io::Error| Failure::cannot("look it up", &error);
-        let (meta, target) = match self {
-            ReadScope::User { .. } => {
+        let (meta, target) = match self.spot(path, follow)? {
+            None => {
                 let own = self.own(path);
                 let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
                 let meta =
@@ -81,8 +116,7 @@ impl ReadScope {
                 };
                 (meta, target)
             }
-            ReadScope::Root(root) => {
-                let path = below(path)?;
+            Some((root, path)) => {
                 let found = match follow {
                     true => root.metadata_followed(&path),
                     false => root.metadata(&path),
@@ -104,12 +138,11 @@ impl ReadScope {
         if entry.kind != PathKind::Directory {
             return Err(Failure::new(Code::NotADirectory, "it is no directory"));
         }
-        let (path, beneath) = match self {
-            ReadScope::User { .. } => (self.own(path), Vec::new()),
-            ReadScope::Root(root) => {
-                let path = below(path)?;
+        let (path, beneath) = match self.spot(path, true)? {
+            None => (self.own(path), Vec::new()),
+            Some((root, path)) => {
                 let path = if path.is_empty() { &b"."[..] } else { path.as_bytes() };
-                (PathBuf::from(OsStr::from_bytes(path)), vec![root.clone()])
+                (PathBuf::from(OsStr::from_bytes(path)), vec![root])
             }
         };
         Ok(Source { path, also: Vec::new(), dest: RelPath::empty(), beneath, generated: None })
@@ -121,6 +154,10 @@ impl ReadScope {
             ReadScope::User { expands: false } => return Ok(vec![pattern.to_vec()]),
             ReadScope::User { expands: true } => GlobBase::User,
             ReadScope::Root(root) => GlobBase::Root(root.clone()),
+            ReadScope::Within(confines) => {
+                let found = confines.expand(pattern, &mut GlobAllowance::default());
+                return found.map_err(|error| failure(&error));
+            }
         };
         let found = expand(&base, pattern, &mut GlobAllowance::default());
         found.map_err(|error| Failure::cannot("look for it", &error))
@@ -130,12 +167,16 @@ impl ReadScope {
     fn own(&self, path: &[u8]) -> PathBuf {
         let path = match self {
             ReadScope::User { expands: true } => expand_home(path),
-            ReadScope::User { expands: false } | ReadScope::Root(_) => path.to_vec(),
+            ReadScope::User { expands: false } | ReadScope::Root(_) | ReadScope::Within(_) => path.to_vec(),
         };
         // An empty path is the home directory, where the far end starts, as with scp.
         let path = if path.is_empty() { b".".to_vec() } else { path };
         PathBuf::from(std::ffi::OsString::from_vec(path))
     }
+}
+
+fn failure(error: &Error) -> Failure {
+    Failure::new(error.code(), error.to_string())
 }
 
 /// A daemon's root is `/` to its clients.
@@ -177,4 +218,61 @@ pub(crate) fn advise(file: &File, offset: u64, len: u64) {
     // This is only advice, so a failure does not matter.
     let len = std::num::NonZeroU64::new(len);
     let _ = fs::fadvise(file, offset, len, fs::Advice::WillNeed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// The two kinds of scope that stay within `in`: of this host, and below a daemon's root. With each, what its
+    /// paths begin with.
+    fn scopes(top: &Path) -> [(ReadScope, String); 2] {
+        let within = |path: PathBuf| PathPrefixes::new([path]).unwrap();
+        let over_ssh = ReadScope::over_ssh(Some(&within(top.join("in")))).unwrap();
+        let at_daemon = ReadScope::below(Root::open(top).unwrap(), Some(within("/in".into()))).unwrap();
+        [(over_ssh, top.display().to_string()), (at_daemon, String::new())]
+    }
+
+    #[test]
+    fn who_is_kept_within_a_directory_sees_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(top.join("in/sub")).unwrap();
+        std::fs::create_dir(top.join("out")).unwrap();
+        std::fs::write(top.join("in/sub/file"), "mine").unwrap();
+        std::fs::write(top.join("out/secret"), "secret").unwrap();
+        symlink("sub", top.join("in/stays")).unwrap();
+        symlink("../out", top.join("in/up")).unwrap();
+        symlink(top.join("out"), top.join("in/away")).unwrap();
+        symlink("/proc/self/root", top.join("in/whole")).unwrap();
+        for (scope, begin) in scopes(&top) {
+            let at = |path: &str| format!("{begin}{path}").into_bytes();
+            assert!(scope.open(&at("/in/stays/file")).is_ok() && scope.directory(&at("/in")).is_ok());
+            assert_eq!(
+                scope.stat(&at("/in/up"), false).unwrap().target,
+                b"../out",
+                "a link itself may be seen"
+            );
+            let found = scope.find(&at("/in/s*/f*")).unwrap();
+            assert_eq!(found, [at("/in/stays/file"), at("/in/sub/file")]);
+            assert!(found.iter().all(|path| scope.open(path).is_ok()));
+            for path in [
+                "/in/up/secret",
+                "/in/away/secret",
+                "/out/secret",
+                "/in/../out/secret",
+                "/in/whole/etc/passwd",
+            ] {
+                assert!(scope.open(&at(path)).is_err() && scope.stat(&at(path), true).is_err(), "{path}");
+            }
+            for path in ["/in/up", "/in/away", "/out", "", "/", "/in/whole", "/in/whole/etc"] {
+                assert!(scope.directory(&at(path)).is_err(), "{path}");
+            }
+            let through = scope.find(&at("/in/up/s*")).unwrap();
+            assert_eq!(through, [at("/in/up/s*")], "nothing matches beyond a link that leads out");
+            assert_eq!(scope.find(&at("/o*/secret")).unwrap_err().code, Code::Forbidden);
+        }
+    }
 }

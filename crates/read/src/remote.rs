@@ -23,8 +23,8 @@ use std::thread::JoinHandle;
 use crossbeam_channel::bounded;
 use farhaul_connect as connect;
 use farhaul_connect::hello::SessionOpening;
-use farhaul_connect::{DialRequester, EstablishedSession, HelloParams};
-use farhaul_copy::{ConfinedPath, LocalConfines, Location, LocationSpec};
+use farhaul_connect::{DialRequester, EstablishedSession, HelloParams, PathPrefixes};
+use farhaul_copy::{ConfinedPath, Confines, Location, LocationSpec};
 use farhaul_session::error::{Code, Error, Failure};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
@@ -64,6 +64,22 @@ impl Remote {
         Remote::called_by(&Handle::new(), location, network)
     }
 
+    /// The same, for somebody who may use only what lies below these directories of the far host; `None` is
+    /// everything. A far end that cannot keep to them is refused.
+    pub fn kept_within(
+        within: Option<PathPrefixes>,
+        location: &Location,
+        network: NetworkOptions,
+    ) -> Result<Remote, Error> {
+        match location {
+            Location::Local(_) if within.is_some() => Err(Error::new(
+                Code::Misuse,
+                "a place on this host is kept within directories by Remote::within",
+            )),
+            location => Remote::asking(&Handle::new(), ReadRequest { within }, location, network),
+        }
+    }
+
     /// The same. The requester is told if the far end takes long to answer, and can cancel while it has not
     /// answered.
     pub fn called_by(
@@ -71,7 +87,16 @@ impl Remote {
         location: &Location,
         network: NetworkOptions,
     ) -> Result<Remote, Error> {
-        let opening = ReadRequest::default().opening(network)?;
+        Remote::asking(requester, ReadRequest::default(), location, network)
+    }
+
+    fn asking(
+        requester: &dyn DialRequester,
+        request: ReadRequest,
+        location: &Location,
+        network: NetworkOptions,
+    ) -> Result<Remote, Error> {
+        let opening = request.opening(network)?;
         let params =
             || HelloParams { opening: opening.clone(), features: own_features(), udp: true, early: false };
         let (established, base) = match location {
@@ -95,7 +120,7 @@ impl Remote {
     /// A directory of this host, for somebody who may use only what lies below `directories`. Paths are
     /// resolved below the directory, whatever they begin with and whatever links are in them.
     pub fn within(directory: &Path, directories: &[PathBuf]) -> Result<Remote, Error> {
-        let ConfinedPath { root, path } = LocalConfines::of(directories)?.spot(directory)?;
+        let ConfinedPath { root, path, .. } = Confines::of(directories)?.spot(directory)?;
         let root = root.follow(&path).map_err(|error| {
             let what = format!("cannot open {}: {}", directory.display(), plain(&error));
             Error::new(Code::of_files(&error), what)

@@ -1,9 +1,9 @@
 //! The request of a read: the part of the hello that belongs to this service.
 
-use farhaul_connect::features::Features;
+use farhaul_connect::features::{Features, WITHIN};
 use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{
-    AdmissionReply, AllowedRequest, ContentDirection, Rights, RightsRequest, session_needs,
+    AdmissionReply, AllowedRequest, ContentDirection, PathPrefixes, Rights, RightsRequest, session_needs,
 };
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
@@ -12,19 +12,25 @@ use serde::{Deserialize, Serialize};
 /// The name of this service in a hello.
 pub const SERVICE: &str = "read";
 
-/// The options of a read. There is nothing to choose yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct ReadRequest {}
+/// The options of a read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct ReadRequest {
+    /// The directories that its paths may not leave, wherever links lead; `None` if the client may use
+    /// everything there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) within: Option<PathPrefixes>,
+}
 
 impl ReadRequest {
     /// The opening of the client's session.
     pub(crate) fn opening(self, network: NetworkOptions) -> Result<SessionOpening, Error> {
         let network = network.checked()?;
+        let needs = session_needs(&network);
         let request =
             serde_json::to_vec(&self).map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
         Ok(SessionOpening {
             service: SERVICE.into(),
-            needs: session_needs(&network),
+            needs: if self.within.is_some() { needs.and(&[WITHIN]) } else { needs },
             request,
             many: false,
             network,
@@ -60,7 +66,7 @@ fn admitted() -> AdmissionReply {
     AdmissionReply { features: own_features(), terms: Vec::new() }
 }
 
-/// The features of this end in a read: all that the protocol's version has.
+/// The features of this end in a read.
 pub(crate) fn own_features() -> Features {
-    Features::default()
+    Features::of(&[WITHIN])
 }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use farhaul_blocks::Block;
-use farhaul_connect::EstablishedSession;
+use farhaul_connect::hello::Refusal;
+use farhaul_connect::{EstablishedSession, PathPrefixes};
 use farhaul_copy::open_root;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
@@ -95,15 +96,23 @@ pub fn serve(
     policy: Option<&ReadServerPolicy>,
     handle: &Handle,
 ) -> ReadOutcome {
+    let asked = ReadRequest::of(&established.opening).map_err(Refusal::into_error);
+    let within = asked.as_ref().ok().and_then(|request| request.within.clone());
     let scope = match (policy, &established.guest) {
-        (None, _) => Ok(ReadScope::User { expands: true }),
-        (Some(policy), Some(guest)) => open_root(&policy.root, guest.allowed.root()).map(ReadScope::Root),
+        (None, _) => ReadScope::over_ssh(within.as_ref()),
+        (Some(policy), Some(guest)) => {
+            let allowed = &guest.allowed;
+            let within = PathPrefixes::both(allowed.within(), within.as_ref());
+            open_root(&policy.root, allowed.root()).and_then(|root| ReadScope::below(root, within))
+        }
         // A daemon serves no client whose rights it has not judged, so this does not happen.
         (Some(_), None) => {
             Err(Error::new(Code::Forbidden, "nobody is served here without a key that this daemon knows"))
         }
     };
     let testing = policy.map(|policy| policy.testing);
+    // A request that was not understood may have named directories.
+    let scope = asked.and(scope);
     serve_on(scope, established, testing, handle)
 }
 
@@ -144,7 +153,7 @@ fn run(
         network.testing = testing;
     }
     let network = network.clone();
-    let request = ReadRequest::of(&established.opening).map_err(farhaul_connect::hello::Refusal::into_error);
+    let request = ReadRequest::of(&established.opening).map_err(Refusal::into_error);
     let budget = established.session.budget.clone();
     let mut setup = established.session;
     setup.urgent_reserve = URGENT_RESERVE;

@@ -203,7 +203,7 @@ fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
         names,
         retry,
         manifest: args.transfer.manifest.clone(),
-        within: None,
+        within: Default::default(),
         receipt: args
             .transfer
             .receipt

@@ -36,8 +36,13 @@ impl TwoKeyFixture {
     }
 
     fn give(&self, key: &Identity, lifetime: Duration) -> Result<hello::HelloSecret, Error> {
-        let errand =
-            Errand { way: ContentDirection::Write, path: PATHS()[0].clone(), deletes: false, follows: false };
+        let errand = Errand {
+            way: ContentDirection::Write,
+            path: PATHS()[0].clone(),
+            deletes: false,
+            follows: false,
+            within: None,
+        };
         let copy =
             CopyReach { paths: &PATHS(), has_more: false, is_spread: false, deletes: false, follows: false };
         let asked =

@@ -7,8 +7,9 @@ use super::*;
 use crate::commission::COMMISSION_MAX;
 
 fn messages() -> Vec<(&'static str, ControlMessage)> {
-    let errand =
-        Errand { way: ContentDirection::Write, path: b"in/\xff".to_vec(), deletes: true, follows: false };
+    let within = PathPrefixes::new(["/in".into(), "/in 2/b".into()]).ok();
+    let (way, path) = (ContentDirection::Write, b"in/\xff".to_vec());
+    let errand = Errand { way, path, deletes: true, follows: false, within };
     let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU".to_string();
     let rate = RateOptions { policy: Policy::Low, rate_bps: Some(2_000_000_000), rate_min_bps: None };
     let all = vec![
@@ -71,6 +72,17 @@ fn what_is_too_long_or_unknown_is_refused() {
     assert!(!grant(2, 0, b"SHA256:x", b"p") && !grant(0, 4, b"SHA256:x", b"p"));
     assert!(!grant(0, 0, &[b'k'; KEY_MAX + 1], b"p") && !grant(0, 0, b"a\nb", b"p"));
     assert!(!grant(0, 0, b"k", &[b'p'; PATH_MAX + 1]) && !grant(0, 0, b"k", b"p\0"));
+    let within = |directories: &[&[u8]]| {
+        decode(&|out| {
+            put_numbers(out, 90, &[1, 600, 0, WITHIN]);
+            put_bytes(out, b"k");
+            put_bytes(out, b"p");
+            put_varint(out, directories.len() as u64);
+            directories.iter().for_each(|directory| put_bytes(out, directory));
+        })
+    };
+    assert!(within(&[]) && within(&[b"/in", b"/"]));
+    assert!(!within(&[b"in"]) && !within(&[b"/in/.."]) && !within(&[b"/in", b""]) && !within(&[b"/i\0"]));
     let begin = |len| {
         decode(&|out| {
             put_numbers(out, 91, &[1, 1]);

@@ -128,7 +128,7 @@ impl Ends {
             retry: None,
             options,
             manifest: None,
-            within: None,
+            within: Default::default(),
             receipt: None,
             means: SessionLimits::default(),
         };

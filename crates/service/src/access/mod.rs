@@ -7,7 +7,7 @@
 //!
 //! Always true: nothing in here looks at a file, a clock or a peer. A path that lies below a prefix by its
 //! name may still lead out of it through a link: so the engine, too, confines the jobs of callers that have
-//! prefixes.
+//! prefixes, at every end ([`CallerReach::confines`]).
 
 mod deeds;
 pub(crate) mod login;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul::{DEFAULT_PORT, HostSpec, LocationSpec};
+use farhaul::{DEFAULT_PORT, HostSpec, JobConfines, LocationSpec, PathPrefixes};
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -194,6 +194,12 @@ impl CallerReach {
                 return bad(format!("{prefix}: a prefix is an absolute path without .."));
             }
         }
+        // A peer is told those that concern it.
+        for prefixes in self.peers.values() {
+            if let Err(error) = PathPrefixes::new(prefixes.iter().map(PathBuf::from)) {
+                return bad(error.to_string());
+            }
+        }
         if self.identities.len() > IDENTITIES_MAX {
             return bad(format!("a token names at most {IDENTITIES_MAX} identities"));
         }
@@ -244,15 +250,44 @@ impl CallerReach {
         }
     }
 
+    /// The directories that a job between these locations may use at each of its ends. A comparison of names, as
+    /// [`Caller::may`] makes it, says nothing of links; the engine keeps the job below the directories.
+    pub(crate) fn confines(
+        &self,
+        sources: &[LocationSpec],
+        destination: &LocationSpec,
+    ) -> Result<JobConfines, Error> {
+        let mut far_sources = None;
+        for source in sources {
+            far_sources = PathPrefixes::both(far_sources.as_ref(), self.prefixes_at(source)?.as_ref());
+        }
+        let far_destination = self.prefixes_at(destination)?;
+        let local = (!self.everything).then(|| self.local.clone());
+        Ok(JobConfines { local, far_sources, far_destination })
+    }
+
+    /// The directories that may be used on the far host of this location; `None` if that is everything there, or
+    /// if the location is on this host.
+    pub(crate) fn prefixes_at(&self, place: &LocationSpec) -> Result<Option<PathPrefixes>, Error> {
+        let Some(names) = names_at(place).filter(|_| !self.everything) else { return Ok(None) };
+        let prefixes: Vec<_> = names.iter().filter_map(|name| self.peers.get(name)).flatten().collect();
+        // Nothing leads out of all that there is.
+        let is_all = |prefix: &&String| Path::new(prefix).components().eq([Component::RootDir]);
+        match prefixes.iter().any(is_all) {
+            true => Ok(None),
+            false => PathPrefixes::new(prefixes.into_iter().map(PathBuf::from)).map(Some),
+        }
+    }
+
     fn covers(&self, place: &LocationSpec) -> bool {
         match place {
             LocationSpec::Pipe => false,
             LocationSpec::Local(path) if place.is_sink() || place.is_made() => path.components().count() == 1,
             _ if self.everything => true,
             LocationSpec::Local(path) => self.local.iter().any(|prefix| is_below(path, prefix)),
-            LocationSpec::Ssh(host, path) | LocationSpec::Daemon(host, path) => {
+            LocationSpec::Ssh(_, path) | LocationSpec::Daemon(_, path) => {
                 let is_daemon = matches!(place, LocationSpec::Daemon(..));
-                let names = if is_daemon { names_of_daemon(host) } else { vec![name_over_ssh(host)] };
+                let names = names_at(place).unwrap_or_default();
                 let mut prefixes = names.iter().filter_map(|name| self.peers.get(name)).flatten();
                 prefixes.any(|prefix| is_below(&far_path(path, is_daemon), Path::new(prefix)))
             }
@@ -273,10 +308,15 @@ fn below_both<P: AsRef<Path> + Clone + PartialEq>(one: &[P], other: &[P]) -> Vec
 /// jobs (`fh://hpc:33001`).
 fn names_of(peer: &str) -> Vec<String> {
     let whole = if peer.contains("://") { peer.to_string() } else { format!("fh://{peer}") };
-    match LocationSpec::parse_host(whole.as_ref()) {
-        Ok(LocationSpec::Daemon(host, _)) => names_of_daemon(&host),
-        Ok(LocationSpec::Ssh(host, _)) => vec![name_over_ssh(&host)],
-        Ok(LocationSpec::Local(_) | LocationSpec::Pipe) | Err(_) => Vec::new(),
+    LocationSpec::parse_host(whole.as_ref()).ok().and_then(|place| names_at(&place)).unwrap_or_default()
+}
+
+/// The names by which prefixes may call the far host of a location; `None` if it is on this host.
+fn names_at(place: &LocationSpec) -> Option<Vec<String>> {
+    match place {
+        LocationSpec::Daemon(host, _) => Some(names_of_daemon(host)),
+        LocationSpec::Ssh(host, _) => Some(vec![name_over_ssh(host)]),
+        LocationSpec::Local(_) | LocationSpec::Pipe => None,
     }
 }
 
@@ -381,6 +421,31 @@ mod tests {
         }
         assert!(
             caller.may(CallerDeed::At(Scope::Submit, &places(&["/projects/a/x", "fh://hpc/x"]))).is_err()
+        );
+    }
+
+    #[test]
+    fn a_peer_is_told_the_directories_that_a_token_may_use_there() {
+        let reach = caller(&[Scope::Submit]).reach;
+        let of = |sources: &[&str], destination: &str| {
+            reach.confines(&places(sources).0, &places(&[destination]).0[0]).unwrap()
+        };
+        let prefixes = |directories: &[&str]| PathPrefixes::new(directories.iter().map(PathBuf::from)).ok();
+        let push = of(&["/projects/a/x"], "fh://hpc/incoming/a/x");
+        assert_eq!((push.far_sources, push.far_destination), (None, prefixes(&["/incoming/a"])));
+        assert_eq!(push.local, Some(vec!["/projects/a".into()]));
+        let pull = of(&["u@ssh.host:/data/x"], "/projects/a");
+        assert_eq!((pull.far_sources, pull.far_destination), (prefixes(&["/data"]), None));
+        let between = of(&["fh://[fd00::1]/x"], "fh://hpc:33001/incoming/a");
+        let far = (between.far_sources, between.far_destination);
+        assert_eq!(far, (prefixes(&["/x"]), prefixes(&["/incoming/a"])));
+        // A daemon's whole root needs no confinement; at a peer that is not named, nothing may be used.
+        assert_eq!(of(&["fh://hpc:4000/x"], "/projects/a").far_sources, None);
+        assert_eq!(of(&["fh://other/x"], "/projects/a").far_sources, prefixes(&[]));
+        let all = CallerReach::everything();
+        assert_eq!(
+            all.confines(&places(&["fh://hpc/x"]).0, &places(&["/y"]).0[0]).unwrap(),
+            JobConfines::default()
         );
     }
 

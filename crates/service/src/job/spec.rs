@@ -369,7 +369,7 @@ impl JobSpec {
             spread: self.options.spread.iter().map(lists).collect::<Result<_, _>>()?,
             manifest: None,
             // The caller sets this.
-            within: None,
+            within: Default::default(),
             receipt: self.receipt.then_some(ReceiptOptions { file: None, is_required: true }),
             means: Default::default(),
         })

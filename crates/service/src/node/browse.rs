@@ -66,7 +66,9 @@ impl Node {
         self.judge_reach(&caller.reach)?;
         let mut location = parsed.to_location();
         self.settings().identify_location(None, None, &mut location)?;
-        let remote = Remote::at(&location, NetworkOptions::default())?;
+        // At a peer, where a link leads is found out there.
+        let within = caller.reach.prefixes_at(&parsed)?;
+        let remote = Remote::kept_within(within, &location, NetworkOptions::default())?;
         let mut listing = DirectoryView { files: Vec::new(), is_cut: false };
         for listed in remote.list(b"", Depth::One)? {
             // The first entry is the directory itself.

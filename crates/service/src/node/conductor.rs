@@ -351,19 +351,15 @@ impl Node {
     /// The copy that the engine runs for a document, confined to what the job's owner reaches.
     pub(super) fn prepared(
         &self,
-        JobDocument { spec, confined }: &JobDocument,
+        JobDocument { spec, reach }: &JobDocument,
         now_ms: i64,
     ) -> Result<CopyJob, Error> {
-        use std::os::unix::ffi::OsStringExt as _;
         let mut job = spec.copy_job(now_ms / 1000)?;
         self.settings().identify(spec, &mut job)?;
-        let path = |text: &String| {
-            let bytes = farhaul::unescape(text).unwrap_or_default();
-            std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes))
-        };
-        job.within = confined.as_ref().map(|prefixes| prefixes.iter().map(path).collect());
+        let (sources, destination) = spec.places()?;
+        job.within = reach.confines(&sources, &destination)?;
         // Links and mounts may lead elsewhere than when the token was made.
-        job.within.iter().flatten().try_for_each(|root| self.settings().account.judge(root))?;
+        self.judge_reach(reach)?;
         Ok(job)
     }
 

@@ -44,12 +44,6 @@ pub(crate) struct JobListPage {
     pub(crate) last: Option<JobId>,
 }
 
-/// The directories of this host that a caller's jobs may use.
-fn confined_to(caller: &Caller) -> Option<Vec<String>> {
-    let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
-    (!caller.reach.everything).then(|| caller.reach.local.iter().map(text).collect())
-}
-
 /// The fields of a job to change; a field that is left out stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
@@ -112,7 +106,7 @@ impl Node {
         }
         // Faults of the job are reported now, not when its time has come.
         let mut row = self.accepted(&caller.subject, &spec, peer_of(&places.0), now_ms)?;
-        let document = JobDocument { spec, confined: confined_to(caller) };
+        let document = JobDocument { spec, reach: caller.reach.clone() };
         farhaul::check_copy(&self.prepared(&document, now_ms)?)?;
         let facts = facts::facts_of(&document.spec, places);
         let stored = StoredDocument::of(&document, &facts)?;

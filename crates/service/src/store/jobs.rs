@@ -15,7 +15,7 @@ use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use serde::{Deserialize, Serialize};
 
-use crate::access::JobPlaces;
+use crate::access::{CallerReach, JobPlaces};
 use crate::job::{JobFailure, JobHead, JobId, JobSpec, JobState};
 
 /// A row of the table `jobs`, except for what is read only when it is needed: [`JobFacts`], [`JobDocument`].
@@ -68,15 +68,15 @@ impl JobFacts {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobDocument {
     pub(crate) spec: JobSpec,
-    /// The directories of this host that the job may use; `None` for all.
-    pub(crate) confined: Option<Vec<String>>,
+    /// What the job may use, here and at peers: its owner's reach when it was submitted.
+    pub(crate) reach: CallerReach,
 }
 
 /// A document in the form that the store keeps.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredDocument {
     spec: String,
-    confined: Option<String>,
+    reach: String,
     head: String,
     places: String,
     kind: &'static str,
@@ -89,7 +89,7 @@ impl StoredDocument {
         let bug = |error| Error::bug(format!("a job's document cannot be written: {error}"));
         Ok(StoredDocument {
             spec: serde_json::to_string(&document.spec).map_err(bug)?,
-            confined: document.confined.as_ref().map(serde_json::to_string).transpose().map_err(bug)?,
+            reach: serde_json::to_string(&document.reach).map_err(bug)?,
             head: serde_json::to_string(&facts.head).map_err(bug)?,
             places: facts.places.to_text(),
             kind: document.spec.kind.name(),
@@ -99,8 +99,7 @@ impl StoredDocument {
 
     /// How many bytes it takes.
     pub(crate) fn bytes(&self) -> u64 {
-        let confined = self.confined.as_ref().map_or(0, String::len);
-        (self.spec.len() + self.head.len() + self.places.len() + confined) as u64
+        (self.spec.len() + self.head.len() + self.places.len() + self.reach.len()) as u64
     }
 }
 
@@ -224,8 +223,8 @@ pub(crate) fn insert(
             ":places": document.places, ":head": document.head,
         })?;
     transaction
-        .prepare_cached("INSERT INTO documents (job, spec, confined) VALUES (?1, ?2, ?3)")?
-        .execute(params![job.id.as_str(), document.spec, document.confined])?;
+        .prepare_cached("INSERT INTO documents (job, spec, reach) VALUES (?1, ?2, ?3)")?
+        .execute(params![job.id.as_str(), document.spec, document.reach])?;
     let mut label =
         transaction.prepare_cached("INSERT INTO labels (job, name, value) VALUES (?1, ?2, ?3)")?;
     for (name, value) in &document.labels {
@@ -335,8 +334,8 @@ pub(crate) fn document(
 }
 
 fn read_document(connection: &Connection, id: &str) -> rusqlite::Result<Option<JobDocument>> {
-    let question = "SELECT spec, confined FROM documents WHERE job = ?1";
-    let read = |row: &Row<'_>| Ok(JobDocument { spec: of_json(row, 0)?, confined: optional(row, 1)? });
+    let question = "SELECT spec, reach FROM documents WHERE job = ?1";
+    let read = |row: &Row<'_>| Ok(JobDocument { spec: of_json(row, 0)?, reach: of_json(row, 1)? });
     connection.prepare_cached(question)?.query_row([id], read).optional()
 }
 
@@ -505,7 +504,7 @@ pub(crate) fn forget(
 /// For the check of the store.
 pub(super) const ALL: &str = "SELECT id, owner, state, priority, position, peer, steering, figures, submitted_ms, due_ms, finish_by_ms,
     run, attempt, began_ms, ended_ms, error, changed_ms, kept_bytes, places, head FROM jobs";
-pub(super) const ALL_DOCUMENTS: &str = "SELECT job, spec, confined FROM documents";
+pub(super) const ALL_DOCUMENTS: &str = "SELECT job, spec, reach FROM documents";
 
 pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
     row(found)?;
@@ -514,7 +513,7 @@ pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
 
 pub(super) fn try_document(found: &Row<'_>) -> rusqlite::Result<()> {
     of_json::<JobSpec>(found, 1)?;
-    optional::<Vec<String>>(found, 2).map(drop)
+    of_json::<CallerReach>(found, 2).map(drop)
 }
 
 #[derive(Debug, thiserror::Error)]

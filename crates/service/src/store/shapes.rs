@@ -74,7 +74,9 @@ fn job(number: usize, state: JobState) -> (JobRow, StoredDocument) {
     let places =
         JobPlaces(["zero:1000", "null:"].map(|name| LocationSpec::parse(name.as_ref()).unwrap()).into());
     let facts = JobFacts { head: JobHead::of(&spec), places: places.into() };
-    let document = JobDocument { spec, confined: (number == 1).then(|| vec!["/projects/a".into()]) };
+    let local = CallerReach { local: vec!["/projects/a".into()], ..CallerReach::default() };
+    let reach = if number.is_multiple_of(2) { CallerReach::everything() } else { local };
+    let document = JobDocument { spec, reach };
     (row, StoredDocument::of(&document, &facts).unwrap())
 }
 
@@ -134,7 +136,7 @@ fn fill(store: &Store) {
         id: "watch".into(),
         owner: "local".into(),
         spec: WatchSpec::new("/nowhere/in".into(), "fh://hpc/incoming".into()),
-        confined: Some(vec!["/nowhere".into()]),
+        reach: CallerReach { local: vec!["/nowhere".into()], ..CallerReach::default() },
         created_ms: THEN_MS,
     };
     let version = FileVersion { inode: 1, size: 2, mtime_ns: 3, ctime_ns: 4 };
@@ -295,7 +297,7 @@ fn check_store(text: &str, version: usize) {
     Connection::open(&path).unwrap().execute_batch(text).unwrap();
     // These tables are checked before other threads change them.
     let store = Store::open(&path).unwrap();
-    store.read(check_other_tables).unwrap();
+    store.read(|connection| check_other_tables(connection, version)).unwrap();
     drop(store);
     assert_eq!(path.with_extension(format!("sqlite.shape{version}")).exists(), version < MIGRATIONS.len());
     let clock = Clock::shifted_by(folder.path().join("clock"));
@@ -364,13 +366,16 @@ fn check_store(text: &str, version: usize) {
 }
 
 /// Checks what is in the store besides jobs and their history.
-fn check_other_tables(connection: &Connection) -> rusqlite::Result<()> {
+fn check_other_tables(connection: &Connection, version: usize) -> rusqlite::Result<()> {
     assert_eq!(logins::find(connection, &LOGIN_HASH)?.unwrap().0.scopes, [Scope::Read]);
     let token = tokens::find(connection, &TOKEN_HASH)?.unwrap();
-    assert_eq!((token.scopes, token.reach.local.len()), (vec![Scope::Submit, Scope::Read], 1));
+    assert_eq!((&token.scopes, token.reach.local.len()), (&vec![Scope::Submit, Scope::Read], 1));
     assert_eq!(super::caps::all(connection)?["campus"].rate_bps, Some(8_000_000_000));
+    // Before the fifth version, jobs and watches kept only directories of this host.
+    let reach_of = |number| jobs::document(connection, id(number)).map(|found| found.unwrap().unwrap().reach);
+    assert_eq!((reach_of(1)?, reach_of(2)?), (token.reach, CallerReach::everything()));
     let watches = super::watches::all(connection)?;
-    assert_eq!((watches.len(), watches[0].confined.as_ref().map(Vec::len)), (1, Some(1)));
+    assert_eq!((watches.len(), watches[0].reach.local.len()), (1, usize::from(version > 4)));
     assert_eq!(super::watches::entries(connection, "watch")?.len(), 2);
     let open = deliveries::due_webhooks(connection, THEN_MS + 1, i64::MAX, 9)?;
     assert_eq!(open.iter().map(|delivery| &delivery.id[..]).collect::<Vec<_>>(), ["delivery1"]);

@@ -2,7 +2,7 @@ use std::sync::atomic::AtomicUsize;
 
 use super::jobs::{JobDocument, JobFacts, JobFilter, JobRow, JobSteering, RunFigures, StoredDocument};
 use super::*;
-use crate::access::JobPlaces;
+use crate::access::{CallerReach, JobPlaces};
 use crate::job::{JobHead, JobId, JobKind, JobSpec, JobState, Labels};
 
 fn store() -> (tempfile::TempDir, Store) {
@@ -37,7 +37,9 @@ fn job(number: i64, state: JobState, labels: &[(&str, &str)]) -> (JobRow, Stored
     let (mut places, to) = spec.places().unwrap();
     places.push(to);
     let facts = JobFacts { head: JobHead::of(&spec), places: JobPlaces(places).into() };
-    let document = JobDocument { spec, confined: (number == 1).then(|| vec!["/data".to_string()]) };
+    let local = if number == 1 { vec!["/data".into()] } else { Vec::new() };
+    let reach = CallerReach { local, ..CallerReach::default() };
+    let document = JobDocument { spec, reach };
     let stored = StoredDocument::of(&document, &facts).unwrap();
     (JobRow { kept_bytes: stored.bytes(), ..row }, stored)
 }
@@ -60,7 +62,7 @@ fn a_job_reads_back_as_it_was_written() {
     let written = row.clone();
     store.write(move |transaction| jobs::insert(transaction, &written, &document)).unwrap();
     let document = store.read(|connection| jobs::document(connection, row.id)).unwrap().unwrap().unwrap();
-    assert_eq!((&document.spec.sources[0][..], document.confined.unwrap().len()), ("/data/run1", 1));
+    assert_eq!((&document.spec.sources[0][..], document.reach.local.len()), ("/data/run1", 1));
     let facts = store.read(|connection| jobs::facts(connection, row.id)).unwrap().unwrap().unwrap();
     assert_eq!((&facts.head.labels.0["run"][..], facts.places.0.len()), ("7", 2));
     assert_eq!(store.read(|connection| jobs::get(connection, row.id)).unwrap().as_ref(), Some(&row));
@@ -259,7 +261,7 @@ fn a_row_that_cannot_be_read_is_one_fault_of_one_row() {
     spoil("UPDATE jobs SET state = 'lost' WHERE id = ?1", ids[2]);
     spoil("UPDATE documents SET spec = '[]' WHERE job = ?1", ids[3]);
     let others = "INSERT INTO caps VALUES ('bad', 'x', 1), ('good', '{\"rate_bps\":8000}', 1);
-        INSERT INTO watches VALUES ('w', 'local', '{', NULL, 1);
+        INSERT INTO watches VALUES ('w', 'local', '{', 1, '{}');
         INSERT INTO watch_entries VALUES ('w', 'a', 'new', '?');
         INSERT INTO tokens VALUES ('t', x'07', 'n', '[\"fly\"]', '{}', 'local', 1, NULL, NULL, 0);
         INSERT INTO feeds VALUES ('f', 'j', 1, '{}', 1, 0, 0, NULL, 0)";
@@ -326,4 +328,48 @@ fn tokens_of_an_earlier_version_stay_whole_with_a_mark_or_keep_only_what_they_na
     assert_eq!(told, expected);
     let warned = super::tokens::whole_by_default(&connection, 0, 10).unwrap();
     assert_eq!(warned.iter().map(|row| &row.id[..]).collect::<Vec<_>>(), ["whole"]);
+}
+
+/// What the owner of a job or of a watch reached was kept for this host alone.
+#[test]
+fn jobs_and_watches_of_an_earlier_version_take_the_reach_of_their_token() {
+    let connection = rusqlite::Connection::open_in_memory().unwrap();
+    super::schema::MIGRATIONS[..4].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
+    let reach = r#"{"local":["/a"],"peers":{"hpc":["/in"]}}"#;
+    connection
+        .execute(
+            "INSERT INTO tokens VALUES ('known', x'07', 'n', '[\"submit\"]', ?1, 'local', 1, NULL, 5, 0)",
+            [reach],
+        )
+        .unwrap();
+    let cases = [
+        ("token:known", Some(r#"["/a"]"#), reach),
+        ("token:known", None, reach),
+        ("token:lost", Some(r#"["/a"]"#), "{}"),
+        ("token:lost", None, "{}"),
+        ("local", None, r#"{"everything":true}"#),
+        ("configuration", None, r#"{"everything":true}"#),
+    ];
+    for (number, (owner, confined, _)) in cases.iter().enumerate() {
+        let id = format!("{number:016}");
+        let job = "INSERT INTO jobs (id, owner, kind, state, priority, position, steering, figures, submitted_ms, run, attempt, changed_ms)
+            VALUES (?1, ?2, 'copy', 'queued', 5, 1, '{}', '{}', 1, 1, 0, 1)";
+        connection.execute(job, (&id, owner)).unwrap();
+        connection.execute("INSERT INTO documents VALUES (?1, '{}', ?2)", (&id, confined)).unwrap();
+        connection
+            .execute("INSERT INTO watches VALUES (?1, ?2, '{}', ?3, 1)", (&id, owner, confined))
+            .unwrap();
+    }
+    super::schema::MIGRATIONS[4..].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
+    for (number, (owner, confined, expected)) in cases.iter().enumerate() {
+        let expected: CallerReach = serde_json::from_str(expected).unwrap();
+        for question in
+            ["SELECT reach FROM documents WHERE job = ?1", "SELECT reach FROM watches WHERE id = ?1"]
+        {
+            let reach: String =
+                connection.query_row(question, [format!("{number:016}")], |row| row.get(0)).unwrap();
+            let reach: CallerReach = serde_json::from_str(&reach).unwrap();
+            assert_eq!(reach, expected, "{owner} {confined:?}");
+        }
+    }
 }

@@ -1,14 +1,11 @@
 //! The tables of watched folders and of their files.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
-
 use farhaul_session::Error;
 use rusqlite::{Connection, Row, Transaction, params};
 
-use super::jobs::{json, of_json, optional};
+use super::jobs::{json, of_json};
 use super::rows::readable;
+use crate::access::CallerReach;
 use crate::node::WatchSpec;
 use crate::watch::{FolderReach, FolderWatch, StoreChange, WatchedFile};
 
@@ -19,17 +16,15 @@ pub(crate) struct WatchRow {
     /// The owner of the watch and of its jobs.
     pub(crate) owner: String,
     pub(crate) spec: WatchSpec,
-    /// The directories of this host that its jobs may use; `None` for all.
-    pub(crate) confined: Option<Vec<String>>,
+    /// What its jobs may use, here and at peers: its owner's reach when it was made.
+    pub(crate) reach: CallerReach,
     pub(crate) created_ms: i64,
 }
 
 impl WatchRow {
     /// The settings of the watched folder, with what its owner may reach.
     pub(crate) fn watch(&self) -> Result<FolderWatch, Error> {
-        let path =
-            |text: &String| farhaul::unescape(text).map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
-        let reach = self.confined.as_ref().map(|prefixes| prefixes.iter().filter_map(path).collect());
+        let reach = (!self.reach.everything).then(|| self.reach.local.clone());
         Ok(FolderWatch { reach: FolderReach(reach), ..self.spec.watch()? })
     }
 }
@@ -42,7 +37,7 @@ pub(crate) fn insert(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlit
 /// Sets a watch of the configuration; rows of its files stay. Returns false if another owner has the id, and
 /// then changes nothing.
 pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<bool> {
-    let update = "ON CONFLICT (id) DO UPDATE SET spec = excluded.spec, confined = excluded.confined \
+    let update = "ON CONFLICT (id) DO UPDATE SET spec = excluded.spec, reach = excluded.reach \
                   WHERE owner = excluded.owner";
     Ok(write(transaction, watch, update)? > 0)
 }
@@ -51,15 +46,9 @@ pub(crate) fn put(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::
 fn write(transaction: &Transaction<'_>, watch: &WatchRow, conflict: &str) -> rusqlite::Result<usize> {
     transaction.execute(
         &format!(
-            "INSERT INTO watches (id, owner, spec, confined, created_ms) VALUES (?1, ?2, ?3, ?4, ?5) {conflict}"
+            "INSERT INTO watches (id, owner, spec, reach, created_ms) VALUES (?1, ?2, ?3, ?4, ?5) {conflict}"
         ),
-        params![
-            watch.id,
-            watch.owner,
-            json(&watch.spec)?,
-            watch.confined.as_ref().map(json).transpose()?,
-            watch.created_ms
-        ],
+        params![watch.id, watch.owner, json(&watch.spec)?, json(&watch.reach)?, watch.created_ms],
     )
 }
 
@@ -79,12 +68,12 @@ fn row(row: &Row<'_>) -> rusqlite::Result<WatchRow> {
         id: row.get(0)?,
         owner: row.get(1)?,
         spec: of_json(row, 2)?,
-        confined: optional(row, 3)?,
+        reach: of_json(row, 3)?,
         created_ms: row.get(4)?,
     })
 }
 
-pub(super) const ALL: &str = "SELECT id, owner, spec, confined, created_ms FROM watches ORDER BY id";
+pub(super) const ALL: &str = "SELECT id, owner, spec, reach, created_ms FROM watches ORDER BY id";
 
 /// For the check of the store.
 pub(super) const ALL_ENTRIES: &str = "SELECT watch || '/' || path, entry FROM watch_entries";

@@ -7,14 +7,12 @@
 //! finds it done.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul::{Durability, Report, escape, unescape};
+use farhaul::{Durability, Report, escape};
 use farhaul_handover::Held as _;
 use farhaul_session::Error;
 use serde_json::json;
@@ -167,12 +165,12 @@ impl FolderThread {
     }
 
     fn reaches(&self, path: &Path) -> bool {
-        let Some(prefixes) = &self.row.confined else { return true };
+        if self.row.reach.everything {
+            return true;
+        }
         // A path that does not exist yet lies where its nearest existing parent lies.
         let Some(real) = path.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
-        let prefixes = prefixes.iter().filter_map(|text| unescape(text));
-        let mut real_prefixes =
-            prefixes.filter_map(|bytes| Path::new(OsStr::from_bytes(&bytes)).canonicalize().ok());
+        let mut real_prefixes = self.row.reach.local.iter().filter_map(|prefix| prefix.canonicalize().ok());
         real_prefixes.any(|prefix| real.starts_with(prefix))
     }
 
@@ -456,7 +454,7 @@ impl Node {
         let mut row = self.accepted(&watch.owner, &spec, peer_of(&places.0), now_ms)?;
         row.id = id;
         let facts = JobFacts { head: JobHead::of(&spec), places: places.clone() };
-        let document = JobDocument { spec, confined: watch.confined.clone() };
+        let document = JobDocument { spec, reach: watch.reach.clone() };
         let stored = StoredDocument::of(&document, &facts)?;
         drop(document);
         row.kept_bytes = stored.bytes();

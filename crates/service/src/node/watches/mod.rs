@@ -21,7 +21,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::Node;
-use crate::access::{Caller, CallerDeed, JobPlaces, Scope};
+use crate::access::{Caller, CallerDeed, CallerReach, JobPlaces, Scope};
 use crate::clock::timestamp;
 use crate::hub::NewsBody;
 use crate::job::JobId;
@@ -197,7 +197,7 @@ impl Node {
     fn follow_one(&self, name: &str, spec: WatchSpec) -> Result<(), Error> {
         let spec = spec.checked()?;
         let (id, owner, created_ms) = (name.to_string(), CONFIGURATION.to_string(), self.clock.now_ms());
-        let row = WatchRow { id, owner, spec, confined: None, created_ms };
+        let row = WatchRow { id, owner, spec, reach: CallerReach::everything(), created_ms };
         let written = row.clone();
         if !self.store.write(move |transaction| watches::put(transaction, &written))? {
             let what = format!("another watch has the id {name}");
@@ -259,14 +259,11 @@ impl Node {
         let now_ms = self.clock.now_ms();
         // Faults of its jobs are reported now.
         let example = spec.job("0", vec!["x".into()]);
-        self.prepared(&JobDocument { spec: example, confined: None }, now_ms)?;
-        self.judge_reach(&caller.reach)?;
-        let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
-        let confined = (!caller.reach.everything).then_some(&caller.reach.local);
+        self.prepared(&JobDocument { spec: example, reach: caller.reach.clone() }, now_ms)?;
         let row = WatchRow {
             id: JobId::new(now_ms).map_err(Error::no_random_numbers)?.to_string(),
             owner: caller.subject.clone(),
-            confined: confined.map(|prefixes| prefixes.iter().map(text).collect()),
+            reach: caller.reach.clone(),
             created_ms: now_ms,
             spec,
         };

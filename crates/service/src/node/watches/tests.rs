@@ -346,7 +346,10 @@ fn a_watch_that_is_set_again_has_the_confines_of_the_new_one() {
         id: "w".into(),
         owner: owner.into(),
         spec: spec("/in", "/out", AfterAction::Keep),
-        confined: confined.map(|prefix| vec![prefix.to_string()]),
+        reach: confined.map_or_else(CallerReach::everything, |prefix| CallerReach {
+            local: vec![prefix.into()],
+            ..CallerReach::default()
+        }),
         created_ms: 1,
     };
     for (owner, confined, is_set, now) in [
@@ -413,7 +416,7 @@ fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     let id = ask("/projects/in", "/projects/out", AfterAction::Keep).unwrap();
     assert_eq!(node.list_watches(&caller).unwrap().len(), 1);
     let row = node.store.read(watches::all).unwrap().into_iter().find(|row| row.id == id).unwrap();
-    assert_eq!(row.confined, Some(vec!["/projects".to_string()]));
+    assert_eq!(row.reach, caller.reach);
 }
 
 #[test]

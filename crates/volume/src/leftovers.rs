@@ -83,7 +83,10 @@ pub fn find_leftovers(top: &Path, each: &mut dyn FnMut(Leftover<'_>) -> bool) ->
 fn enter(base: &OwnedFd, path: &[u8], device: u64) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let path = if path.is_empty() { b"." } else { path };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
     let opened = match fs::openat2(base, path, flags, Mode::empty(), resolve) {
         // Without openat2, the device is compared below.
         Err(Errno::NOSYS | Errno::PERM) => fs::openat(base, path, flags, Mode::empty()),

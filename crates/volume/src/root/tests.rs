@@ -85,6 +85,27 @@ fn what_a_user_names_may_lead_through_links_that_stay_inside() {
     assert!(root.follow(&path("releases/7")).unwrap().metadata(&path("file")).unwrap().is_some());
 }
 
+/// The links of /proc lead to what a process has open, also to its root and to files without a name.
+#[test]
+fn below_a_root_no_link_of_proc_is_followed() {
+    let (secret, itself) = (tempfile::NamedTempFile::new().unwrap(), format!("{}", std::process::id()));
+    let number = std::os::fd::AsRawFd::as_raw_fd(secret.as_file());
+    let of = |link: &str| path(&format!("{itself}/{link}"));
+    for walks in [false, true] {
+        let root = Root::open("/proc").unwrap();
+        root.inner.lacks_openat2.store(walks, Relaxed);
+        for link in ["root", "cwd", "root/etc", &format!("fd/{number}"), "exe", "ns/net"] {
+            let link = of(link);
+            assert!(root.metadata_followed(&link).is_err(), "{link:?}");
+            assert!(root.open_read_followed(&link).is_err() && root.open_read(&link).is_err(), "{link:?}");
+            assert!(root.follow(&link).is_err() && root.subdir(&link).is_err(), "{link:?}");
+            assert!(root.metadata(&link.join(b"x").unwrap()).is_err(), "{link:?}");
+        }
+        // What is no link is there.
+        assert!(root.open_read_followed(&of("stat")).is_ok() && root.follow(&of("fd")).is_ok());
+    }
+}
+
 #[test]
 fn a_directory_replaced_by_a_link_is_not_followed() {
     both_walks(|root, temp| {

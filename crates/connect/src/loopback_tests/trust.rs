@@ -60,6 +60,23 @@ fn an_unknown_client_is_refused_on_both_roads_and_told_what_to_do() {
     assert!(fixture.sessions.is_empty());
 }
 
+/// On both roads the daemon's refusal is said in words that fit.
+#[test]
+fn a_daemon_that_is_too_old_to_keep_a_request_within_directories_is_refused() {
+    let fixture = Fixture::start();
+    for udp in [true, false] {
+        let mut wish = params(udp, 1);
+        wish.opening.needs = Features::of(&[features::WITHIN]);
+        let error = connect_asking(&fixture.target(), wish, &|_| None, &Handle::new()).unwrap_err();
+        assert_eq!(error.code(), Code::FeatureMissing);
+        assert!(
+            error.to_string().contains("too old to keep this below") && error.hint().is_some(),
+            "{error:?}"
+        );
+    }
+    assert!(fixture.sessions.is_empty());
+}
+
 #[test]
 fn a_server_is_trusted_on_first_use_and_refused_when_its_key_changed() {
     let fixture = Fixture::start();

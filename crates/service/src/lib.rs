@@ -32,7 +32,7 @@ pub use access::{CallerReach, Scope};
 pub use api::Problem;
 pub use client::{ServiceAddress, ServiceClient, ServiceEvent};
 pub use clock::Clock;
-pub use hooks::webhook::{AllowedNetwork, Webhook, WebhookSettings, WebhookUrl};
+pub use hooks::webhook::{AddressRules, AllowedNetwork, WebhookReceiver, WebhookSettings, WebhookUrl};
 pub use hooks::{BatchBounds, Hook, HookMoment};
 pub use job::{
     FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobDeed, JobId, JobKind, JobOption, JobOptions, JobSpan, JobSpec,

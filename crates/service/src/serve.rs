@@ -23,7 +23,6 @@ use crate::clock::Clock;
 use crate::config::values::ListenAddress;
 use crate::config::{Config, ConfigSources, LoadedConfig, Reload};
 use crate::drain::Drain;
-use crate::hooks::webhook::OwnAddresses;
 use crate::metrics::ClientMetrics;
 use crate::node::{Conductor, Node, NodeSettings};
 use crate::notify::{Manager, PassedSockets, Watchdog};
@@ -69,12 +68,6 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     let started = config.clone();
     let reloading = Arc::new(Reloader { sources, started, now, node: node.clone(), audit, tls, gate });
     let served = answering.and_then(|answering| {
-        let at_the_door = match tcp.is_empty() {
-            true => config.serve.listen.iter().map(|address| address.0).collect(),
-            false => tcp.iter().filter_map(|tcp| tcp.local_addr().ok()).collect::<Vec<_>>(),
-        };
-        let listening = [&answering.addresses[..], &at_the_door].concat();
-        node.set_own_addresses(OwnAddresses { listening, of_host: Vec::new() });
         let caps = node.live_caps.clone();
         let (latest, conductor_moves) = (reloading.clone(), node.clone());
         let beside = ExtraServeConfig {
@@ -266,8 +259,6 @@ impl Reloader {
 struct RequestThreads {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
-    /// The TCP addresses.
-    addresses: Vec<SocketAddr>,
 }
 
 /// How long requests may take to end when the service does.
@@ -305,7 +296,6 @@ impl RequestThreads {
             .collect();
         let name = config.api.hosts.first().map(|name| name.as_str());
         node.set_pages(&pages, tls.is_some(), name);
-        let addresses = listeners.addresses().into_iter().map(|(address, _)| address).collect();
         let answered = node.clone();
         let router = move |serves| api::service(answered.clone(), gate.clone(), audit.clone(), serves);
         let (stop, stopped) = watch::channel(false);
@@ -314,7 +304,7 @@ impl RequestThreads {
             runtime.shutdown_timeout(REQUESTS_END_TIME);
         };
         let thread = std::thread::Builder::new().name("api".into()).spawn(run).map_err(Error::no_thread)?;
-        Ok(RequestThreads { stop, thread, addresses })
+        Ok(RequestThreads { stop, thread })
     }
 
     fn stop(self) {

@@ -71,6 +71,7 @@ pub(super) fn tables() -> String {
 /// An example name for the tables that have one.
 fn name_of(section: &Section) -> &'static str {
     match section.name {
+        "webhook_receivers" => "lims",
         "identities" => "project",
         "peers" => "hpc",
         "caps" => "campus-uplink",
@@ -91,6 +92,7 @@ fn example_of(section: &Section, key: &ConfigKey) -> String {
 fn default_of(section: &Section, key: &ConfigKey) -> Option<String> {
     let name = name_of(section).to_string();
     let mut config = Config::default();
+    config.webhook_receivers.entry(name.clone()).or_default();
     config.identities.entry(name.clone()).or_default();
     config.peers.entry(name.clone()).or_default();
     config.caps.entry(name.clone()).or_default();

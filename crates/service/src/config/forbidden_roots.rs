@@ -47,6 +47,9 @@ impl Config {
         add(&["log", "audit_file"], "the audit log", Some(&self.log.audit_file));
         add(&["webhooks", "secret_file"], "a secret", file(self.webhooks.secret_file.as_ref()));
         add(&["webhooks", "ca_file"], "a list of certificates", self.webhooks.ca_file.as_ref());
+        for (name, receiver) in &self.webhook_receivers {
+            add(&["webhook_receivers", name, "secret_file"], "a secret", file(receiver.secret_file.as_ref()));
+        }
         for (name, identity) in &self.identities {
             add(&["identities", name, "key"], PRIVATE_KEY, file(identity.key.as_ref()));
             for key in &identity.ssh_identity {

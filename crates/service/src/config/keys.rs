@@ -87,6 +87,12 @@ pub const SCHEMA: &[Section] = &[
         keys: sections::WebhooksSection::KEYS,
     },
     Section {
+        name: "webhook_receivers",
+        is_named: true,
+        help: sections::ReceiverSection::HELP,
+        keys: sections::ReceiverSection::KEYS,
+    },
+    Section {
         name: "identities",
         is_named: true,
         help: sections::IdentitySection::HELP,

@@ -39,7 +39,7 @@ pub use keys::Reload;
 pub use layer::ValueOrigin;
 pub use sections::{
     ApiSection, CapSection, HistorySection, HookEvent, HookSection, IdentitySection, JobsSection, LogLevel,
-    LogSection, MetricsSection, PeerSection, ServeSection, WatchSection, WebhooksSection,
+    LogSection, MetricsSection, PeerSection, ReceiverSection, ServeSection, WatchSection, WebhooksSection,
 };
 pub use show::Origins;
 pub use sources::{ConfigSources, LoadedConfig};
@@ -68,6 +68,8 @@ pub struct Config {
     pub metrics: MetricsSection,
     /// HTTP calls to other programs.
     pub webhooks: WebhooksSection,
+    /// Where such calls go for all jobs.
+    pub webhook_receivers: BTreeMap<String, ReceiverSection>,
     /// How outgoing connections authenticate.
     pub identities: BTreeMap<String, IdentitySection>,
     /// Other hosts.

@@ -12,7 +12,8 @@ use super::Config;
 use super::fault::{nearest, shortened};
 use super::forbidden_roots;
 use super::sections::{
-    ApiSection, CapSection, HookSection, IdentitySection, JobsSection, PeerSection, WatchSection,
+    ApiSection, CapSection, HookEvent, HookSection, IdentitySection, JobsSection, PeerSection,
+    ReceiverSection, WatchSection,
 };
 use super::values::{ListenAddress, RateValue, SizeValue, TimeSpan};
 use crate::caps::spec::{HOST, WEIGHTS};
@@ -62,6 +63,9 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     }
     for (name, hook) in &config.hooks {
         list.hook(name, hook);
+    }
+    for (name, receiver) in &config.webhook_receivers {
+        list.receiver(name, receiver, &config.webhook_receivers);
     }
     for (name, watch) in &config.watch {
         list.watch(name, watch);
@@ -260,6 +264,34 @@ impl List {
         self.span(&["hooks", name, "time_limit"], hook.time_limit.0, least, most);
         self.span(&["hooks", name, "batch_wait"], hook.batch_wait.0, least, Duration::from_secs(3600));
         self.most(&["hooks", name, "batch_files"], Some(hook.batch_files), BATCH_FILES_MAX);
+    }
+
+    fn receiver(
+        &mut self,
+        name: &str,
+        receiver: &ReceiverSection,
+        receivers: &BTreeMap<String, ReceiverSection>,
+    ) {
+        self.name("webhook_receivers", name);
+        let Some(url) = &receiver.url else {
+            return self.add(&["webhook_receivers", name, "url"], "a receiver needs a url");
+        };
+        if receiver.on.iter().any(|event| matches!(event, HookEvent::Pre | HookEvent::File)) {
+            self.add(&["webhook_receivers", name, "on"], "a receiver hears of post and fail only");
+        }
+        // Which secret signs must not depend on the order of tables.
+        let is_same = |other: &ReceiverSection| {
+            other.secret_file.is_some()
+                && other.secret_file != receiver.secret_file
+                && other.url.as_ref().is_some_and(|other| other.audience() == url.audience())
+        };
+        let mut earlier = receivers.iter().take_while(|(other, _)| *other != name);
+        if receiver.secret_file.is_some()
+            && let Some((other, _)) = earlier.find(|(_, other)| is_same(other))
+        {
+            let message = format!("is not that of [webhook_receivers.{other}], which has the same url");
+            self.add(&["webhook_receivers", name, "secret_file"], message);
+        }
     }
 
     fn watch(&mut self, name: &str, watch: &WatchSection) {

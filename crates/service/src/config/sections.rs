@@ -12,6 +12,7 @@ use super::values::{
     AbsolutePath, ApiHostName, Cpus, DestinationUrl, Fingerprint, HostPattern, ListenAddress, ModeMask,
     NetworkValue, RateValue, SecretPlace, SizeValue, TimeSpan, TimeZoneName, WeeklyWindow,
 };
+use crate::hooks::webhook::WebhookUrl;
 use crate::watch::AfterAction;
 
 /// When a hook runs.
@@ -185,11 +186,27 @@ keys! {
     pub struct WebhooksSection {
         secret_file: Option<SecretPlace> = None, Live, "none: webhooks are not signed",
             "\"$CREDENTIALS_DIRECTORY/webhook\"",
-            "File with the secret that webhooks are signed with";
+            "File with the secret from which each webhook's URL has the secret that signs messages to it";
         allow_networks: Vec<NetworkValue> = Vec::new(), Live, "", "[\"10.0.0.0/8\"]",
-            "Networks that webhooks may call although they are private, loopback or the like";
+            "Networks that webhooks may call although they are private or the like; this host itself only by its very address";
+        deny_networks: Vec<NetworkValue> = Vec::new(), Live, "", "[\"192.0.2.7\"]",
+            "Networks that webhooks may not call, such as a public address that a gateway forwards to this host";
         ca_file: Option<AbsolutePath> = None, Live, "those of the system", "\"/etc/farhaul/ca.pem\"",
             "Certificates of the authorities that webhooks trust, in PEM";
+    }
+
+    /// Receivers of webhooks that hear of all jobs, or have a secret of their own
+    pub struct ReceiverSection {
+        url: Option<WebhookUrl> = None, Live, "none", "\"https://lims.example.org/jobs\"",
+            "Where its messages go";
+        on: Vec<HookEvent> = vec![HookEvent::Post, HookEvent::Fail], Live, "", "",
+            "When it is called, whoever submits the job: post, fail; [] if only jobs that name its url call it";
+        secret_file: Option<SecretPlace> = None, Live, "the secret of the url", "\"$CREDENTIALS_DIRECTORY/lims\"",
+            "File with the secret that signs all messages to its url, also those of jobs that name the url";
+        labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ project = \"a\" }",
+            "Call it only for jobs with all these labels";
+        dry_run: bool = false, Live, "", "",
+            "Call it for dry runs, too";
     }
 
     /// Keys and ssh options by which this node connects to others, each under a name

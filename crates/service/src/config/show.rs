@@ -75,6 +75,7 @@ impl LoadedConfig {
         let config = &self.config;
         for section in SCHEMA {
             let names: Vec<&String> = match section.name {
+                "webhook_receivers" => config.webhook_receivers.keys().collect(),
                 "identities" => config.identities.keys().collect(),
                 "peers" => config.peers.keys().collect(),
                 "caps" => config.caps.keys().collect(),

@@ -22,8 +22,8 @@ use super::manifests::manifest_path;
 use super::outbox::{self, WebhookTarget};
 use super::{Node, programs};
 use crate::hooks::webhook::{
-    ATTEMPTS_MAX, DeliveryConfig, DeliveryOutcome, OwnAddresses, SystemResolver, WebhookDelivery as Post,
-    WebhookSecret, WebhookSender, WebhookSettings, pause,
+    ATTEMPTS_MAX, DeliveryOutcome, SystemResolver, WebhookDelivery as Post, WebhookSecret, WebhookSender,
+    WebhookSettings, pause,
 };
 use crate::hooks::{self, Hook, HookMessage, HookMoment, ProgramEnd, ProgramStop};
 use crate::job::{JobId, JobState};
@@ -132,8 +132,8 @@ struct Work {
     programs: usize,
     webhooks: usize,
     feeds: BTreeMap<String, HookFeed>,
-    /// The sender, and the settings and addresses that it was made for.
-    sender: Option<(WebhookSettings, Option<OwnAddresses>, Arc<WebhookSender>)>,
+    /// The sender, and the settings that it was made for.
+    sender: Option<(WebhookSettings, Arc<WebhookSender>)>,
     began: Instant,
 }
 
@@ -220,10 +220,11 @@ impl Work {
             self.under_way.insert(one.id.clone());
             self.webhooks += 1;
             let (sender, to_work) = (self.sender(), self.to_work.clone());
+            let secret = self.node.settings().webhooks.secret_for(&target.url);
             let unix_s = now_ms.div_euclid(1000);
             tokio::spawn(async move {
-                let outcome = match sender {
-                    Ok(sender) => post(&sender, &one, &target, unix_s).await,
+                let outcome = match sender.and_then(|sender| Ok((sender, secret?))) {
+                    Ok((sender, secret)) => post(&sender, &one, &target, secret.as_ref(), unix_s).await,
                     Err(error) => DeliveryOutcome::Retry { why: error.to_string(), after: None },
                 };
                 let _ = to_work.send(CourierResult::Webhook(one, outcome));
@@ -239,16 +240,13 @@ impl Work {
     /// The sender. It is made anew when the settings have changed.
     fn sender(&mut self) -> Result<Arc<WebhookSender>, Error> {
         let settings = self.node.settings();
-        let own = self.node.own.get();
-        if let Some((made_by, made_for, sender)) = &self.sender
+        if let Some((made_by, sender)) = &self.sender
             && *made_by == settings.webhooks
-            && made_for.as_ref() == own
         {
             return Ok(sender.clone());
         }
-        let config: DeliveryConfig = settings.webhooks.config(own.cloned().unwrap_or_default());
-        let sender = Arc::new(WebhookSender::new(config, Box::new(SystemResolver))?);
-        self.sender = Some((settings.webhooks.clone(), own.cloned(), sender.clone()));
+        let sender = Arc::new(WebhookSender::new(settings.webhooks.config(), Box::new(SystemResolver))?);
+        self.sender = Some((settings.webhooks.clone(), sender.clone()));
         Ok(sender)
     }
 
@@ -466,21 +464,12 @@ async fn post(
     sender: &WebhookSender,
     one: &DeliveryRow,
     target: &WebhookTarget,
+    secret: Option<&WebhookSecret>,
     unix_s: i64,
 ) -> DeliveryOutcome {
-    let secret = match target.secret_file.as_deref().map(WebhookSecret::read).transpose() {
-        Ok(secret) => secret,
-        Err(error) => return DeliveryOutcome::Retry { why: error.to_string(), after: None },
-    };
     let event = serde_json::from_str::<HookMessage>(&one.body).map_or("", |message| message.event.name());
-    let post = Post {
-        url: &target.url,
-        id: &one.id,
-        event,
-        body: one.body.clone().into_bytes(),
-        secret: secret.as_ref(),
-        unix_s,
-    };
+    let post =
+        Post { url: &target.url, id: &one.id, event, body: one.body.clone().into_bytes(), secret, unix_s };
     sender.deliver(&post).await
 }
 

@@ -47,7 +47,6 @@ use serde_json::json;
 
 use crate::caps::live_caps::LiveCaps;
 use crate::clock::Clock;
-use crate::hooks::webhook::OwnAddresses;
 use crate::hub::{Hub, NewsBody};
 use crate::job::{JobId, JobState, JobStep};
 use crate::metrics::Metrics;
@@ -97,8 +96,6 @@ pub(crate) struct Node {
     renewals: Arc<Mutex<BTreeSet<JobId>>>,
     logins: logins::Logins,
     watches: watches::WatchTable,
-    /// The addresses at which the service listens, once it does.
-    own: OnceLock<OwnAddresses>,
     /// The addresses of the page, once the API listens.
     pages: OnceLock<Vec<String>>,
     me: Weak<Node>,
@@ -176,7 +173,6 @@ impl Node {
             renewals: Arc::default(),
             logins: logins::Logins::default(),
             watches: watches::WatchTable::default(),
-            own: OnceLock::new(),
             pages: OnceLock::new(),
             me: me.clone(),
         });
@@ -240,11 +236,6 @@ impl Node {
         self.follow_configuration();
         self.look();
         self.bell.ring();
-    }
-
-    /// Notes the addresses of the service itself, as no webhook may go there.
-    pub(crate) fn set_own_addresses(&self, own: OwnAddresses) {
-        let _ = self.own.set(own);
     }
 
     fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, Active>> {

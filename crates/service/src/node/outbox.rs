@@ -3,8 +3,6 @@
 //! Always true: a message that is made again has the same id; messages for other targets or other runs have
 //! other ids.
 
-use std::path::PathBuf;
-
 use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +14,11 @@ use crate::store::deliveries::{DeliveryKind, DeliveryRow};
 use crate::store::history::HistoryRecord;
 use crate::store::jobs::JobRow;
 
-/// The target of a webhook.
+/// The target of a webhook. The secret is looked up when the message is sent: a message that waits is signed with
+/// the secret of that time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct WebhookTarget {
     pub(super) url: WebhookUrl,
-    /// The file with the secret that signs messages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) secret_file: Option<PathBuf>,
 }
 
 /// The id of a run's message to a target.
@@ -99,9 +95,8 @@ pub(super) fn of_end(
         let (job, run, due_ms) = (row.id.to_string(), row.run, record.ended_ms);
         DeliveryRow { id, job, run, kind, target, body: json(&told), attempt: 0, due_ms }
     };
-    let webhook = |url: &WebhookUrl, secret_file: Option<&PathBuf>| {
-        let target = WebhookTarget { url: url.clone(), secret_file: secret_file.cloned() };
-        // The id does not depend on the secret.
+    let webhook = |url: &WebhookUrl| {
+        let target = WebhookTarget { url: url.clone() };
         delivery(DeliveryKind::Webhook, id_of(row, event, &json(url)), json(&target))
     };
     let mut all = Vec::new();
@@ -110,11 +105,12 @@ pub(super) fn of_end(
         for hook in hooks_of(settings, head, event) {
             all.push(delivery(DeliveryKind::Program, hook_id(row, hook), json(hook)));
         }
-        let chosen = settings.webhook.iter().filter(|one| one.is_for(event, &head.labels.0, head.dry_run));
-        all.extend(chosen.map(|one| webhook(&one.url, one.secret_file.as_ref())));
+        let receivers = settings.webhooks.receivers.iter();
+        let chosen = receivers.filter(|one| one.is_for(event, &head.labels.0, head.dry_run));
+        all.extend(chosen.map(|one| webhook(&one.url)));
     }
     if let Some(Ok(url)) = head.told_webhook().map(str::parse::<WebhookUrl>) {
-        all.push(webhook(&url, settings.webhooks.secret_file.as_ref()));
+        all.push(webhook(&url));
     }
     all
 }

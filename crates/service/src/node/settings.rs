@@ -9,7 +9,7 @@ use farhaul_session::{Code, Error};
 use super::{RetentionRules, WatchSpec};
 use crate::config::values::{HostPattern, SecretPlace};
 use crate::config::{AccountPlaces, Config, HookEvent, JobsSection, LoadedConfig};
-use crate::hooks::webhook::{Webhook, WebhookSettings};
+use crate::hooks::webhook::{AddressRules, WebhookReceiver, WebhookSettings};
 use crate::hooks::{BatchBounds, Hook, HookMoment};
 use crate::job::{JobSpan, JobSpec, Labels, RetryRule};
 use crate::scheduler::choice::{self, JobSlots};
@@ -43,10 +43,8 @@ pub struct NodeSettings {
     pub identity_file: PathBuf,
     /// Programs that run when jobs begin, go on and end.
     pub hooks: Vec<Hook>,
-    /// How webhooks are delivered.
+    /// Where webhooks go, and how they are delivered.
     pub webhooks: WebhookSettings,
-    /// The webhooks of the configuration.
-    pub webhook: Vec<Webhook>,
     /// The places that no root of a token may contain or lie in.
     pub account: AccountPlaces,
     /// The most watched folders; further ones are refused.
@@ -80,7 +78,6 @@ impl Default for NodeSettings {
             identity_file: farhaul::default_identity_path(),
             hooks: Vec::new(),
             webhooks: WebhookSettings::default(),
-            webhook: Vec::new(),
             account: AccountPlaces::default(),
             watches_max: WATCHES_MAX,
             watches: BTreeMap::new(),
@@ -174,11 +171,14 @@ impl NodeSettings {
             identity_file: file(&config.serve.identity),
             hooks: config.hooks.values().flat_map(hooks).collect(),
             webhooks: WebhookSettings {
-                allow: config.webhooks.allow_networks.iter().filter_map(network).collect(),
+                addresses: AddressRules {
+                    allow: config.webhooks.allow_networks.iter().filter_map(network).collect(),
+                    deny: config.webhooks.deny_networks.iter().filter_map(network).collect(),
+                },
                 authorities: config.webhooks.ca_file.as_ref().map(|path| path.as_path().to_path_buf()),
-                secret_file: config.webhooks.secret_file.as_ref().map(file),
+                secret: config.webhooks.secret_file.clone(),
+                receivers: config.webhook_receivers.values().filter_map(receiver).collect(),
             },
-            webhook: Vec::new(),
             account: AccountPlaces::default(),
             watches_max: WATCHES_MAX,
             watches: config.watch.iter().filter_map(watch).collect(),
@@ -284,17 +284,30 @@ fn watch((name, watch): (&String, &crate::config::WatchSection)) -> Option<(Stri
     Some((name.clone(), spec))
 }
 
-/// A table of hooks becomes one hook for each of its events.
-fn hooks(hook: &crate::config::HookSection) -> Vec<Hook> {
-    let when = |event: &HookEvent| match event {
+fn moment(event: HookEvent) -> HookMoment {
+    match event {
         HookEvent::Pre => HookMoment::Pre,
         HookEvent::File => HookMoment::File,
         HookEvent::Post => HookMoment::Post,
         HookEvent::Fail => HookMoment::Fail,
-    };
+    }
+}
+
+fn receiver(receiver: &crate::config::ReceiverSection) -> Option<WebhookReceiver> {
+    Some(WebhookReceiver {
+        on: receiver.on.iter().copied().map(moment).collect(),
+        url: receiver.url.clone()?,
+        secret: receiver.secret_file.clone(),
+        labels: receiver.labels.clone(),
+        dry_run: receiver.dry_run,
+    })
+}
+
+/// A table of hooks becomes one hook for each of its events.
+fn hooks(hook: &crate::config::HookSection) -> Vec<Hook> {
     let one = |event: &HookEvent| {
         Some(Hook {
-            on: when(event),
+            on: moment(*event),
             program: hook.program.as_ref()?.as_path().to_path_buf(),
             args: hook.args.clone(),
             limit_s: u32::try_from(hook.time_limit.0.as_secs()).unwrap_or(u32::MAX),
@@ -429,7 +442,7 @@ mod tests {
         );
         let batches = settings.hooks.iter().map(|hook| (hook.batch.count, hook.batch.wait_s));
         assert_eq!(batches.collect::<Vec<_>>(), [(1000, 5), (200, 30), (1000, 5), (1000, 5), (1000, 5)]);
-        assert_eq!((settings.webhooks.allow.len(), settings.webhooks.secret_file.is_some()), (1, true));
+        assert_eq!((settings.webhooks.addresses.allow.len(), settings.webhooks.secret.is_some()), (1, true));
         assert!(settings.webhooks.authorities.is_some());
         let camera = settings.watches["camera"].clone().checked().unwrap();
         assert_eq!(

@@ -2,13 +2,16 @@
 //!
 //! A service that connects to whatever address a job's owner names would let outsiders into the service's own
 //! network. So every address that is not plainly public is refused. An IPv6 address that contains an IPv4 one
-//! (mapped, NAT64, 6to4) is refused as well, whatever it contains. From: the IANA registries of
+//! (mapped, NAT64, 6to4) is refused as well, whatever it contains. All addresses of this host are refused, the
+//! public ones, too: its services may trust whoever comes from the host itself. From: the IANA registries of
 //! special-purpose addresses (RFC 6890 and its updates).
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use farhaul::plain;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The use of an address.
@@ -154,6 +157,15 @@ impl AllowedNetwork {
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
         }
     }
+
+    /// True if the network contains the address and means it, also if it is one of this host's: a single
+    /// address, or a network of loopback addresses only. A larger network means the other hosts in it.
+    fn names_hosts_of(&self, address: IpAddr) -> bool {
+        let is_single = self.len == if self.address.is_ipv4() { 32 } else { 128 };
+        let is_loopback =
+            self.address.is_loopback() && (is_single || self.address.is_ipv4() && self.len >= 8);
+        (is_single || is_loopback) && self.covers(address)
+    }
 }
 
 impl FromStr for AllowedNetwork {
@@ -204,46 +216,57 @@ impl<'de> Deserialize<'de> for AllowedNetwork {
     }
 }
 
-/// The addresses at which this service listens, and further addresses of this host.
+/// The addresses that webhooks may go to beside public ones, and those that they may not go to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OwnAddresses {
-    /// The addresses that the service has bound. One may be unspecified: then it listens at all addresses of
-    /// the host.
-    pub listening: Vec<SocketAddr>,
-    /// Addresses of the host at which no socket can be bound, such as one from which a gateway forwards.
-    pub of_host: Vec<IpAddr>,
+pub struct AddressRules {
+    /// Networks that may be connected to although they are not public. They do not allow the addresses of this
+    /// host that lie in them, unless they [name](AllowedNetwork) them.
+    pub allow: Vec<AllowedNetwork>,
+    /// Networks that may not be connected to, whatever else allows it: public addresses that a gateway forwards
+    /// to this host, for example, which the kernel does not know.
+    pub deny: Vec<AllowedNetwork>,
 }
 
-impl OwnAddresses {
-    fn have(&self, address: SocketAddr) -> bool {
-        self.listening.iter().any(|own| {
-            own.port() == address.port()
-                && (own.ip() == address.ip()
-                    || own.ip().is_unspecified()
-                        && (self.of_host.contains(&address.ip()) || is_of_host(address.ip())))
-        })
-    }
+/// The reason for which a webhook does not go to an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum AddressRefusal {
+    /// It may not go there.
+    Forbidden(String),
+    /// It cannot be found out now.
+    Unknown(String),
 }
 
-/// True if an address belongs to this host: sockets can be bound only at the host's own addresses.
-fn is_of_host(address: IpAddr) -> bool {
-    std::net::UdpSocket::bind((address, 0)).is_ok()
-}
+/// Answers whether an address belongs to this host; [`crate::host::is_of_this_host`] but for tests.
+pub(super) type OwnAddressCheck = fn(SocketAddr) -> io::Result<bool>;
 
-/// Judges whether a webhook may connect to an address. `Err` says why it may not.
-pub(super) fn judge(
-    address: SocketAddr,
-    allowed: &[AllowedNetwork],
-    own: &OwnAddresses,
-) -> Result<(), String> {
-    let ip = address.ip();
-    if allowed.iter().any(|network| network.covers(ip)) {
-        return Ok(());
-    }
-    match class(ip) {
-        AddressClass::Public if own.have(address) => Err(format!("{address} is this service itself")),
-        AddressClass::Public => Ok(()),
-        class => Err(format!("{ip} is a {} address", class.name())),
+impl AddressRules {
+    /// Judges whether a webhook may connect to an address.
+    pub(super) fn judge(
+        &self,
+        address: SocketAddr,
+        is_of_this_host: OwnAddressCheck,
+    ) -> Result<(), AddressRefusal> {
+        let (ip, canonical) = (address.ip(), address.ip().to_canonical());
+        let forbidden = |why: String| Err(AddressRefusal::Forbidden(why));
+        if self.deny.iter().any(|network| network.covers(ip) || network.covers(canonical)) {
+            return forbidden(format!("deny_networks has {ip}"));
+        }
+        if self.allow.iter().any(|network| network.names_hosts_of(ip)) {
+            return Ok(());
+        }
+        let class = class(ip);
+        let is_allowed = self.allow.iter().any(|network| network.covers(ip));
+        if class != AddressClass::Public && !is_allowed {
+            return forbidden(format!("{ip} is a {} address", class.name()));
+        }
+        match is_of_this_host(address) {
+            Ok(false) => Ok(()),
+            Ok(true) => forbidden(format!("{ip} is an address of this host itself")),
+            Err(error) => Err(AddressRefusal::Unknown(format!(
+                "cannot find out whether {ip} is an address of this host: {}",
+                plain(&error)
+            ))),
+        }
     }
 }
 
@@ -349,17 +372,27 @@ mod tests {
         }
     }
 
+    fn is_nobody(_: SocketAddr) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn networks(texts: &[&str]) -> Vec<AllowedNetwork> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn allowing(texts: &[&str]) -> AddressRules {
+        AddressRules { allow: networks(texts), deny: Vec::new() }
+    }
+
     #[test]
     fn only_public_addresses_pass_unless_they_are_allowed() {
-        let own = OwnAddresses::default();
         for (text, class) in TABLE {
             let address = SocketAddr::new(text.parse().unwrap(), 443);
-            let judged = judge(address, &[], &own);
+            let judged = AddressRules::default().judge(address, is_nobody);
             assert_eq!(judged.is_ok(), *class == AddressClass::Public, "{text}: {judged:?}");
-            let allowed = [text.parse().unwrap()];
-            assert_eq!(judge(address, &allowed, &own), Ok(()), "{text}");
+            assert_eq!(allowing(&[text]).judge(address, is_nobody), Ok(()), "{text}");
         }
-        let allowed = ["10.0.0.0/8".parse().unwrap(), "127.0.0.1".parse().unwrap()];
+        let allowed = allowing(&["10.0.0.0/8", "127.0.0.1"]);
         for (text, passes) in [
             ("10.1.2.3", true),
             ("127.0.0.1", true),
@@ -369,26 +402,62 @@ mod tests {
             ("::10.1.2.3", false),
             ("64:ff9b::10.1.2.3", false),
         ] {
-            let judged = judge(SocketAddr::new(text.parse().unwrap(), 80), &allowed, &own);
+            let judged = allowed.judge(SocketAddr::new(text.parse().unwrap(), 80), is_nobody);
             assert_eq!(judged.is_ok(), passes, "{text}");
         }
     }
 
     #[test]
-    fn the_service_itself_is_refused() {
-        let own = |listening: &str| OwnAddresses {
-            listening: vec![listening.parse().unwrap()],
-            of_host: vec!["8.8.4.4".parse().unwrap(), "2a00::7".parse().unwrap()],
-        };
-        let judged = |address: &str, own| judge(address.parse().unwrap(), &[], &own).is_ok();
-        assert!(!judged("8.8.4.4:4443", own("8.8.4.4:4443")));
-        assert!(judged("8.8.4.4:443", own("8.8.4.4:4443")));
-        assert!(!judged("8.8.4.4:4443", own("0.0.0.0:4443")));
-        assert!(!judged("8.8.4.4:4443", own("[::]:4443")), "one socket may take both");
-        assert!(!judged("[2a00::7]:4443", own("[::]:4443")));
-        assert!(judged("[2a00::8]:4443", own("[::]:4443")));
-        let allowed = ["8.8.4.4/32".parse().unwrap()];
-        assert!(judge("8.8.4.4:4443".parse().unwrap(), &allowed, &own("0.0.0.0:4443")).is_ok());
+    fn addresses_of_this_host_are_refused_at_every_port_unless_they_are_named() {
+        fn is_own(address: SocketAddr) -> io::Result<bool> {
+            let own = ["8.8.4.4", "10.0.0.5", "127.0.0.1", "2a00::7", "fe80::7", "::1"];
+            let ip = address.ip().to_canonical();
+            Ok(own.iter().any(|text| text.parse() == Ok(ip)))
+        }
+        let judge = |rules: &AddressRules, text: &str| rules.judge(text.parse().unwrap(), is_own).is_ok();
+        let strict = AddressRules::default();
+        for own in ["8.8.4.4:443", "8.8.4.4:4443", "[2a00::7]:443", "[::ffff:8.8.4.4]:443", "127.0.0.1:80"] {
+            assert!(!judge(&strict, own), "{own}");
+        }
+        assert!(judge(&strict, "8.8.4.5:443") && judge(&strict, "[2a00::8]:443"));
+        // A network means the other hosts in it, however large it is.
+        let wide = allowing(&["0.0.0.0/0", "::/0", "10.0.0.0/24", "fe80::/10", "::ffff:0:0/96"]);
+        for own in [
+            "8.8.4.4:1",
+            "10.0.0.5:1",
+            "127.0.0.1:1",
+            "[2a00::7]:1",
+            "[fe80::7%2]:1",
+            "[::1]:1",
+            "[::ffff:10.0.0.5]:1",
+        ] {
+            assert!(!judge(&wide, own), "{own}");
+        }
+        for other in ["8.8.4.5:1", "10.0.0.6:1", "[fe80::8%2]:1", "[::ffff:10.0.0.6]:1"] {
+            assert!(judge(&wide, other), "{other}");
+        }
+        for (name, address) in [
+            ("8.8.4.4", "8.8.4.4:1"),
+            ("10.0.0.5/32", "10.0.0.5:1"),
+            ("127.0.0.0/8", "127.0.0.1:1"),
+            ("::1", "[::1]:1"),
+            ("fe80::7", "[fe80::7%2]:1"),
+        ] {
+            assert!(judge(&allowing(&[name]), address), "{name}");
+        }
+        // What is denied is refused, however it is written and whatever allows it.
+        let denying =
+            AddressRules { deny: networks(&["9.9.9.0/24"]), ..allowing(&["::ffff:0:0/96", "9.9.9.9"]) };
+        assert!(!judge(&denying, "9.9.9.9:443") && !judge(&denying, "[::ffff:9.9.9.9]:443"));
+        assert!(judge(&denying, "9.9.8.9:443"));
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_judged_now_is_not_given_up() {
+        let judged = AddressRules::default()
+            .judge("8.8.4.4:443".parse().unwrap(), |_| Err(io::Error::from_raw_os_error(24)));
+        let Err(AddressRefusal::Unknown(why)) = judged else { panic!("{judged:?}") };
+        assert!(why.contains("8.8.4.4"), "{why}");
     }
 
     #[test]

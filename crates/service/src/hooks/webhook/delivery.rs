@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::address::{AllowedNetwork, OwnAddresses, judge};
+use super::address::{AddressRefusal, AddressRules, OwnAddressCheck};
 use super::signature::{WebhookSecret, sign};
 use super::url::WebhookUrl;
 
@@ -52,10 +52,8 @@ const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// The configuration of all webhooks.
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryConfig {
-    /// Networks that may be connected to although they are not public.
-    pub allow: Vec<AllowedNetwork>,
-    /// The addresses of this service itself.
-    pub own: OwnAddresses,
+    /// The addresses that may be connected to.
+    pub addresses: AddressRules,
     /// The certificate authorities to trust.
     pub roots: CertificateRoots,
     /// The time limits; tests make them shorter.
@@ -156,8 +154,8 @@ impl Resolve for SystemResolver {
 
 /// Delivers messages. Making one reads the certificates, so make it once.
 pub struct WebhookSender {
-    allow: Vec<AllowedNetwork>,
-    own: OwnAddresses,
+    addresses: AddressRules,
+    is_of_this_host: OwnAddressCheck,
     limits: DeliveryLimits,
     tls: TlsConnector,
     resolver: Box<dyn Resolve>,
@@ -166,9 +164,10 @@ pub struct WebhookSender {
 impl WebhookSender {
     /// Reads the certificates. If there are none that can be used, only `https` fails.
     pub fn new(config: DeliveryConfig, resolver: Box<dyn Resolve>) -> Result<WebhookSender, Error> {
-        let DeliveryConfig { allow, own, roots, limits } = config;
+        let DeliveryConfig { addresses, roots, limits } = config;
         let tls = TlsConnector::from(Arc::new(tls(&roots)?));
-        Ok(WebhookSender { allow, own, limits, tls, resolver })
+        let is_of_this_host = crate::host::is_of_this_host;
+        Ok(WebhookSender { addresses, is_of_this_host, limits, tls, resolver })
     }
 
     /// Tries once. Dropping the future ends the attempt.
@@ -211,12 +210,17 @@ impl WebhookSender {
         if found.is_empty() || found.len() > ADDRESSES_MAX {
             return Err(DeliveryOutcome::retry(format!("{} has {} addresses", url.host(), found.len())));
         }
-        for address in &found {
-            judge(*address, &self.allow, &self.own).map_err(|why| {
-                DeliveryOutcome::refused(format!("{}: {why}; webhooks may not go there", url.host()))
-            })?;
-        }
+        found.iter().try_for_each(|address| self.judge(url, *address))?;
         Ok(found)
+    }
+
+    fn judge(&self, url: &WebhookUrl, address: SocketAddr) -> Result<(), DeliveryOutcome> {
+        self.addresses.judge(address, self.is_of_this_host).map_err(|refusal| match refusal {
+            AddressRefusal::Forbidden(why) => {
+                DeliveryOutcome::refused(format!("{}: {why}; webhooks may not go there", url.host()))
+            }
+            AddressRefusal::Unknown(why) => DeliveryOutcome::retry(format!("{}: {why}", url.host())),
+        })
     }
 
     async fn connect(
@@ -226,8 +230,14 @@ impl WebhookSender {
     ) -> Result<TcpStream, DeliveryOutcome> {
         let mut why = String::new();
         for address in addresses {
+            // Earlier attempts took time, in which the host may have got this address.
+            self.judge(url, *address)?;
             why = match timeout(self.limits.connect, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Ok(stream)) => {
+                    // Nothing was sent yet: the host may have got the address while it connected.
+                    self.judge(url, *address)?;
+                    return Ok(stream);
+                }
                 Ok(Err(error)) => plain(&error),
                 Err(_) => format!("no answer within {:?}", self.limits.connect),
             };
@@ -308,7 +318,8 @@ fn request(delivery: &WebhookDelivery<'_>) -> Result<Request<Full<Bytes>>, hyper
         .header("Farhaul-Delivery", delivery.id)
         .header("Farhaul-Event", delivery.event);
     if let Some(secret) = delivery.secret {
-        request = request.header("Farhaul-Signature", sign(secret, delivery.unix_s, &delivery.body));
+        request =
+            request.header("Farhaul-Signature", sign(secret, delivery.url, delivery.unix_s, &delivery.body));
     }
     request.body(Full::new(Bytes::from(delivery.body.clone())))
 }

@@ -5,7 +5,8 @@
 //! keeps the message, counts the attempts and gives up.
 //!
 //! Always true: a name is looked up once per attempt, and the connection goes only to an address that was
-//! judged; no answer can make this end connect elsewhere.
+//! judged at that moment; no answer can make this end connect elsewhere. A message that is signed for one URL is
+//! not genuine for another.
 
 mod address;
 mod backoff;
@@ -14,10 +15,10 @@ mod settings;
 mod signature;
 mod url;
 
-pub use address::{AllowedNetwork, OwnAddresses};
+pub use address::{AddressRules, AllowedNetwork};
 pub use backoff::{ATTEMPTS_MAX, pause};
-pub use delivery::{DeliveryConfig, DeliveryOutcome, SystemResolver, WebhookDelivery, WebhookSender};
-pub use settings::{Webhook, WebhookSettings};
+pub use delivery::{DeliveryOutcome, SystemResolver, WebhookDelivery, WebhookSender};
+pub use settings::{WebhookReceiver, WebhookSettings};
 pub use signature::WebhookSecret;
 #[cfg(test)]
 pub use signature::sign;

@@ -59,6 +59,14 @@ impl WebhookUrl {
     }
 }
 
+impl WebhookUrl {
+    /// The URL in the one form that is signed, however it was written: scheme and host in lower case, no usual
+    /// port, a path.
+    pub fn audience(&self) -> String {
+        format!("{}{}", self.origin(), self.target)
+    }
+}
+
 impl FromStr for WebhookUrl {
     type Err = String;
 
@@ -106,7 +114,9 @@ impl FromStr for WebhookUrl {
             return wrong("has no valid host or port");
         }
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        Ok(WebhookUrl { text: text.into(), is_tls, host, port, target: target.into() })
+        // A query may follow the host at once.
+        let target = if target.starts_with('/') { target.to_string() } else { format!("/{target}") };
+        Ok(WebhookUrl { text: text.into(), is_tls, host, port, target })
     }
 }
 
@@ -141,6 +151,7 @@ mod tests {
             ("https://[2001:DB8::1]:444/", true, "2001:db8::1", 444, "/", "[2001:db8::1]:444"),
             ("https://a:443/", true, "a", 443, "/", "a"),
             ("http://a:443/", false, "a", 443, "/", "a:443"),
+            ("http://a?b", false, "a", 80, "/?b", "a"),
         ] {
             let url: WebhookUrl = text.parse().unwrap();
             assert_eq!((url.is_tls(), url.host(), url.port(), url.target()), (tls, host, port, target));
@@ -148,6 +159,9 @@ mod tests {
         }
         let secret: WebhookUrl = "https://hooks.example/T0KEN".parse().unwrap();
         assert_eq!(secret.origin(), "https://hooks.example");
+        let audience = |text: &str| text.parse::<WebhookUrl>().unwrap().audience();
+        assert_eq!(audience("HTTPS://Hooks.Example:443?b=C"), "https://hooks.example/?b=C");
+        assert_eq!(audience("http://[2001:DB8::1]:8080/A"), "http://[2001:db8::1]:8080/A");
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::access::Caller;
+use crate::config::values::{SecretPlace, TextValue as _};
 use crate::hooks::FileResult;
-use crate::hooks::webhook::sign;
+use crate::hooks::webhook::{AddressRules, sign};
 use crate::job::{JobSpec, Labels};
 use crate::node::tests::{Fixture, copy};
 use crate::node::{NodeSettings, Submission};
@@ -66,7 +67,8 @@ fn next(gets: &mpsc::Receiver<ReceivedRequest>) -> ReceivedRequest {
 }
 
 fn local_webhooks() -> WebhookSettings {
-    WebhookSettings { allow: vec!["127.0.0.0/8".parse().unwrap()], ..WebhookSettings::default() }
+    let addresses = AddressRules { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: Vec::new() };
+    WebhookSettings { addresses, ..WebhookSettings::default() }
 }
 
 /// A script in a file of its own, which the test can run as a hook.
@@ -107,7 +109,8 @@ fn a_webhook_is_tried_until_it_is_taken_and_keeps_its_id_over_a_restart() {
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "0123456789abcdef0123\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let webhooks = WebhookSettings { secret_file: Some(secret), ..local_webhooks() };
+    let secret = SecretPlace::read(secret.to_str().unwrap());
+    let webhooks = WebhookSettings { secret, ..local_webhooks() };
     let mut fixture = Fixture::with(NodeSettings { webhooks, ..NodeSettings::default() });
     let mut spec = copy(fixture.file("a", 1000), fixture.path("b"));
     spec.webhook = Some(format!("http://{address}/in"));
@@ -122,8 +125,9 @@ fn a_webhook_is_tried_until_it_is_taken_and_keeps_its_id_over_a_restart() {
     assert!(first.id().starts_with(&format!("{job}.1.post.")), "{}", first.id());
     let signature = &first.headers["farhaul-signature"];
     let unix_s: i64 = signature[2..].split(',').next().unwrap().parse().unwrap();
-    let secret = WebhookSecret::new("0123456789abcdef0123").unwrap();
-    assert_eq!(*signature, sign(&secret, unix_s, first.body.as_bytes()));
+    let url = format!("http://{address}/in").parse().unwrap();
+    let secret = WebhookSecret::new("0123456789abcdef0123").unwrap().for_url(&url);
+    assert_eq!(*signature, sign(&secret, &url, unix_s, first.body.as_bytes()));
     let is_tried_again = |fixture: &Fixture, count: usize| {
         let lines = fixture.lines(job);
         lines.iter().filter(|line| line.contains("is tried again in")).count() == count

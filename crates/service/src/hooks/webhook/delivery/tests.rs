@@ -139,10 +139,9 @@ fn short() -> DeliveryLimits {
 
 fn config() -> DeliveryConfig {
     DeliveryConfig {
-        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        addresses: AddressRules { allow: vec!["127.0.0.0/8".parse().unwrap()], deny: Vec::new() },
         roots: CertificateRoots::Bundle(AUTHORITY.into()),
         limits: short(),
-        ..DeliveryConfig::default()
     }
 }
 
@@ -195,7 +194,12 @@ async fn a_message_arrives_signed_by_one_connection() {
         ("Farhaul-Event", "post".into()),
         (
             "Farhaul-Signature",
-            sign(&WebhookSecret::new("0123456789abcdef").unwrap(), 1_764_288_000, b"{\"a\":1}"),
+            sign(
+                &WebhookSecret::new("0123456789abcdef").unwrap(),
+                &url.parse().unwrap(),
+                1_764_288_000,
+                b"{\"a\":1}",
+            ),
         ),
     ] {
         assert_eq!(server.header(name), Some(value), "{name}");
@@ -275,7 +279,7 @@ async fn names_with_an_address_that_is_not_allowed_are_refused() {
         ("mixed.test", vec![at("1.1.1.1"), server.address]),
     ];
     let names = TestResolver { table: Arc::new(table), ..TestResolver::default() };
-    let strict = DeliveryConfig { allow: Vec::new(), ..config() };
+    let strict = DeliveryConfig { addresses: AddressRules::default(), ..config() };
     let sender = WebhookSender::new(strict, Box::new(names.clone())).unwrap();
     for host in
         ["private.test", "metadata.test", "loopback.test", "mapped.test", "mixed.test", "127.0.0.1", "[::1]"]
@@ -285,14 +289,60 @@ async fn names_with_an_address_that_is_not_allowed_are_refused() {
         assert!(why.contains("webhooks may not go there"), "{why}");
     }
     // Spellings that the C library reads as an address are judged as that address.
-    let system =
-        WebhookSender::new(DeliveryConfig { allow: Vec::new(), ..config() }, Box::new(SystemResolver))
-            .unwrap();
+    let system = WebhookSender::new(
+        DeliveryConfig { addresses: AddressRules::default(), ..config() },
+        Box::new(SystemResolver),
+    )
+    .unwrap();
     for host in ["localhost", "2130706433", "0x7f.1", "127.1", "0"] {
         let outcome = deliver_by(&system, &format!("http://{host}:{port}/")).await;
         assert!(!matches!(outcome, DeliveryOutcome::Delivered { .. }), "{host}: {outcome:?}");
     }
     assert_eq!((server.connections.load(SeqCst), names.asked.load(SeqCst)), (0, 5));
+}
+
+/// A name whose address changes with each look-up.
+struct ChangingName(Mutex<Vec<SocketAddr>>);
+
+impl Resolve for ChangingName {
+    fn resolve<'a>(&'a self, _host: &'a str, _port: u16) -> ResolveFuture<'a> {
+        let next = self.0.lock().unwrap().pop();
+        Box::pin(async move { next.map(|address| vec![address]).ok_or_else(|| io::Error::other("no more")) })
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_moves_between_attempts_is_judged_anew_and_within_one_it_cannot_move() {
+    let server = Server::start(Behaviour::Answer("HTTP/1.1 503 Later\r\n\r\n"), false).await;
+    let here = server.address;
+    let named = |name: &str| SocketAddr::new(name.parse().unwrap(), here.port());
+    let addresses = vec![here, named("127.0.0.2"), named("10.0.0.7"), here];
+    let allow = vec!["127.0.0.1".parse().unwrap()];
+    let config = DeliveryConfig { addresses: AddressRules { allow, deny: Vec::new() }, ..config() };
+    let sender = WebhookSender::new(config, Box::new(ChangingName(Mutex::new(addresses)))).unwrap();
+    assert!(is_retry(&deliver_by(&sender, "http://moves.test/").await, "answers 503"));
+    for moved_to in ["10.0.0.7", "127.0.0.2"] {
+        let outcome = deliver_by(&sender, "http://moves.test/").await;
+        let DeliveryOutcome::Refused { why } = &outcome else { panic!("{outcome:?}") };
+        assert!(why.contains(moved_to), "{why}");
+    }
+    assert!(is_retry(&deliver_by(&sender, "http://moves.test/").await, "answers 503"));
+    assert_eq!(server.connections.load(SeqCst), 2);
+}
+
+#[tokio::test]
+async fn an_address_that_this_host_gets_while_it_connects_hears_nothing() {
+    static LOOKS: AtomicUsize = AtomicUsize::new(0);
+    let server = Server::start(Behaviour::Answer(OK), false).await;
+    // As if the address came to this host between the last look before the connection and the one after it.
+    let allow = vec!["0.0.0.0/0".parse().unwrap()];
+    let strict = DeliveryConfig { addresses: AddressRules { allow, deny: Vec::new() }, ..config() };
+    let mut sender = WebhookSender::new(strict, Box::new(SystemResolver)).unwrap();
+    sender.is_of_this_host = |_| Ok(LOOKS.fetch_add(1, SeqCst) >= 2);
+    let outcome = deliver_by(&sender, &format!("http://{}/", server.address)).await;
+    let DeliveryOutcome::Refused { why } = &outcome else { panic!("{outcome:?}") };
+    assert!(why.contains("of this host itself"), "{why}");
+    assert_eq!((LOOKS.load(SeqCst), server.request()), (3, String::new()));
 }
 
 #[tokio::test]

@@ -1,0 +1,130 @@
+"""Webhooks: who takes a message for genuine, and which addresses hear one."""
+
+import pathlib
+import re
+import time
+
+import pytest
+
+from harness.hosts import call, wait_until
+from harness.receiver import Receiver
+from harness.service import Service
+from harness.trees import make_file
+
+PAGE = (pathlib.Path(__file__).resolve().parents[1] / "docs/guide/hooks.md").read_text()
+SECRET, OF_LIMS = b"the secret of the service", b"the secret of lims"
+#: A public address, which no host of the tests has but those that a test gives it.
+PUBLIC, PUBLIC6 = "8.8.4.4", "2a00:1450::7"
+
+
+@pytest.fixture
+def page():
+    """The functions of the page's Python examples."""
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S):
+        exec(block, names)
+    return names
+
+
+def secret_file(folder, name, text):
+    path = folder / name
+    path.write_bytes(text + b"\n")
+    path.chmod(0o600)
+    return path
+
+
+def service_with(net, settings, **options):
+    file = net.folder("settings") / "farhaul.toml"
+    file.write_text(settings)
+    file.chmod(0o600)
+    return Service(net, net.alpha, arguments=("--config", file), **options)
+
+
+def submit(service, url):
+    source = service.net.folder("source") / "a"
+    make_file(source, 1000)
+    return service.submit(source, source.with_name("b"), "--webhook", url)
+
+
+def is_given_up(service, id):
+    """Waits until the service has given up the message; returns the reason."""
+    lines = lambda: [line for line in service.run("logs", id).splitlines() if "is given up" in line]
+    return wait_until(lines, 60, 0.1, "the webhook is given up")[0]
+
+
+def test_a_message_is_genuine_for_the_url_that_it_was_sent_to_and_for_no_other(own_net, page):
+    is_genuine, secret_of = page["is_genuine"], page["secret_of"]
+    receiver = Receiver(own_net, own_net.beta, own_net.beta.v4, 8080)
+    proxy = Receiver(own_net, own_net.beta, own_net.beta.v4, 8081)
+    secrets = own_net.folder("secrets")
+    service = service_with(own_net, f"""
+[webhooks]
+allow_networks = ["{own_net.beta.v4}"]
+secret_file = "{secret_file(secrets, "webhooks", SECRET)}"
+[webhook_receivers.lims]
+url = "{receiver.url("/lims")}"
+secret_file = "{secret_file(secrets, "lims", OF_LIMS)}"
+""", env={"http_proxy": proxy.url(""), "HTTP_PROXY": proxy.url(""), "ALL_PROXY": proxy.url("")})
+    service.wait(submit(service, receiver.url("/mine")))
+    mine, lims = receiver.next("/mine"), receiver.next("/lims")
+    now, here = int(time.time()), receiver.url("/mine")
+    assert is_genuine(mine.signature, mine.body, here, secret_of(here, SECRET), now)
+    assert is_genuine(lims.signature, lims.body, receiver.url("/lims"), OF_LIMS, now)
+
+    # The submitter shows a message that was sent to a URL of the submitter's own to other receivers.
+    other = receiver.url("/other")
+    for url, secret in [(other, secret_of(other, SECRET)), (receiver.url("/lims"), OF_LIMS),
+                        (here, SECRET), (other, secret_of(here, SECRET)), (other, SECRET)]:
+        assert not is_genuine(mine.signature, mine.body, url, secret, now), (url, secret)
+    # Late, early, changed, and without a sense.
+    key = secret_of(here, SECRET)
+    assert not is_genuine(mine.signature, mine.body, here, key, now + 301 + 60)
+    assert not is_genuine(mine.signature, mine.body, here, key, now - 301 - 60)
+    assert not is_genuine(mine.signature, mine.body + b" ", here, key, now)
+    for header in ["", "t=", "t=x,v1=y", "v1=ü", "t=²,v1=", mine.signature.replace("v1=", "v2=")]:
+        assert not is_genuine(header, mine.body, here, key, now), header
+
+    # A job that names the URL of a receiver is signed as the receiver expects, and told once.
+    id = submit(service, receiver.url("/lims"))
+    service.wait(id)
+    told = wait_until(lambda: [one for one in receiver.messages("/lims") if id.encode() in one.body], 60,
+                      what="the receiver hears of the second job")
+    assert len(told) == 1 and is_genuine(told[0].signature, told[0].body, receiver.url("/lims"), OF_LIMS, now)
+    assert proxy.messages() == []
+
+
+def test_no_webhook_reaches_a_service_of_this_host_by_any_of_its_addresses(own_net):
+    alpha = own_net.alpha
+    for address in (f"{PUBLIC}/32", f"{PUBLIC6}/128"):
+        call("ip", "-n", alpha.netns, "addr", "add", address, "dev", "lo")
+    # The site allows its networks, in which this host lies, too.
+    service = service_with(own_net, '[webhooks]\nallow_networks = ["0.0.0.0/0", "::/0", "::ffff:0:0/96"]\n')
+    other = Receiver(own_net, own_net.beta, own_net.beta.v4, 8080)
+    for address in [PUBLIC, PUBLIC6, alpha.v4, alpha.v6, "127.0.0.1", "::1"]:
+        receiver = Receiver(own_net, alpha, address, 8080)
+        urls = [receiver.url()]
+        if ":" not in address:
+            urls.append(f"http://[::ffff:{address}]:8080/mapped")
+        for url in urls:
+            id = submit(service, url)
+            service.wait(id)
+            assert "an address of this host" in is_given_up(service, id)
+        assert receiver.messages() == [], address
+    service.wait(submit(service, other.url()))
+    other.next("/in")
+
+
+def test_an_address_of_this_host_that_is_named_hears_and_a_denied_one_does_not(own_net):
+    call("ip", "-n", own_net.alpha.netns, "addr", "add", f"{PUBLIC}/32", "dev", "lo")
+    service = service_with(own_net, f"""
+[webhooks]
+allow_networks = ["{PUBLIC}", "{own_net.beta.v4}"]
+deny_networks = ["{own_net.beta.v4}"]
+""")
+    named = Receiver(own_net, own_net.alpha, PUBLIC, 8080)
+    denied = Receiver(own_net, own_net.beta, own_net.beta.v4, 8080)
+    service.wait(submit(service, named.url()))
+    named.next("/in")
+    id = submit(service, denied.url())
+    assert "deny_networks" in is_given_up(service, id)
+    assert denied.messages() == []

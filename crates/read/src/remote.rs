@@ -30,7 +30,7 @@ use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::report::SessionReport;
 use farhaul_text::plain;
-use farhaul_volume::{Algorithm, Root};
+use farhaul_volume::{Algorithm, Root, is_way_out};
 
 use super::messages::{FileIdentity, ListEntry, ReadMessage};
 use super::request::{ReadRequest, own_features};
@@ -123,7 +123,9 @@ impl Remote {
         let ConfinedPath { root, path, .. } = Confines::of(directories)?.spot(directory)?;
         let root = root.follow(&path).map_err(|error| {
             let what = format!("cannot open {}: {}", directory.display(), plain(&error));
-            Error::new(Code::of_files(&error), what)
+            // Somebody has put the link there since it was judged.
+            let code = if is_way_out(&error) { Code::Forbidden } else { Code::of_files(&error) };
+            Error::new(code, what)
         })?;
         let opening = ReadRequest::default().opening(NetworkOptions::default())?;
         Remote::here(Vec::new(), Some(root), &opening)

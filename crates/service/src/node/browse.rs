@@ -1,6 +1,6 @@
 //! Lists a directory, here or at a peer, as far as the caller reaches.
 
-use farhaul::{Depth, ListItem, LocationSpec, NetworkOptions, Remote, escape, plain};
+use farhaul::{Depth, ListItem, LocationSpec, NetworkOptions, Remote, escape};
 use farhaul_session::{Code, Error};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -53,22 +53,28 @@ impl Node {
             return Err(Error::new(Code::BadLocation, format!("{place}: this is not a directory")));
         }
         caller.may(CallerDeed::At(Scope::Read, &JobPlaces(vec![parsed.clone()])))?;
-        if let LocationSpec::Local(path) = &parsed {
-            if !path.is_absolute() {
-                return Err(Error::new(Code::BadLocation, format!("{place}: write an absolute path")));
-            }
-            // A link below a prefix may lead out of it.
-            let real = path
-                .canonicalize()
-                .map_err(|error| Error::new(Code::of_files(&error), format!("{place}: {}", plain(&error))))?;
-            caller.may(CallerDeed::At(Scope::Read, &JobPlaces(vec![LocationSpec::Local(real)])))?;
+        if let LocationSpec::Local(path) = &parsed
+            && !path.is_absolute()
+        {
+            return Err(Error::new(Code::BadLocation, format!("{place}: write an absolute path")));
         }
         self.judge_reach(&caller.reach)?;
-        let mut location = parsed.to_location();
-        self.settings().identify_location(None, None, &mut location)?;
-        // At a peer, where a link leads is found out there.
-        let within = caller.reach.prefixes_at(&parsed)?;
-        let remote = Remote::kept_within(within, &location, NetworkOptions::default())?;
+        let remote = match &parsed {
+            // A link below a prefix may lead out of it, so the path is resolved below the prefix.
+            LocationSpec::Local(path) if !caller.reach.everything => {
+                Remote::within(path, &caller.reach.local)?
+            }
+            LocationSpec::Local(_)
+            | LocationSpec::Pipe
+            | LocationSpec::Ssh(..)
+            | LocationSpec::Daemon(..) => {
+                let mut location = parsed.to_location();
+                self.settings().identify_location(None, None, &mut location)?;
+                // At a peer, where a link leads is found out there.
+                let within = caller.reach.prefixes_at(&parsed)?;
+                Remote::kept_within(within, &location, NetworkOptions::default())?
+            }
+        };
         let mut listing = DirectoryView { files: Vec::new(), is_cut: false };
         for listed in remote.list(b"", Depth::One)? {
             // The first entry is the directory itself.

@@ -9,8 +9,12 @@ use farhaul_volume::{Algorithm, FileTime};
 
 /// The most ranges in one message: this many fit, whatever they are. A longer list takes several messages.
 pub(crate) const RANGES_MAX: usize = 2048;
-/// The most bytes of a path on Linux.
+/// The most bytes of a path on Linux, and of the target of a symbolic link.
 const PATH_MAX: usize = 4095;
+/// The most bytes of a record: a path, a target or a reason, and some numbers.
+const RECORD_MAX: u64 = 2 * PATH_MAX as u64 + 2048;
+/// The most bytes of a digest.
+const DIGEST_MAX: usize = 64;
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -301,7 +305,11 @@ impl ReadMessage {
             }
             84 => {
                 let (op, bytes) = (reader.varint()?, reader.varint()?);
-                ReadMessage::Digested { op, bytes, digest: reader.bytes()?.to_vec() }
+                let digest = reader.bytes()?;
+                if digest.len() > DIGEST_MAX {
+                    return Err(Malformed);
+                }
+                ReadMessage::Digested { op, bytes, digest: digest.to_vec() }
             }
             _ => return Err(Malformed),
         };
@@ -396,7 +404,11 @@ fn take_rest(reader: &mut ByteReader<'_>, path: Vec<u8>) -> Result<ListEntry, Ma
     let kind = PathKind::of_number(reader.byte()?)?;
     let (mode, links) = (reader.u32()?, reader.varint()?);
     let identity = take_identity(reader)?;
-    let target = if kind == PathKind::Symlink { reader.bytes()?.to_vec() } else { Vec::new() };
+    let target = if kind == PathKind::Symlink { reader.bytes()? } else { &[] };
+    if target.len() > PATH_MAX {
+        return Err(Malformed);
+    }
+    let target = target.to_vec();
     Ok(ListEntry { path, kind, mode, links, target, identity })
 }
 
@@ -451,11 +463,13 @@ impl RecordCodec {
         let mut reader = ByteReader(bytes);
         let Ok(body) = reader.bytes() else {
             // If the length is larger than that of any record, it is malformed, and not just incomplete.
-            let is_cut =
-                ByteReader(bytes).varint().map_or(bytes.len() < 10, |len| len <= 2 * PATH_MAX as u64 + 2048);
+            let is_cut = ByteReader(bytes).varint().map_or(bytes.len() < 10, |len| len <= RECORD_MAX);
             return if is_cut { Ok(None) } else { Err(Malformed) };
         };
         let taken = bytes.len() - reader.rest().len();
+        if body.len() as u64 > RECORD_MAX {
+            return Err(Malformed);
+        }
         let mut reader = ByteReader(body);
         let record = match reader.byte()? {
             0 => {

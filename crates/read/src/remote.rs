@@ -13,6 +13,8 @@ mod client_session;
 mod file;
 mod list;
 mod pending_calls;
+mod spans;
+mod stream_inlet;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -56,7 +56,8 @@ impl GlobAllowance {
         Ok(())
     }
 
-    fn find(&mut self, path: &[u8]) -> io::Result<()> {
+    /// Takes a match from the allowance; an error if there is no more room for it.
+    pub fn find(&mut self, path: &[u8]) -> io::Result<()> {
         let cost = path.len() + MATCH_BYTES;
         self.bytes = self.bytes.checked_sub(cost).ok_or_else(|| too_much("matches too many files"))?;
         self.spent += cost;

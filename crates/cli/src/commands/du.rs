@@ -6,6 +6,7 @@ use farhaul::{Depth, Error, ExitCode, ListEntry, ListItem, PathKind, escape};
 use serde::Serialize;
 
 use super::ls::joined;
+use super::names_kept::NamesKept;
 use super::read_verbs::{LookOutcome, each};
 use crate::args::read_verbs::DuArgs;
 use crate::ui::units;
@@ -41,12 +42,16 @@ pub fn run(args: &DuArgs) -> ExitCode {
         // An amount for each directory that gets a line.
         let mut amounts: BTreeMap<Vec<u8>, Amount> = BTreeMap::new();
         let mut seen = HashSet::new();
+        let mut kept = NamesKept::new("name directories below it, or give it a --max-depth");
         for listed in named.remote.list(named.path, Depth::All)? {
             match listed? {
                 ListItem::Entry(entry) => {
                     let is_first = entry.links < 2
                         || entry.kind == PathKind::Directory
                         || seen.insert((entry.identity.device, entry.identity.inode));
+                    if entry.links > 1 && is_first {
+                        kept.name(b"")?;
+                    }
                     let amount = Amount {
                         files: u64::from(entry.kind != PathKind::Directory),
                         directories: u64::from(entry.kind == PathKind::Directory && !entry.path.is_empty()),
@@ -55,6 +60,9 @@ pub fn run(args: &DuArgs) -> ExitCode {
                     for directory in
                         counted_in(&entry.path, entry.kind == PathKind::Directory, args.max_depth)
                     {
+                        if !amounts.contains_key(directory) {
+                            kept.name(directory)?;
+                        }
                         amounts.entry(directory.to_vec()).or_default().add(amount);
                     }
                 }

@@ -3,6 +3,7 @@
 use farhaul::{Code, Depth, Error, ExitCode, ListEntry, ListItem, PathKind, RemoteList, escape};
 use serde::Serialize;
 
+use super::names_kept::NamesKept;
 use super::read_verbs::{LookOutcome, NamedPath, together};
 use crate::args::read_verbs::LsArgs;
 use crate::ui::units;
@@ -112,6 +113,7 @@ fn directory(
     let is_shown =
         |path: &[u8]| args.all || !path.split(|byte| *byte == b'/').any(|name| name.first() == Some(&b'.'));
     let mut held: Vec<ListEntry> = Vec::new();
+    let mut kept = NamesKept::new("-U prints entries as they come; or name directories below it");
     for listed in list {
         match listed? {
             ListItem::Entry(entry) if entry.path.is_empty() || !is_shown(&entry.path) => {}
@@ -120,7 +122,10 @@ fn directory(
                 let name = joined(named.path, &entry.path);
                 line(args, if args.recursive { &name } else { &entry.path }, &entry, outcome);
             }
-            ListItem::Entry(entry) => held.push(entry),
+            ListItem::Entry(entry) => {
+                kept.entry(&entry)?;
+                held.push(entry);
+            }
             ListItem::Failed { path, code, reason } => {
                 outcome.fail(&joined(named.path, &path), Error::new(code, reason));
             }

@@ -14,6 +14,7 @@ mod keygen;
 mod lab;
 mod ls;
 mod man;
+mod names_kept;
 mod read_verbs;
 mod receipt;
 mod serve;

@@ -4,6 +4,7 @@ use farhaul::{Algorithm, Code, Depth, Error, ExitCode, ListItem, PathKind, escap
 use serde::Serialize;
 
 use super::ls::joined;
+use super::names_kept::NamesKept;
 use super::read_verbs::{LookOutcome, NamedPath, each};
 use crate::args::read_verbs::SumArgs;
 
@@ -45,10 +46,13 @@ pub fn run(args: &SumArgs) -> ExitCode {
 /// Returns all plain files in a directory and below it.
 fn files(named: &NamedPath<'_>, outcome: &mut LookOutcome) -> Result<Vec<Vec<u8>>, Error> {
     let mut files = Vec::new();
+    let mut kept = NamesKept::new("name directories below it");
     for listed in named.remote.list(named.path, Depth::All)? {
         match listed? {
             ListItem::Entry(entry) if entry.kind == PathKind::File => {
-                files.push(joined(named.path, &entry.path))
+                let path = joined(named.path, &entry.path);
+                kept.name(&path)?;
+                files.push(path);
             }
             ListItem::Entry(_) => {}
             ListItem::Failed { path, code, reason } => {

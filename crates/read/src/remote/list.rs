@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver as Channel, unbounded};
 use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_volume::GlobAllowance;
 
 use super::super::messages::{ListEntry, ReadMessage, RecordCodec, StreamRecord};
 use super::client_session::ClientSession;
-use super::pending_calls::{PendingCall, PendingStream, StreamChunk};
+use super::pending_calls::{PendingCall, PendingStream, unasked};
+use super::stream_inlet::{StreamOutlet, stream};
 
 /// The most bytes of a list that may be under way or wait here: enough to fill a long fast path, and little
 /// memory for a program.
@@ -57,7 +58,7 @@ pub enum ListItem {
 pub struct RemoteList {
     session: Arc<ClientSession>,
     op: u64,
-    chunks: Channel<StreamChunk>,
+    arrived: StreamOutlet,
     /// Bytes that have come and are not decoded yet.
     buffered: VecDeque<u8>,
     records: RecordCodec,
@@ -71,13 +72,12 @@ impl RemoteList {
         session: &Arc<ClientSession>,
         message: impl FnOnce(u64, u64) -> ReadMessage,
     ) -> Result<RemoteList, Error> {
-        let (sender, chunks) = unbounded();
-        let op =
-            session.ask(PendingCall::Stream(PendingStream::new(sender, ROOM)), |op| message(op, ROOM))?;
+        let (inlet, arrived) = stream();
+        let op = session.ask(PendingCall::Stream(PendingStream::new(inlet, ROOM)), |op| message(op, ROOM))?;
         Ok(RemoteList {
             session: session.clone(),
             op,
-            chunks,
+            arrived,
             buffered: VecDeque::new(),
             records: RecordCodec::default(),
             taken: 0,
@@ -87,10 +87,14 @@ impl RemoteList {
 
     /// The paths that match a pattern.
     pub(super) fn paths(mut self) -> Result<Vec<Vec<u8>>, Error> {
-        let mut paths = Vec::new();
+        let (mut paths, mut allowance) = (Vec::new(), GlobAllowance::default());
         while let Some(record) = self.record()? {
             match record {
-                StreamRecord::Path(path) => paths.push(path),
+                StreamRecord::Path(path) => {
+                    // The far end must not find more than it may find here.
+                    allowance.find(&path).map_err(|_| unasked("more paths than a pattern may match"))?;
+                    paths.push(path);
+                }
                 _ => return Err(senseless()),
             }
         }
@@ -107,7 +111,7 @@ impl RemoteList {
             if self.is_over {
                 return if self.buffered.is_empty() { Ok(None) } else { Err(senseless()) };
             }
-            match self.session.wait(&self.chunks)?? {
+            match self.arrived.next(&self.session)? {
                 Some(chunk) => {
                     self.taken += chunk.len() as u64;
                     self.buffered.extend(chunk);

@@ -1,20 +1,21 @@
 //! The calls that wait for an answer, by the numbers of operations and files.
 //!
-//! Always true: a piece goes to the range or stream that was asked for, once; a piece that was not asked for
-//! is an error.
+//! Always true: a piece goes to the range or stream that was asked for, once; a piece that was not asked for,
+//! or that overlaps another one, is an error. So what waits here for the rest of an answer is never more than
+//! the answer that was asked for, and little beside it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use crossbeam_channel::Sender;
 use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
 
 use super::super::messages::{FileIdentity, ListEntry};
 use super::super::pieces::AnswerPiece;
+use super::spans::{SPANS_MAX, Spans};
+use super::stream_inlet::StreamInlet;
 
 /// The answer to a range, with its number in a queue.
 pub(super) type RangeAnswer = (u64, Result<Vec<u8>, Failure>);
-/// The next bytes of a stream; `None` after the last.
-pub(super) type StreamChunk = Result<Option<Vec<u8>>, Failure>;
 
 /// A call that waits, by what it waits for.
 pub(super) enum PendingCall {
@@ -36,18 +37,18 @@ pub(super) struct PendingRanges {
 struct IncomingRange {
     len: u64,
     bytes: Vec<u8>,
-    /// The offsets of pieces that have come, as a piece may come twice, and their bytes in all.
-    come: HashSet<u64>,
-    got: u64,
+    come: Spans,
     /// Where the range ends, once that is known.
     end: Option<u64>,
 }
 
 /// A stream, whose length is not known yet.
 pub(super) struct PendingStream {
-    to: Sender<StreamChunk>,
+    to: StreamInlet,
+    come: Spans,
     /// The number of bytes that were handed on.
     next: u64,
+    /// Pieces that have come before earlier ones.
     early: BTreeMap<u64, Vec<u8>>,
     end: Option<u64>,
     /// The most bytes that may come.
@@ -60,7 +61,7 @@ impl PendingRanges {
     }
 
     pub(super) fn expect(&mut self, number: u64, len: u64) {
-        let incoming = IncomingRange { len, bytes: Vec::new(), come: HashSet::new(), got: 0, end: None };
+        let incoming = IncomingRange { len, bytes: Vec::new(), come: Spans::default(), end: None };
         self.parts.insert(number, incoming);
     }
 
@@ -75,8 +76,9 @@ impl PendingRanges {
         if piece.at + piece.len > incoming.len {
             return Err(unasked("a piece lies beyond its range"));
         }
-        if incoming.come.insert(piece.at) {
-            let end = (piece.at + piece.len) as usize;
+        let end = piece.at + piece.len;
+        if incoming.come.add(piece.at, end)? {
+            let (at, end) = (piece.at as usize, end as usize);
             if incoming.bytes.len() < end {
                 // The first piece of a range shows that room for all of it is needed.
                 let all = if piece.is_last { end } else { incoming.len as usize };
@@ -89,17 +91,15 @@ impl PendingRanges {
                 }
                 incoming.bytes.resize(all, 0);
             }
-            incoming.bytes[piece.at as usize..end].copy_from_slice(bytes);
-            incoming.got += piece.len;
-            if piece.is_last {
-                incoming.end = Some(piece.at + piece.len);
-            }
+            incoming.bytes[at..end].copy_from_slice(bytes);
         }
-        if incoming.end.unwrap_or(incoming.len) != incoming.got {
+        end_at(&mut incoming.end, piece, &incoming.come)?;
+        let end = incoming.end.unwrap_or(incoming.len);
+        if !incoming.come.is_whole(end) {
             return Ok(0);
         }
         let mut bytes = std::mem::take(&mut incoming.bytes);
-        bytes.truncate(incoming.got as usize);
+        bytes.truncate(end as usize);
         self.parts.remove(&piece.range);
         // The caller may be gone.
         let _ = self.to.send((self.base + piece.range, Ok(bytes)));
@@ -107,9 +107,21 @@ impl PendingRanges {
     }
 }
 
+/// Notes where an answer ends. No piece may lie behind that, and no other piece may say otherwise.
+fn end_at(end: &mut Option<u64>, piece: &AnswerPiece, come: &Spans) -> Result<(), Error> {
+    if piece.is_last && *end.get_or_insert(piece.at + piece.len) != piece.at + piece.len {
+        return Err(unasked("two ends of one answer"));
+    }
+    if end.is_some_and(|end| come.end() > end) {
+        return Err(unasked("a piece behind the end of its answer"));
+    }
+    Ok(())
+}
+
 impl PendingStream {
-    pub(super) fn new(to: Sender<StreamChunk>, room: u64) -> PendingStream {
-        PendingStream { to, next: 0, early: BTreeMap::new(), end: None, room }
+    pub(super) fn new(to: StreamInlet, room: u64) -> PendingStream {
+        let (come, early) = Default::default();
+        PendingStream { to, come, next: 0, early, end: None, room }
     }
 
     /// Takes a piece; returns true if nothing is missing after it.
@@ -117,19 +129,26 @@ impl PendingStream {
         if piece.range != 0 || piece.at + piece.len > self.room {
             return Err(unasked("more of a stream than there was room for"));
         }
-        if piece.is_last {
-            self.end = Some(piece.at + piece.len);
+        if self.come.add(piece.at, piece.at + piece.len)? {
+            if piece.at == self.next {
+                self.next += piece.len;
+                self.to.put(bytes);
+            } else if self.early.len() < SPANS_MAX {
+                self.early.insert(piece.at, bytes.to_vec());
+            } else {
+                return Err(unasked(&format!(
+                    "more than {SPANS_MAX} pieces of a stream before earlier ones"
+                )));
+            }
         }
-        if piece.at >= self.next && piece.len > 0 {
-            self.early.entry(piece.at).or_insert_with(|| bytes.to_vec());
-        }
+        end_at(&mut self.end, piece, &self.come)?;
         while let Some(bytes) = self.early.remove(&self.next) {
             self.next += bytes.len() as u64;
-            let _ = self.to.send(Ok(Some(bytes)));
+            self.to.put(&bytes);
         }
         let is_over = self.end == Some(self.next);
         if is_over {
-            let _ = self.to.send(Ok(None));
+            self.to.end(Ok(()));
         }
         Ok(is_over)
     }
@@ -169,7 +188,7 @@ impl PendingCall {
                     let _ = to.send((base + number, Err(failure.clone())));
                 }
             }
-            PendingCall::Stream(stream) => drop(stream.to.send(Err(failure.clone()))),
+            PendingCall::Stream(stream) => stream.to.end(Err(failure.clone())),
             PendingCall::Stat(to) => drop(to.send(Err(failure.clone()))),
             PendingCall::Digest(to) => drop(to.send(Err(failure.clone()))),
         }
@@ -187,6 +206,7 @@ pub(super) fn unasked(what: &str) -> Error {
 mod tests {
     use crossbeam_channel::{Receiver, unbounded};
 
+    use super::super::stream_inlet::{StreamOutlet, stream as inlet};
     use super::*;
 
     fn piece(range: u64, at: u64, len: u64, is_last: bool) -> AnswerPiece {
@@ -201,9 +221,9 @@ mod tests {
         (PendingCall::Ranges(ranges), answers)
     }
 
-    fn stream(room: u64) -> (PendingCall, Receiver<StreamChunk>) {
-        let (to, chunks) = unbounded();
-        (PendingCall::Stream(PendingStream::new(to, room)), chunks)
+    fn stream(room: u64) -> (PendingCall, StreamOutlet) {
+        let (to, bytes) = inlet();
+        (PendingCall::Stream(PendingStream::new(to, room)), bytes)
     }
 
     fn is_unasked<T>(taken: Result<T, Error>) -> bool {
@@ -249,17 +269,91 @@ mod tests {
     }
 
     #[test]
+    fn a_range_is_complete_only_with_all_of_its_bytes() {
+        let (mut waiting, answers) = ranges(&[10]);
+        assert_eq!(waiting.take(&piece(0, 0, 5, false), b"01234").unwrap(), (0, false));
+        // As many bytes as the range has, but not those that are missing.
+        assert!(is_unasked(waiting.take(&piece(0, 1, 5, false), b"12345")));
+        assert!(answers.try_recv().is_err());
+        let (mut waiting, _answers) = ranges(&[10]);
+        assert_eq!(waiting.take(&piece(0, 0, 5, true), b"01234").unwrap(), (1, true));
+        let (mut waiting, _answers) = ranges(&[10]);
+        assert_eq!(waiting.take(&piece(0, 5, 2, true), b"56").unwrap(), (0, false));
+        assert!(is_unasked(waiting.take(&piece(0, 8, 1, false), b"8")), "behind the end");
+        let (mut waiting, _answers) = ranges(&[10]);
+        assert_eq!(waiting.take(&piece(0, 5, 2, true), b"56").unwrap(), (0, false));
+        assert!(is_unasked(waiting.take(&piece(0, 3, 1, true), b"3")), "a second end");
+    }
+
+    #[test]
+    fn pieces_without_bytes_take_no_memory() {
+        let (mut waiting, _answers) = ranges(&[1 << 20]);
+        for at in 0..1 << 20 {
+            assert_eq!(waiting.take(&piece(0, at, 0, false), b"").unwrap(), (0, false));
+        }
+        let PendingCall::Ranges(PendingRanges { parts, .. }) = &waiting else { panic!("ranges") };
+        assert!(parts[&0].come.is_whole(0) && parts[&0].bytes.is_empty());
+    }
+
+    #[test]
     fn a_stream_is_handed_on_in_order_and_once() {
-        let (mut waiting, chunks) = stream(10);
+        let (mut waiting, bytes) = stream(10);
+        assert_eq!(waiting.take(&piece(0, 2, 2, true), b"cd").unwrap(), (0, false));
+        assert_eq!(bytes.take(), None);
         assert_eq!(waiting.take(&piece(0, 2, 2, true), b"cd").unwrap(), (0, false));
         assert_eq!(waiting.take(&piece(0, 0, 2, false), b"ab").unwrap(), (0, true));
-        let chunks: Vec<_> = chunks.try_iter().map(|chunk| chunk.unwrap().unwrap_or_default()).collect();
-        assert_eq!(chunks, [&b"ab"[..], b"cd", b""]);
+        assert_eq!((bytes.take(), bytes.take()), (Some(Ok(Some(b"abcd".to_vec()))), Some(Ok(None))));
+    }
+
+    #[test]
+    fn a_stream_keeps_no_byte_twice_and_few_pieces_that_are_early() {
+        let mib = vec![7; 1 << 20];
+        let len = mib.len() as u64;
+        let (mut waiting, _bytes) = stream(64 << 20);
+        assert_eq!(waiting.take(&piece(0, 1, len, false), &mib).unwrap(), (0, false));
+        assert_eq!(
+            waiting.take(&piece(0, 1, len, false), &mib).unwrap(),
+            (0, false),
+            "a block that came twice"
+        );
+        assert!(is_unasked(waiting.take(&piece(0, 2, len, false), &mib)), "one byte later");
+        // What was handed on already does not come again in part.
+        let (mut waiting, _bytes) = stream(100);
+        assert_eq!(waiting.take(&piece(0, 0, 4, false), b"abcd").unwrap(), (0, false));
+        assert!(is_unasked(waiting.take(&piece(0, 3, 2, false), b"de")));
+
+        // Single bytes, each apart from the next, or one behind the other before the first one.
+        for step in [1, 2] {
+            let (mut waiting, _bytes) = stream(1 << 30);
+            let mut pieces = (0..=SPANS_MAX as u64).map(|number| piece(0, 1 + step * number, 1, false));
+            let refused = pieces.position(|piece| is_unasked(waiting.take(&piece, b"x")));
+            assert_eq!(refused, Some(SPANS_MAX));
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_once_and_nothing_comes_behind() {
+        let (mut waiting, _bytes) = stream(10);
+        assert_eq!(waiting.take(&piece(0, 4, 2, true), b"ef").unwrap(), (0, false));
+        assert!(is_unasked(waiting.take(&piece(0, 6, 1, false), b"g")));
+        let (mut waiting, _bytes) = stream(10);
+        assert_eq!(waiting.take(&piece(0, 4, 2, true), b"ef").unwrap(), (0, false));
+        assert!(is_unasked(waiting.take(&piece(0, 3, 1, true), b"d")));
+    }
+
+    #[test]
+    fn bytes_that_wait_for_their_reader_lie_together() {
+        let (mut waiting, bytes) = stream(1 << 20);
+        for at in 0..1000 {
+            waiting.take(&piece(0, at, 1, false), b"x").unwrap();
+        }
+        assert_eq!(bytes.take().map(|taken| taken.unwrap().map(|bytes| bytes.len())), Some(Some(1000)));
+        assert_eq!(bytes.take(), None);
     }
 
     #[test]
     fn a_stream_beyond_its_room_was_not_asked_for() {
-        let (mut waiting, _chunks) = stream(3);
+        let (mut waiting, _bytes) = stream(3);
         assert!(is_unasked(waiting.take(&piece(0, 0, 4, false), b"abcd")));
         assert!(is_unasked(waiting.take(&piece(1, 0, 1, false), b"a")));
     }

@@ -4,9 +4,10 @@
 //! messages that are not understood are ignored, except for the end.
 
 use farhaul_copy::Report;
+use farhaul_session::carrier::Carrier;
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::events::{EntryAction, Event, PathEnds};
-use farhaul_session::options::Policy;
+use farhaul_session::options::{Cipher, Policy};
 use farhaul_session::snapshot::{Snapshot, TransferState};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -126,9 +127,8 @@ enum ReceivedEvent {
 
 /// The static name of a carrier or cipher, which are a closed list.
 fn word(text: &str) -> &'static str {
-    const WORDS: [&str; 8] =
-        ["udp", "tcp", "ssh", "local", "aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"];
-    WORDS.into_iter().find(|word| *word == text).unwrap_or("another")
+    let words = Carrier::ALL.map(Carrier::name).into_iter().chain(Cipher::ALL.map(Cipher::name));
+    words.into_iter().find(|word| *word == text).unwrap_or("another")
 }
 
 /// Reads a snapshot of the copy.
@@ -231,6 +231,21 @@ mod tests {
     use farhaul_copy::{FailedAction, FailedEntry};
 
     use super::*;
+
+    #[test]
+    fn each_carrier_and_cipher_is_called_by_its_name() {
+        for from in Carrier::ALL.map(Carrier::name) {
+            for to in Carrier::ALL.map(Carrier::name) {
+                let changed = Event::CarrierChanged { peer: "c".into(), from, to };
+                assert_eq!(event(&serde_json::to_vec(&changed).unwrap()), Some(changed));
+            }
+            for cipher in Cipher::ALL.map(Cipher::name) {
+                let connected = Event::Connected { peer: "c".into(), transport: from, cipher, flows: 2 };
+                assert_eq!(event(&serde_json::to_vec(&connected).unwrap()), Some(connected));
+            }
+        }
+        assert_eq!(word("carrier pigeon"), "another");
+    }
 
     #[test]
     fn events_come_back() {

@@ -81,11 +81,11 @@ pub use farhaul_session::rate_cap::{
     CapMembership, CapMemberships, CapUse, RateCap, RateShares, RateUsedUp, WeakCapMemberships,
 };
 pub use farhaul_session::{
-    Blame, Budget, Cipher, Code, CpuChoice, CpuList, EntryAction, Error, ErrorDetail, Event, EventLevel,
-    EventReader, ExitCode, FLOWS_MAX, Fault, Handle, InterfaceName, MEMORY_MIN, MemoryLimits, Misbehaviour,
-    NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions, ResourceLimits,
-    SessionFacts, SessionLimits, SessionReport, Snapshot, StageFigures, TestHooks, TimedEvent, TransferId,
-    TransferState, contained, disk_threads, flows_for_cores, misbehaviour_counts,
+    Blame, Budget, Carrier, Cipher, Code, CpuChoice, CpuList, EntryAction, Error, ErrorDetail, Event,
+    EventLevel, EventReader, ExitCode, FLOWS_MAX, Fault, Handle, InterfaceName, MEMORY_MIN, MemoryLimits,
+    Misbehaviour, NetworkOptions, PathAddresses, PathEnds, PathFigures, PathTraffic, Policy, RateOptions,
+    ResourceLimits, SessionFacts, SessionLimits, SessionReport, Snapshot, StageFigures, TestHooks,
+    TimedEvent, TransferId, TransferState, contained, disk_threads, flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
     AcceptedStream, BLOCK_LEN_MAX, ClaimedBlock, ListenOptions, MESSAGE_LEN_MAX, METADATA_MAX, ReceivedBlock,

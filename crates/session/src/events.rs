@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::carrier::Carrier;
 use super::error::{Code, ExitCode};
 use super::figures::CpuChoice;
 use super::options::{Policy, RateOptions};
@@ -35,7 +36,7 @@ pub enum Event {
     Connected {
         /// The far end, by the name that people know.
         peer: String,
-        /// The carrier: "udp", "tcp", "ssh" or "local".
+        /// The word of the [`Carrier`](crate::carrier::Carrier).
         transport: &'static str,
         /// The cipher that seals the content.
         cipher: &'static str,
@@ -253,7 +254,7 @@ impl Event {
             | Event::PathDown(_)
             | Event::PathUp(_)
             | Event::LeftOut { .. } => EventLevel::Notice,
-            Event::CarrierChanged { to, .. } if *to == "udp" => EventLevel::Notice,
+            Event::CarrierChanged { from, to, .. } if is_udp_back(from, to) => EventLevel::Notice,
             Event::EntryDone { .. } | Event::NotEntered { .. } | Event::Placed(_) => EventLevel::Detail,
             Event::Started { .. }
             | Event::Connected { .. }
@@ -322,6 +323,12 @@ impl fmt::Display for PathEnds {
     }
 }
 
+/// True if UDP gets through again.
+fn is_udp_back(from: &str, to: &str) -> bool {
+    let has_udp = |name: &str| Carrier::of_name(name).is_some_and(Carrier::has_udp);
+    to == Carrier::Udp.name() && !has_udp(from)
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -336,7 +343,7 @@ impl fmt::Display for Event {
                 write!(formatter, "connected with {peer} over {transport}, {flows}, {cipher}")
             }
             Event::Placed(choice) => write!(formatter, "on {choice}"),
-            Event::CarrierChanged { peer, to: "udp", .. } => {
+            Event::CarrierChanged { peer, from, to } if is_udp_back(from, to) => {
                 write!(formatter, "UDP gets through to {peer} again")
             }
             Event::CarrierChanged { from, to, .. } => write!(formatter, "over {to}, no longer over {from}"),

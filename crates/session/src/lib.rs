@@ -12,6 +12,7 @@ pub mod amounts;
 pub mod block_content;
 mod bottleneck;
 pub mod budget;
+pub mod carrier;
 pub mod cipher;
 pub mod codec;
 pub mod congestion;
@@ -51,6 +52,7 @@ pub mod test_hooks;
 pub mod udp_blocks;
 
 pub use budget::{Budget, Charge, LimitReached, MemoryLimits, Resource, ResourceLimits};
+pub use carrier::Carrier;
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use error::{
     Blame, Code, Error, ErrorDetail, ExitCode, Misbehaviour, RetryAdvice, counts as misbehaviour_counts,

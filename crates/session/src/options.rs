@@ -40,6 +40,10 @@ pub enum Cipher {
 }
 
 impl Cipher {
+    /// All ciphers.
+    pub const ALL: [Cipher; 4] =
+        [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305, Cipher::None];
+
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {

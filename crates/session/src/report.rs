@@ -42,7 +42,7 @@ pub struct SessionReport {
     pub flows: u16,
     /// As [`crate::Cipher::name`].
     pub cipher: String,
-    /// "udp", "tcp", "ssh" or "local"; the carrier in use at the end.
+    /// The word of the [`Carrier`](crate::carrier::Carrier) in use at the end.
     pub transport: String,
     /// The processor time of the threads at this end.
     pub cpu_seconds_local: f64,

@@ -17,6 +17,7 @@ use farhaul_net::{Link, StreamLink, UdpLink, with_port};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::budget::{Budget, Charge, ResourceLimits};
+use super::carrier::Carrier;
 use super::hello_reply::PendingReply;
 use super::rate_cap::{CapMemberships, RateShares};
 use super::secret::Secret;
@@ -36,12 +37,7 @@ pub enum Transport {
 impl Transport {
     /// The name in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Transport::Udp => "udp",
-            Transport::Tcp => "tcp",
-            Transport::Ssh => "ssh",
-            Transport::Local => "local",
-        }
+        Carrier::from(self).name()
     }
 }
 

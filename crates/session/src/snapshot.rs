@@ -97,7 +97,7 @@ pub struct SessionFacts {
     pub is_connected: bool,
     /// The far end, by the name that people know.
     pub peer: String,
-    /// The carrier: "udp", "tcp", "ssh" or "local".
+    /// The word of the [`Carrier`](crate::carrier::Carrier).
     pub transport: String,
     /// The rate that the controllers allow now, in bits of UDP payload per second; `None` while they do not
     /// know it, and at an end that only receives.

@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 
 use super::budget::Charge;
+use super::carrier::Carrier;
 use super::events::Event;
 use super::hello_reply::PendingReply;
 use super::messages::{InboxItem, MessageInbox, SessionMessage, senseless};
@@ -91,8 +92,9 @@ pub struct Supervisor {
     beside_max: u64,
     /// The credit that is kept for urgent blocks.
     urgent_reserve: u32,
-    transport: &'static str,
-    stream_transport: &'static str,
+    carrier: Carrier,
+    /// What streams are called when they carry everything.
+    stream_carrier: Carrier,
     peer: String,
     shown: Option<IpAddr>,
     udp_ports: Vec<u16>,

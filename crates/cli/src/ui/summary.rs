@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farhaul::{Error, ExitCode, Report};
+use farhaul::{Carrier, Error, ExitCode, Report};
 
 use super::units;
 
@@ -69,7 +69,7 @@ fn how(report: &Report) -> Vec<String> {
         rate = format!("{rate} over {}", report.session.transport);
     }
     let mut parts = vec![units::time(seconds), rate];
-    if report.session.transport == "udp" {
+    if Carrier::of_name(&report.session.transport).is_some_and(Carrier::has_udp) {
         parts.push(format!("loss {}", loss(report.session.loss_fraction)));
     }
     if report.session.rtt_mean_ms > 0.0 {
@@ -130,6 +130,16 @@ mod tests {
         let text = "4.00 GiB in 1 file, 3.4 s, 10.1 Gbit/s over udp, loss <0.1 %, rtt 0.2 ms, slowest: writer on the \
                     receiver";
         assert_eq!(line(&report(), false), text);
+    }
+
+    #[test]
+    fn loss_is_told_wherever_udp_carries_something() {
+        for carrier in Carrier::ALL {
+            let session = SessionReport { transport: carrier.name().into(), ..report().session };
+            let text = line(&Report { session, ..report() }, false);
+            assert!(text.contains(&format!("over {}", carrier.name())), "{text}");
+            assert_eq!(text.contains("loss"), carrier.name().contains("udp"), "{text}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) struct SessionAccount {
 impl Supervisor {
     pub(crate) fn account(&self) -> SessionAccount {
         SessionAccount {
-            transport: self.transport,
+            transport: self.carrier.name(),
             paths: self.paths(),
             policed: self.policed(),
             cpus: self.cpu_choice().cloned(),

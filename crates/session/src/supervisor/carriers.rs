@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{TryRecvError, bounded};
 
+use super::super::carrier::Carrier;
 use super::super::events::Event;
 use super::super::messages::SessionMessage;
 use super::super::setup::CarrierFallback;
@@ -180,12 +181,12 @@ impl Supervisor {
     }
 
     fn activate(&mut self, stream: &Arc<FlowShared>) {
-        let was_udp = self.transport.starts_with("udp");
-        self.set_transport(if self.is_channel(stream) { self.stream_transport } else { "tcp" });
+        let was_udp = self.carrier.has_udp();
+        self.set_carrier(if self.is_channel(stream) { self.stream_carrier } else { Carrier::Tcp });
         let is_noted = self.blocked.as_ref().is_some_and(UdpBlockNotes::was_noted);
         // Only the initiator's user is told; the ports to open are the far end's.
         if self.shared.is_initiator && was_udp && !self.has_better_streams() {
-            let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
+            let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.carrier.name());
             let warning = match (self.was_up, is_noted) {
                 (true, _) => udp_lost_warning(peer, ports, instead),
                 (false, true) => udp_noted_warning(peer, ports, instead),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::super::carrier::Carrier;
 use super::super::messages::SessionMessage;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{CHECK_INTERVAL, Supervisor};
@@ -106,7 +107,7 @@ impl Supervisor {
         match act {
             CheckAction::TakeUp(newest) => self.taken_up = Some(newest),
             CheckAction::LetStreamsGo => {
-                self.set_transport("udp");
+                self.set_carrier(Carrier::Udp);
                 self.let_streams_go();
             }
             CheckAction::SayAlive => self.say_alive(),

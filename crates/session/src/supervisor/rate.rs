@@ -226,7 +226,7 @@ impl Supervisor {
 
     /// Learns what paths carry, while there is something to send and UDP carries it.
     pub(super) fn watch_rate(&mut self) {
-        if self.transport != "udp" || self.shared.is_all_queued() {
+        if !self.carrier.has_udp() || self.shared.is_all_queued() {
             return;
         }
         for (path, memory) in self.memories.iter_mut().enumerate() {

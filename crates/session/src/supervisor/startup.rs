@@ -8,6 +8,7 @@ use farhaul_net::Link as _;
 use farhaul_proto::{Controller, RateConfig};
 
 use super::super::BLOCK_BYTES;
+use super::super::carrier::Carrier;
 use super::super::events::Event;
 use super::super::flow_thread::FILLING_MAX;
 use super::super::handle::Handle;
@@ -98,14 +99,14 @@ impl Supervisor {
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
         shared.cpu.enter();
-        let transport = setup.transport.name();
-        let stream_transport = match &setup.fallback {
-            CarrierFallback::Ready(_) => "ssh",
-            _ if matches!(setup.transport, Transport::Ssh | Transport::Local) => transport,
+        let carrier = Carrier::from(setup.transport);
+        let stream_carrier = match &setup.fallback {
+            CarrierFallback::Ready(_) => Carrier::Ssh,
+            _ if matches!(setup.transport, Transport::Ssh | Transport::Local) => carrier,
             CarrierFallback::None
             | CarrierFallback::Dial(_)
             | CarrierFallback::Await(_)
-            | CarrierFallback::Listen(_) => "tcp",
+            | CarrierFallback::Listen(_) => Carrier::Tcp,
         };
         let is_first = |spare: &SpareFlow| !is_udp && usize::from(spare.index) < flow_count;
         let (due_spares, spares) = setup.spares.into_iter().partition(is_first);
@@ -130,8 +131,8 @@ impl Supervisor {
             window_max,
             beside_max,
             urgent_reserve: setup.urgent_reserve,
-            transport,
-            stream_transport,
+            carrier,
+            stream_carrier,
             peer: setup.peer,
             shown: setup.shown.map(|ip| ip.to_canonical()),
             udp_ports: setup.udp_ports,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use farhaul_handover::Held as _;
 
 use super::super::bottleneck::{BottleneckVerdict, verdict};
+use super::super::carrier::Carrier;
 use super::super::events::{Event, PathEnds};
 use super::super::figures::StageFigures;
 use super::super::messages::SessionMessage;
@@ -108,9 +109,10 @@ impl Supervisor {
     }
 
     /// Content takes this carrier from now on.
-    pub(super) fn set_transport(&mut self, to: &'static str) {
-        let from = std::mem::replace(&mut self.transport, to);
+    pub(super) fn set_carrier(&mut self, to: Carrier) {
+        let from = std::mem::replace(&mut self.carrier, to);
         if from != to {
+            let (from, to) = (from.name(), to.name());
             self.shared.tell(&Event::CarrierChanged { peer: self.peer.clone(), from, to });
         }
     }
@@ -127,7 +129,7 @@ impl Supervisor {
         let (cipher, flows) = (self.options.cipher.name(), self.flow_count);
         self.shared.tell(&Event::Connected {
             peer: self.peer.clone(),
-            transport: self.transport,
+            transport: self.carrier.name(),
             cipher,
             flows,
         });
@@ -139,7 +141,7 @@ impl Supervisor {
         self.shared.set_facts(SessionFacts {
             is_connected: self.was_up,
             peer: self.peer.clone(),
-            transport: self.transport.to_string(),
+            transport: self.carrier.name().to_string(),
             paths: self.paths(),
             stages_now: self.judged.both(),
             limit: self.judged.limit.clone(),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 
+use super::super::carrier::Carrier;
 use super::super::congestion::advice;
 use super::super::connection_growth::{CarrierSample, ConnectionGrowth};
 use super::super::flow_thread::WINDOW_MIN;
@@ -207,7 +208,7 @@ impl Supervisor {
             if self.streams.is_udp_idle {
                 self.shared.say(&[SessionMessage::UdpUse { is_used: true }]);
                 self.obey_udp_use(true)?;
-                self.set_transport("udp+tcp");
+                self.set_carrier(Carrier::UdpAndTcp);
             }
             return Ok(());
         }
@@ -354,7 +355,7 @@ impl Supervisor {
         if let Some(direct) = streams.iter().find(|flow| !self.is_channel(flow) && is_up(flow)).cloned() {
             self.use_stream(&direct, true);
             self.use_stream(&channel, false);
-            self.set_transport("tcp");
+            self.set_carrier(Carrier::Tcp);
             self.say_advice(&direct);
         }
     }
@@ -508,11 +509,11 @@ impl Supervisor {
             CarrierState::Trial { udp_before, .. } => {
                 let policed = PolicedUdp { udp: udp_before, since: now, bytes: moved(streams) };
                 (self.streams.carrying, self.streams.policed) = (CarrierState::Streams, Some(policed));
-                self.set_transport("udp+tcp");
+                self.set_carrier(Carrier::UdpAndTcp);
             }
             CarrierState::Streams if !self.streams.is_udp_idle && is_resting && !udp.is_empty() => {
                 if udp_rate < UDP_PART_MIN * (udp_rate + rate) {
-                    self.set_transport("tcp");
+                    self.set_carrier(Carrier::Tcp);
                     self.shared.say(&[SessionMessage::UdpUse { is_used: false }]);
                     // Some path may be used, as UDP was in use until now.
                     let _ = self.obey_udp_use(false);
@@ -529,7 +530,7 @@ impl Supervisor {
         let time = self.shared.elapsed().saturating_sub(policed.since).as_secs_f64();
         let streams = moved(&flows).saturating_sub(policed.bytes) as f64 / time.max(0.1);
         let mbps = |rate: f64| format!("{:.0} Mbit/s", rate * 8e-6);
-        let used = if self.transport == "udp+tcp" { "both were used" } else { "so TCP was used" };
+        let used = if self.carrier == Carrier::UdpAndTcp { "both were used" } else { "so TCP was used" };
         Some(format!(
             "UDP is held to {} between here and {}, where TCP has {}: {used}",
             mbps(policed.udp),

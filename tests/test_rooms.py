@@ -1,5 +1,5 @@
 """Which crate uses which: the arrows in ARCHITECTURE.md and the dependencies in the Cargo files must be the
-same.
+same. And which crates are compiled with overflow checks.
 
 Dependencies that a crate needs only for its own tests do not count.
 """
@@ -70,3 +70,23 @@ def test_no_arrow_leads_back():
         assert not back, f"ARCHITECTURE.md: {crate} uses {back}, which is not above it"
         above.add(crate)
     graphlib.TopologicalSorter(made(ROOT)).prepare()
+
+
+#: The crates whose arithmetic is not checked in the released program, and why.
+UNCHECKED = {
+    "proto": "on the path of every packet; fuzzed with checks",
+    "net": "on the path of every packet; it knows no byte of what it moves",
+    "clear": "on the path of every packet; it knows no byte of what it moves",
+    "handover": "on the path of every block; it knows no byte of what it moves",
+    "child": "starts programs; it reads nothing",
+    "bench": "measures this host; its loops are what is measured",
+    "motion": "for simulations", "sim": "for simulations", "wanem": "for simulations",
+}
+
+
+def test_what_reads_bytes_of_others_is_compiled_with_overflow_checks():
+    profile = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]["release"]["package"]
+    checked = {name.removeprefix("farhaul-") for name, keys in profile.items() if keys.get("overflow-checks")}
+    crates = {folder.parent.name for folder in (ROOT / "crates").glob("*/Cargo.toml")}
+    assert crates == checked | UNCHECKED.keys()
+    assert not checked & UNCHECKED.keys()

@@ -70,13 +70,26 @@ impl InterruptibleOutput {
         Ok(InterruptibleOutput { file, piece_max })
     }
 
-    /// Creates or empties the file. A named pipe has to get a reader first, so this waits for one.
-    pub(crate) fn create(path: &Path, is_stopped: &dyn Fn() -> bool) -> io::Result<InterruptibleOutput> {
+    /// Creates the file, or empties it if `may_be_emptied` says so of the regular file that was opened: another
+    /// one may have got its name since somebody looked. A named pipe has to get a reader first, so this waits for
+    /// one.
+    pub(crate) fn create(
+        path: &Path,
+        may_be_emptied: &dyn Fn(&File) -> io::Result<()>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> io::Result<InterruptibleOutput> {
         let is_pipe = || path.metadata().is_ok_and(|meta| meta.file_type().is_fifo());
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).custom_flags(non_blocking());
         loop {
-            let flags = if is_pipe() { non_blocking() } else { 0 };
-            match OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path) {
-                Ok(file) => return Ok(InterruptibleOutput { file, piece_max: usize::MAX }),
+            match options.open(path) {
+                Ok(file) => {
+                    if file.metadata()?.is_file() {
+                        may_be_emptied(&file)?;
+                        file.set_len(0)?;
+                    }
+                    return Ok(InterruptibleOutput { file, piece_max: usize::MAX });
+                }
                 Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) && is_pipe() => {}
                 Err(error) => return Err(error),
             }
@@ -131,8 +144,12 @@ pub(crate) struct TransferOutput {
 
 impl TransferOutput {
     /// As [`InterruptibleOutput::create`].
-    pub(crate) fn create(path: &Path, handle: &Handle) -> io::Result<TransferOutput> {
-        let output = InterruptibleOutput::create(path, &|| handle.is_cancelled())?;
+    pub(crate) fn create(
+        path: &Path,
+        may_be_emptied: &dyn Fn(&File) -> io::Result<()>,
+        handle: &Handle,
+    ) -> io::Result<TransferOutput> {
+        let output = InterruptibleOutput::create(path, may_be_emptied, &|| handle.is_cancelled())?;
         Ok(TransferOutput { output, handle: handle.clone() })
     }
 }
@@ -253,7 +270,7 @@ mod tests {
         let path = named_pipe(folder.path());
         let handle = Handle::new();
         let mut input = InterruptibleInput::open(&path, &handle).unwrap();
-        let mut output = TransferOutput::create(&path, &handle).unwrap();
+        let mut output = TransferOutput::create(&path, &|_| Ok(()), &handle).unwrap();
         output.write_all(b"content").unwrap();
         drop(output);
         let mut got = String::new();
@@ -267,7 +284,7 @@ mod tests {
         let path = named_pipe(folder.path());
         let handle = Handle::new();
         handle.cancel();
-        assert!(GivenUp::is(&TransferOutput::create(&path, &handle).err().unwrap()));
+        assert!(GivenUp::is(&TransferOutput::create(&path, &|_| Ok(()), &handle).err().unwrap()));
         let error = InterruptibleInput::open(&path, &handle).unwrap().read(&mut [0; 8]).unwrap_err();
         assert!(GivenUp::is(&error), "{error}");
     }

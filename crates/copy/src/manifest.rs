@@ -11,6 +11,7 @@ mod manifest_copy;
 mod text;
 mod tree;
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -42,6 +43,8 @@ const ROOT_WAITING_MAX: usize = 2 * BATCH;
 /// How many waiting records wake the thread early. A wake-up for each record would cost more than the record.
 const BATCH: usize = 4096;
 const INTERVAL: Duration = Duration::from_millis(100);
+/// How every manifest begins, without white space.
+const HEAD: &str = "{\"manifest\":";
 /// Bytes of text that are written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -336,8 +339,9 @@ impl ManifestLog {
 
 fn create_file(path: &Path, handle: &Handle) -> Result<TransferOutput, Error> {
     // Whoever forgets the name behind --manifest names his first source there.
-    output_file::may_be_replaced(path, "manifest", "{\"manifest\":")?;
-    TransferOutput::create(path, handle).map_err(|error| cannot_begin(path, &error))
+    output_file::may_be_replaced(path, "manifest", HEAD)?;
+    let may_be_emptied = |file: &File| output_file::may_be_emptied(file, "manifest", HEAD);
+    TransferOutput::create(path, &may_be_emptied, handle).map_err(|error| cannot_begin(path, &error))
 }
 
 fn cannot_begin(path: &Path, error: &io::Error) -> Error {

@@ -3,11 +3,14 @@
 //! Always true: no other regular file is replaced, so a name that was left out or mistyped costs nothing. What
 //! is no regular file (a device, a pipe) is written into and stays what it is.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use farhaul_session::error::{Code, Error};
+use rustix::fs::OFlags;
 
 use super::destination::last_component;
 use super::job::{CopyJob, Location};
@@ -18,17 +21,37 @@ const HEAD_BYTES: u64 = 64;
 
 /// Refuses to replace a file that does not begin with `head`, apart from white space, as a `what` does.
 pub(crate) fn may_be_replaced(path: &Path, what: &str, head: &str) -> Result<(), Error> {
-    if !path.metadata().is_ok_and(|meta| meta.is_file()) || begins_with(path, head).unwrap_or(true) {
+    let is_ours = || -> io::Result<bool> {
+        // Non-blocking, so that a pipe that somebody has put there meanwhile does not block us.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        Ok(!file.metadata()?.is_file() || begins_with(file, head)?)
+    };
+    if !path.metadata().is_ok_and(|meta| meta.is_file()) || is_ours().unwrap_or(true) {
         return Ok(());
     }
     let what = format!("{} is there and is no {what}, so it is not replaced", path.display());
     Err(Error::new(Code::AlreadyExists, what).with_hint("give another name, or remove it first"))
 }
 
+/// The same for a regular file that is open for writing.
+pub(crate) fn may_be_emptied(file: &File, what: &str, head: &str) -> io::Result<()> {
+    // A new descriptor, as this one cannot read. Whoever may not read the file has to know what it is.
+    let begins =
+        File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).and_then(|file| begins_with(file, head));
+    match begins.unwrap_or(true) {
+        true => Ok(()),
+        false => {
+            let text = format!("another file has its place now, which is no {what}");
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+    }
+}
+
 /// Whether a file begins with `head`; one that is shorter may be the beginning of it.
-fn begins_with(path: &Path, head: &str) -> io::Result<bool> {
+fn begins_with(file: File, head: &str) -> io::Result<bool> {
     let mut found = Vec::new();
-    File::open(path)?.take(HEAD_BYTES).read_to_end(&mut found)?;
+    file.take(HEAD_BYTES).read_to_end(&mut found)?;
     found.retain(|byte| !byte.is_ascii_whitespace());
     found.truncate(head.len());
     Ok(head.as_bytes().starts_with(&found))
@@ -76,6 +99,7 @@ fn is_one(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interruptible::InterruptibleOutput;
 
     #[test]
     fn only_a_file_of_the_same_kind_is_replaced() {
@@ -95,6 +119,24 @@ mod tests {
             assert_eq!(judge().is_ok(), is_ours, "{content:?}");
         }
         assert!(may_be_replaced(Path::new("/dev/null"), "manifest", "{\"manifest\":").is_ok());
+    }
+
+    #[test]
+    fn a_file_that_got_the_name_after_the_look_keeps_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let create = || {
+            let may_be_emptied = |file: &File| may_be_emptied(file, "manifest", "{\"manifest\":");
+            InterruptibleOutput::create(&path, &may_be_emptied, &|| true)
+        };
+        create().unwrap();
+        std::fs::write(&path, "{\"manifest\":1}\n").unwrap();
+        create().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        std::fs::write(&path, "genome").unwrap();
+        let error = create().unwrap_err().to_string();
+        assert!(error.contains("no manifest"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "genome");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Writes the file of a receipt.
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustix::fs::{Access, access};
 use super::Receipt;
 use crate::failures::plain;
 use crate::interruptible::{GivenUp, InterruptibleOutput};
-use crate::output_file::may_be_replaced;
+use crate::output_file::{may_be_emptied, may_be_replaced};
 
 fn cannot(path: &Path, error: &io::Error) -> Error {
     let what = format!("cannot write the receipt {}: {}", path.display(), plain(error));
@@ -57,7 +57,9 @@ pub(crate) fn write(receipt: &Receipt, path: &Path) -> Result<(), Error> {
         if path.metadata().is_ok_and(|meta| !meta.is_file()) {
             // A pipe without a reader must not hold up the end of a run.
             let over = || true;
-            return InterruptibleOutput::create(path, &over)?.write_report(&receipt.to_json(), &over);
+            let may_be_emptied = |file: &File| may_be_emptied(file, "receipt", HEAD);
+            return InterruptibleOutput::create(path, &may_be_emptied, &over)?
+                .write_report(&receipt.to_json(), &over);
         }
         // The umask alone decides who may read the file, as it is no secret.
         let open = Permissions::from_mode(0o666);

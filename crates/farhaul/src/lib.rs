@@ -78,7 +78,7 @@ pub use farhaul_read::{
 pub use farhaul_session::amounts;
 #[doc(hidden)]
 pub use farhaul_session::rate_cap::{
-    CapMembership, CapMemberships, CapUse, RateCap, RateShares, RateUsedUp, WeakCapMemberships,
+    CapMembership, CapMemberships, CapUse, RateCap, RateGuarantee, RateShares, RateUsedUp, WeakCapMemberships,
 };
 pub use farhaul_session::{
     Blame, Budget, Carrier, Cipher, Code, CpuChoice, CpuList, EntryAction, Error, ErrorDetail, Event,

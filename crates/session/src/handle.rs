@@ -15,6 +15,7 @@ use farhaul_handover::Held as _;
 use super::event_feed::{EventFeed, EventReader};
 use super::events::{Event, EventLevel};
 use super::options::RateOptions;
+use super::rate_cap::RateGuarantee;
 use super::request::Request;
 use super::snapshot::{ContentRate, SessionFacts, Snapshot, TransferState};
 use crate::error::{Error, ExitCode};
@@ -97,6 +98,8 @@ struct Inner {
     rate_wish: Mutex<Option<RateOptions>>,
     /// The weight in rate caps that the user has set since this was last read.
     weight_wish: Mutex<Option<f64>>,
+    /// The guarantee in rate caps that the user has set since this was last read.
+    guarantee_wish: Mutex<Option<Option<RateGuarantee>>>,
     /// Paths that the user has switched on or off since this was last read.
     path_wishes: Mutex<Vec<(usize, bool)>>,
     /// The request that runs for the transfer, and the last facts known of it.
@@ -134,6 +137,7 @@ impl Handle {
             is_over: AtomicBool::new(false),
             rate_wish: Mutex::default(),
             weight_wish: Mutex::default(),
+            guarantee_wish: Mutex::default(),
             path_wishes: Mutex::default(),
             running: Mutex::default(),
         }))
@@ -230,6 +234,17 @@ impl Handle {
 
     pub(crate) fn take_weight_wish(&self) -> Option<f64> {
         self.0.weight_wish.lock().in_any_case().take()
+    }
+
+    /// Guarantees the running transfer a rate in the caps that it is in, or takes the guarantee back. Rates are
+    /// those of [`Self::set_rate`]. Without caps it has no effect, and beyond them it promises nothing: the path
+    /// may carry less.
+    pub fn set_guarantee(&self, guarantee: Option<RateGuarantee>) {
+        *self.0.guarantee_wish.lock().in_any_case() = Some(guarantee);
+    }
+
+    pub(crate) fn take_guarantee_wish(&self) -> Option<Option<RateGuarantee>> {
+        self.0.guarantee_wish.lock().in_any_case().take()
     }
 
     /// Takes a path, by its index in [`crate::NetworkOptions::paths`], out of the running transfer or back

@@ -7,7 +7,8 @@
 //! part by pacing. One that receives asks the far end to keep to it, and grants no more credit than the part
 //! allows, so that a sender who ignores the request gains nothing.
 //!
-//! The members of a cap get parts in proportion to their weights. Rate that a member does not want, or has
+//! The members of a cap get parts in proportion to their weights. Guarantees of sessions come before that
+//! ([`RateGuarantee`]). Rate that a member does not want, or has
 //! not used lately, goes to the others. A cap within another is one member of that, however many sessions it
 //! has, and divides the part that it gets there. A session may be in several caps, also of different trees.
 //! Its part is then what the tightest of them leaves it, and what it does not use in one goes to the others
@@ -90,6 +91,17 @@ impl From<RateCap> for CapMembership {
     fn from(cap: RateCap) -> CapMembership {
         CapMembership { cap, weight: 1.0 }
     }
+}
+
+/// A rate that a session gets in its caps before weights count. Rate that it does not use goes to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateGuarantee {
+    /// The bits a second.
+    pub bps: u64,
+    /// Where a cap cannot give all that is guaranteed in it, lower turns come first.
+    pub turn: i64,
+    /// True if the session gets beyond its guarantee only what all others leave.
+    pub yields: bool,
 }
 
 /// Another session is refused, as each would have less than the smallest rate.
@@ -326,6 +338,16 @@ impl RateShares {
     /// Sets a weight that multiplies the weights that the session has in its caps.
     pub fn set_weight(&self, weight: f64, now: Instant) {
         self.change_at(now, |session| session.set_weight(weight));
+    }
+
+    /// Sets the rate that the session is to have whatever others want, in bits of IP a second.
+    pub(crate) fn set_guarantee(&self, guarantee: Option<RateGuarantee>) {
+        self.change(|session| session.set_guarantee(guarantee));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn guarantee(&self) -> Option<RateGuarantee> {
+        self.read(Member::guarantee)
     }
 
     /// The session begins to send, or to receive; for a receiver, its part limits the blocks that are

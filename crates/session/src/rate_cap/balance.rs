@@ -14,7 +14,7 @@ use super::demand::RateDemand;
 use super::fill::{FillLeaf, FillNode, FillResult, bounding, fill};
 use super::lag::CapLag;
 use super::order::{CONFIRM_MAX, MemberRate, change};
-use super::{BITS, BURST_BLOCKS, BURST_SECONDS, CapUse, FREE, RateUsedUp};
+use super::{BITS, BURST_BLOCKS, BURST_SECONDS, CapUse, FREE, RateGuarantee, RateUsedUp};
 use crate::BLOCK_BYTES;
 use crate::options::RATE_MIN_BPS;
 
@@ -118,6 +118,8 @@ pub(super) struct Member {
     caps: Vec<u64>,
     /// The most that its users want, if they have said so.
     wish_bps: Option<u64>,
+    /// The rate that it is to have whatever others want.
+    guarantee: Option<RateGuarantee>,
     /// The need that it seems to have.
     demand: RateDemand,
     /// The part that it would get if all sessions wanted everything.
@@ -253,6 +255,7 @@ impl Balance {
             weight: 1.0,
             caps,
             wish_bps: None,
+            guarantee: None,
             demand: RateDemand::new(now),
             even: FREE,
             sends: false,
@@ -613,6 +616,7 @@ impl Balance {
             wish: session.wish_bps,
             need: session.demand.bps(),
             is_new: session.demand.is_new(),
+            guarantee: session.guarantee,
         };
         (ids.iter().map(node).collect(), self.sessions.values().map(leaf).collect())
     }
@@ -643,6 +647,15 @@ impl Member {
 
     pub(super) fn set_wish(&mut self, wish_bps: Option<u64>) {
         self.wish_bps = wish_bps;
+    }
+
+    #[cfg(test)]
+    pub(super) fn guarantee(&self) -> Option<RateGuarantee> {
+        self.guarantee
+    }
+
+    pub(super) fn set_guarantee(&mut self, guarantee: Option<RateGuarantee>) {
+        self.guarantee = guarantee;
     }
 
     pub(super) fn set_weight(&mut self, weight: f64) {

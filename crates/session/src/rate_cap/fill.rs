@@ -1,6 +1,9 @@
 //! Divides caps among the sessions in them: all parts rise together, each as fast as its weights say, until a
 //! cap is used up or a session has what it wants.
 //!
+//! Guarantees come before that, one turn after the other, and do not depend on weights. A session that yields
+//! rises beyond its guarantee only when all others have what they need.
+//!
 //! A cap that is used up stops its sessions, and those beside it go on with what it leaves. So a cap within
 //! another gets the part of one member, however many sessions it has, and divides it. A session in several
 //! caps rises no faster than the slowest of them lets it, and counts once in a cap that it reaches by two
@@ -11,8 +14,8 @@
 //! From: weighted max-min fairness by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2),
 //! with weights at several levels.
 
-use super::FREE;
 use super::demand::KEPT;
+use super::{FREE, RateGuarantee};
 
 /// A cap. A cap that others lie within comes before these.
 #[derive(Debug, Clone)]
@@ -31,6 +34,14 @@ pub(super) struct FillLeaf {
     pub wish: Option<u64>,
     pub need: Option<u64>,
     pub is_new: bool,
+    /// The rate that it gets before weights count, and when its turn is.
+    pub guarantee: Option<RateGuarantee>,
+}
+
+impl FillLeaf {
+    fn yields(&self) -> bool {
+        self.guarantee.is_some_and(|guarantee| guarantee.yields)
+    }
 }
 
 /// The bits a second of each session; [`FREE`] if no cap bounds it.
@@ -44,8 +55,9 @@ pub(super) struct FillResult {
 /// In bits a second: sums of fractions are not exact.
 const ROUNDING: f64 = 1e-4;
 
-/// Divides the caps. At first nobody gets more than it needs; then the rest is divided among those who may
-/// have it.
+/// Divides the caps. First come guarantees, the earliest turn first. Then nobody gets more than it needs, and
+/// those who yield come last; then the rest is divided among those who may have it. Of its guarantee, too, a
+/// session gets only what it needs.
 pub(super) fn fill(nodes: &[FillNode], leaves: &[FillLeaf]) -> FillResult {
     let bounding: Vec<Vec<usize>> = leaves.iter().map(|leaf| bounding(nodes, leaf)).collect();
     let mut filling = WaterFilling {
@@ -59,8 +71,22 @@ pub(super) fn fill(nodes: &[FillNode], leaves: &[FillLeaf]) -> FillResult {
     let even = filling.speeds(&is_bounded);
     let first =
         |at: usize, leaf: &FillLeaf| if leaf.is_new { Some(even[at] as u64 / KEPT) } else { leaf.need };
-    filling.rise(|at, leaf| leaf.wish.into_iter().chain(first(at, leaf)).min());
-    filling.rise(|_, leaf| leaf.wish);
+    let mut turns: Vec<i64> = leaves.iter().filter_map(|leaf| Some(leaf.guarantee?.turn)).collect();
+    turns.sort_unstable();
+    turns.dedup();
+    for turn in turns {
+        filling.rise(|_, leaf| match leaf.guarantee.filter(|guarantee| guarantee.turn == turn) {
+            Some(guarantee) => [leaf.wish, leaf.need].into_iter().flatten().chain([guarantee.bps]).min(),
+            None => Some(0),
+        });
+    }
+    let needed = |at: usize, leaf: &FillLeaf| leaf.wish.into_iter().chain(first(at, leaf)).min();
+    for yields in [false, true] {
+        filling.rise(|at, leaf| if leaf.yields() == yields { needed(at, leaf) } else { Some(0) });
+    }
+    for yields in [false, true] {
+        filling.rise(|_, leaf| if leaf.yields() == yields { leaf.wish } else { Some(0) });
+    }
     let whole = whole(nodes, leaves, &bounding, &filling.rates);
     let or_free = |(rate, is_bounded): (u64, &bool)| if *is_bounded { rate } else { FREE };
     FillResult {
@@ -277,6 +303,47 @@ mod tests {
         );
     }
 
+    fn guaranteed(turn: i64, bps: u64, yields: bool) -> FillLeaf {
+        FillLeaf { guarantee: Some(RateGuarantee { bps, turn, yields }), ..leaf(&[0]) }
+    }
+
+    #[test]
+    fn guarantees_come_before_weights_and_who_yields_gets_what_others_leave() {
+        let heavy = FillLeaf { places: vec![(0, 100.0)], ..FillLeaf::default() };
+        let needs = |bps| FillLeaf { need: Some(bps), ..heavy.clone() };
+        for (what, leaves, parts) in [
+            ("alone it has all", vec![guaranteed(1, 20, true)], vec![90]),
+            ("the others have the rest", vec![guaranteed(1, 20, true), heavy.clone()], vec![20, 70]),
+            ("it takes what they do not need", vec![guaranteed(1, 20, true), needs(30)], vec![60, 30]),
+            (
+                "who does not yield shares the rest by weight",
+                vec![guaranteed(1, 20, false), leaf(&[0])],
+                vec![55, 35],
+            ),
+            (
+                "the earlier turn comes first where guarantees do not fit",
+                vec![guaranteed(7, 60, true), guaranteed(2, 50, true), heavy.clone()],
+                vec![40, 50, 0],
+            ),
+            (
+                "a guarantee that is not used is the others'",
+                vec![FillLeaf { need: Some(10), ..guaranteed(1, 50, true) }, heavy.clone()],
+                vec![10, 80],
+            ),
+            (
+                "a wish bounds a guarantee",
+                vec![FillLeaf { wish: Some(30), ..guaranteed(1, 50, true) }, heavy.clone()],
+                vec![30, 60],
+            ),
+        ] {
+            assert_eq!(fill(&[root(90)], &leaves).bps, parts, "{what}");
+        }
+        // A guarantee reaches through the caps above, whatever their weights.
+        let nodes = [root(90), FillNode { weight: 0.1, ..within(0, Some(50)) }];
+        let inner = FillLeaf { places: vec![(1, 1.0)], ..guaranteed(1, 40, true) };
+        assert_eq!(fill(&nodes, &[inner, heavy]).bps, [40, 50]);
+    }
+
     prop_compose! {
         fn any_caps()(
             nodes in proptest::collection::vec(
@@ -294,15 +361,17 @@ mod tests {
             nodes in any_caps(),
             drawn in proptest::collection::vec(
                 (proptest::collection::vec((any::<prop::sample::Index>(), 0.1f64..10.0), 1..4),
-                 proptest::option::of(0u64..300_000), proptest::option::of(0u64..300_000)), 1..20),
+                 proptest::option::of(0u64..300_000), proptest::option::of(0u64..300_000),
+                 proptest::option::of((0i64..4, 0u64..300_000, any::<bool>()))), 1..20),
         ) {
-            let leaves: Vec<FillLeaf> = drawn.into_iter().map(|(places, wish, need)| {
+            let leaves: Vec<FillLeaf> = drawn.into_iter().map(|(places, wish, need, guarantee)| {
                 let mut taken: Vec<(usize, f64)> = Vec::new();
                 for (place, weight) in places {
                     let place = place.index(nodes.len());
                     if taken.iter().all(|(other, _)| *other != place) { taken.push((place, weight)); }
                 }
-                FillLeaf { places: taken, wish, need, is_new: need.is_some_and(|need| need % 3 == 0) }
+                let guarantee = guarantee.map(|(turn, bps, yields)| RateGuarantee { bps, turn, yields });
+                FillLeaf { places: taken, wish, need, is_new: need.is_some_and(|need| need % 3 == 0), guarantee }
             }).collect();
             let parts = fill(&nodes, &leaves).bps;
             let bounding: Vec<_> = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();

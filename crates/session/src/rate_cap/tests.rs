@@ -377,6 +377,31 @@ fn a_tree_is_divided_by_its_rules() {
 }
 
 #[test]
+fn a_guarantee_holds_against_any_weight_and_goes_with_its_session() {
+    let now = Instant::now();
+    let cap = RateCap::new("host", Some(1_000_000), now);
+    let [sure, heavy] = [(); 2].map(|()| cap.join(now).unwrap());
+    heavy.set_weight(1000.0, now);
+    let parts = || [&sure, &heavy].map(|share| share.bps().unwrap());
+    assert!(parts()[0] < 10_000, "{:?}", parts());
+    let guarantee = RateGuarantee { bps: 300_000, turn: 1, yields: true };
+    sure.set_guarantee(Some(guarantee));
+    assert_eq!(parts(), [300_000, 700_000]);
+    // An earlier turn comes first.
+    heavy.set_guarantee(Some(RateGuarantee { bps: 900_000, turn: 0, yields: false }));
+    assert_eq!(parts(), [100_000, 900_000]);
+    heavy.set_guarantee(None);
+    heavy.set_wish(Some(200_000));
+    assert_eq!(parts(), [800_000, 200_000], "it takes what nobody else wants");
+    heavy.set_wish(None);
+    sure.set_guarantee(None);
+    assert!(parts()[0] < 10_000, "{:?}", parts());
+    sure.set_guarantee(Some(guarantee));
+    drop(sure);
+    assert_eq!(heavy.bps(), Some(1_000_000));
+}
+
+#[test]
 fn a_session_moves_to_another_cap_and_counts_there() {
     let now = Instant::now();
     let host = RateCap::new("host", Some(1_200_000), now);

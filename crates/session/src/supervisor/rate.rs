@@ -13,7 +13,7 @@ use super::super::messages::SessionMessage;
 use super::super::options::RateOptions;
 use super::super::path_memory::says_what_a_path_carries;
 use super::super::rate_cap::headers::{HeaderShare, TrafficCounts};
-use super::super::rate_cap::{RatePart, RateShares};
+use super::super::rate_cap::{RateGuarantee, RatePart, RateShares};
 use super::super::setup::Transport;
 use super::super::shared::SessionShared;
 use super::super::supervisor::Supervisor;
@@ -102,6 +102,13 @@ impl Supervisor {
         self.rate_taken = wish;
         self.wish_rate(wish);
         self.correct_rate();
+    }
+
+    /// Sets the rate that the session is to have in its caps whatever others want.
+    pub(super) fn wish_guarantee(&self, guarantee: Option<RateGuarantee>) {
+        let of_ip =
+            |one: RateGuarantee| RateGuarantee { bps: self.rate_watch.headers.of_pace(one.bps), ..one };
+        self.shared.rate_shares.set_guarantee(guarantee.map(of_ip));
     }
 
     /// Reports how much of its caps the session wants, if that has changed; the rest goes to other sessions.
@@ -326,6 +333,24 @@ mod tests {
         receiver.drive(CHECK_INTERVAL).unwrap();
         assert_eq!(other.bps(), Some(500_000));
         until(&mut sender, &mut receiver, 500_000);
+        sender.close(None);
+        receiver.close(None);
+    }
+
+    #[test]
+    fn a_guarantee_that_the_user_sets_holds_in_the_sessions_caps() {
+        let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
+        let (near, far) = local_pair().unwrap();
+        let receiver = start(near, ContentRole::Receiver);
+        let rate_shares = cap.join(Instant::now()).unwrap();
+        let mut sender = start(Setup { rate_shares, ..far }, ContentRole::Sender);
+        let guarantee = RateGuarantee { bps: 800_000, turn: 7, yields: true };
+        let handle = sender.shared.requests.get(FIRST).unwrap().handle.clone();
+        for wanted in [Some(guarantee), None] {
+            handle.set_guarantee(wanted);
+            sender.drive(Duration::ZERO).unwrap();
+            assert_eq!(sender.shared.rate_shares.guarantee(), wanted);
+        }
         sender.close(None);
         receiver.close(None);
     }

@@ -80,6 +80,9 @@ impl Supervisor {
             if let Some(weight) = request.handle.take_weight_wish() {
                 self.shared.rate_shares.set_weight(weight, Instant::now());
             }
+            if let Some(guarantee) = request.handle.take_guarantee_wish() {
+                self.wish_guarantee(guarantee);
+            }
             if let Some(rate) = request.handle.take_rate_wish() {
                 self.wish_rate(rate);
                 self.tell_rate();

@@ -1,5 +1,7 @@
-"""Jobs with `--finish-by`, each alone on a link of the lab: how much of their time they use, and how soon a
-job that cannot make it says so. `./x bench deadline`; one PASS or MISS line a row.
+"""Jobs with `--finish-by` on a link of the lab: how soon they are done where nobody else wants the link, and
+whether they are in time beside a job that wants all of it, on the link and under a cap; how much of their time
+those use that are smooth; and how soon a job that cannot make it says so. `./x bench deadline`; one PASS or MISS
+line a row.
 
 Always true: the same run measures the time that the link needs, by the same job without a deadline; times are
 those in the service's records.
@@ -23,6 +25,11 @@ LATE, TIMES = 0.8, (1.2, 2, 10)
 #: How many seconds a job that cannot be finished in time may take to say so.
 SAID_WITHIN = 10
 USED = (0.85, 1.0)
+#: How much longer a job with a deadline may take than one without, where nobody else wants the link: it yields, so
+#: that it begins more carefully.
+SOON = 1.5
+#: The deadline of a job beside another one that wants everything, in times of what the link needs.
+BESIDE = 3
 
 
 class Lab:
@@ -55,15 +62,26 @@ def measure(results, chosen):
         results.note(f"{chosen.gib} GiB at {chosen.mbps} Mbit/s and {chosen.rtt:g} ms need {needs:.1f} s")
         for times in TIMES:
             given = needs * times
-            used = lab.seconds(lab.submit(*lab.by(given))) / given
+            took = lab.seconds(lab.submit(*lab.by(given)))
+            results.row(f"alone, a deadline of {times:g} times what the link needs: time of the job without one", took <= needs * SOON,
+                        f"{took / needs:.2f}", f"at most {SOON}")
+            used = lab.seconds(lab.submit(*lab.by(given), "--smooth")) / given
             low, high = USED
-            results.row(f"a deadline of {times:g} times what the link needs: time used", low <= used <= high, f"{used:.3f}",
-                        f"{low} to {high}")
+            results.row(f"smooth, a deadline of {times:g} times: time used", low <= used <= high, f"{used:.3f}", f"{low} to {high}")
+        for where, cap in (("on the link", None), ("under a cap", f"{chosen.mbps * 4 // 5}M")):
+            if cap is not None:
+                lab.service.run("cap", "set", "host", "--rate", cap)
+            given = needs * BESIDE
+            other = lab.service.submit("zero:", *lab.service.to_far("null:"), "--priority", "9", "--policy", "high")
+            used = lab.seconds(lab.submit(*lab.by(given), "--priority", "0")) / given
+            results.row(f"beside a job that wants all, {where}, a deadline of {BESIDE:g} times: time used", used <= 1, f"{used:.3f}", "at most 1")
+            lab.service.run("cancel", other)
+        lab.service.run("cap", "remove", "host")
         begin = time.monotonic()
-        id = lab.submit(*lab.by(needs * LATE))
+        id = lab.submit(*lab.by(needs * LATE), "--anyway")
         said = None
         while said is None and time.monotonic() < begin + 2 * needs:
-            if lab.service.job(id)["prospect"] == "misses":
+            if lab.service.job(id)["promise"]["state"] == "late":
                 said = time.monotonic() - begin
             time.sleep(0.1)
         results.row(f"a deadline of {LATE} times: said within", said is not None and said <= SAID_WITHIN,

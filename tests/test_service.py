@@ -1,9 +1,11 @@
 """The transfer service through the command line: jobs are accepted, done, steered and listed, and survive any
 end of the service."""
 
+import datetime
 import json
 import os
 import random
+import re
 import subprocess
 import time
 
@@ -170,6 +172,53 @@ def test_a_running_job_is_steered_from_outside(service):
     service.wait(id, expect=EXIT_INTERRUPTED)
     service.run("pause", id, expect=EXIT_USAGE)
     assert "is over" in service.stderr
+
+
+def test_a_job_with_a_deadline_is_done_as_soon_as_others_let_it(service):
+    """Held to what its deadline needs, it would be done tomorrow. The words never name a rate of 0."""
+    id = service.submit("zero:30M", *service.to_far("null:"), "--finish-by", "2099-01-01T00:00:00Z")
+    service.run("wait", id)
+    job = service.job(id)
+    assert job["promise"]["state"] == "kept" and job["promise"]["words"].startswith("done at "), job
+    assert job["promise"]["words"] in service.run("jobs"), service.run("jobs")
+    assert f"promise    {job['promise']['words']}" in service.run("job", id), service.run("job", id)
+
+
+def test_a_deadline_holds_under_a_cap_beside_a_job_of_greater_weight(service):
+    """By their weights alone, the job would have a 513th of the cap, and would be done in a day."""
+    service.run("cap", "set", "host", "--rate", "16M")
+    heavy = service.submit("zero:", *service.to_far("null:"), "--priority", "9", "--policy", "high")
+    moves = lambda id: (service.job(id)["progress"] or {}).get("bytes_done", 0)
+    wait_until(lambda: moves(heavy), 60, what="content of the other job moves")
+    by = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=15)
+    id = service.submit("zero:8M", *service.to_far("null:"), "--priority", "0", "--finish-by", by.isoformat())
+    service.wait(id)
+    promise = service.job(id)["promise"]
+    assert promise["state"] == "kept", (promise, service.run("logs", id))
+    service.run("cancel", heavy)
+
+
+def test_a_smooth_job_and_a_deadline_that_cannot_be_kept(service):
+    service.run("cap", "set", "host", "--rate", "10M")
+    soon = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=10)).isoformat()
+    # 10 GB at 10 Mbit/s take more than two hours.
+    job = ["zero:10G", *service.to_far("null:"), "--finish-by", soon]
+    service.submit(*job, expect=EXIT_USAGE)
+    said = re.search(r"cannot be done by [0-9: -]+; [0-9: -]+ can be kept\n.*use --finish-by (\S+), or --anyway", service.stderr)
+    assert said, service.stderr
+    kept = service.submit(*job[:-1], said[1])
+    assert service.job(kept)["promise"]["state"] == "kept", service.job(kept)
+    assert service.run("job", kept).count("at the latest") == 1, service.run("job", kept)
+    # There is no room for a second one by then, but for one that somebody takes all the same.
+    service.submit(*job[:-1], said[1], expect=EXIT_USAGE)
+    late = service.submit(*job, "--anyway", "--smooth")
+    assert service.job(late)["promise"]["state"] == "late", service.job(late)
+    service.submit("zero:1", "null:", "--smooth", expect=EXIT_USAGE)
+    # A cap is lowered: the promise breaks, and the job says so.
+    service.run("cap", "set", "host", "--rate", "100k")
+    wait_until(lambda: service.job(kept)["promise"]["state"] == "late", 60, what="the promise is broken")
+    assert "not done by" in service.run("logs", kept), service.run("logs", kept)
+    service.run("cancel", kept, late)
 
 
 def test_one_key_makes_one_job(service):

@@ -129,7 +129,7 @@ def test_it_follows_the_size_of_the_terminal(service):
     id = service.submit("random:8G", "null:", "--rate", "20M")
     terminal = Terminal(service)
     terminal.until(id, "LEFT")
-    for lines, columns, there, gone in [(45, 160, "LIMITED BY", "nothing"), (10, 40, "RATE", "LEFT")]:
+    for lines, columns, there, gone in [(45, 160, "TARGET", "nothing"), (10, 40, "RATE", "LEFT")]:
         fcntl.ioctl(terminal.ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         terminal.screen = Screen(columns, lines)
         terminal.process.send_signal(signal.SIGWINCH)

@@ -58,10 +58,26 @@ export const GROUPS: Group[] = [
       {
         path: "finish_by",
         label: "Finish by",
-        help: "The job goes only as fast as it must to be finished by then",
+        help: "At the latest; the job is sure of the rate that it needs, and takes what nobody else wants",
         kind: "time",
         usual: null,
         words: option("--finish-by"),
+      },
+      {
+        path: "smooth",
+        label: "As slow as the deadline allows",
+        help: "The job goes only as fast as it must",
+        kind: "switch",
+        usual: false,
+        words: flag("--smooth"),
+      },
+      {
+        path: "anyway",
+        label: "Also if it cannot be done in time",
+        help: "Otherwise the service answers with the time that can be kept",
+        kind: "switch",
+        usual: false,
+        words: flag("--anyway"),
       },
       {
         path: "repeat.every",

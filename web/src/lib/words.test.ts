@@ -1,14 +1,17 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { PRIORITIES, shortName, sourcesWords, stagesOf, stateWords, verdict } from "./words.ts";
+import { nowWords, PRIORITIES, shortName, sourcesWords, stagesOf, stateWords } from "./words.ts";
 
-test("verdicts are sentences", () => {
-  assert.equal(verdict("receiver write", 480e6), "The receiver's disk is the limit: 480 Mbit/s");
-  assert.equal(verdict("sender digest"), "The sender's digests are the limit");
-  assert.equal(verdict("network", 1e9), "The network is the limit: 1.00 Gbit/s");
-  assert.equal(verdict(""), "The limit is not known yet");
-  assert.equal(verdict("something new"), "something new");
+test("what a job does is a sentence, and no rate of 0 stands in it", () => {
+  const words = (now: string, goodput_bps: number) => nowWords({ now, goodput_bps });
+  assert.equal(
+    words("the receiver's disk is the limit", 480e6),
+    "The receiver's disk is the limit: 480 Mbit/s",
+  );
+  assert.equal(words("scanning the source", 0), "Scanning the source");
+  assert.equal(words("the allowed rate is the limit", 0), "The allowed rate is the limit");
+  assert.equal(nowWords(null), "Beginning");
 });
 
 test("stages stand in the order in which content passes them", () => {

@@ -1,6 +1,6 @@
 /** Words for the short names that the service uses. */
 
-import type { Job, JobState, Stage } from "./api.ts";
+import type { Job, JobProgress, JobState, Stage } from "./api.ts";
 import { rate } from "./units.ts";
 
 export const STATE_WORDS: Record<JobState, string> = {
@@ -22,40 +22,11 @@ export function stateWords(job: Pick<Job, "state" | "is_stopping">): string {
   return job.is_stopping ? "stopping" : STATE_WORDS[job.state];
 }
 
-const STAGE_WORDS: Record<string, string> = {
-  scan: "directory scan",
-  read: "disk",
-  compare: "comparing with what is there",
-  digest: "digests",
-  seal: "sealing of packets",
-  send: "sending of packets",
-  receive: "receiving of packets",
-  open: "opening of packets",
-  park: "overflow file",
-  write: "disk",
-  finish: "finishing of files",
-  fill: "program",
-  use: "program",
-};
-
-/** What limits a transfer: `The receiver's disk is the limit: 480 Mbit/s`. */
-export function verdict(limit: string | undefined, goodputBps?: number): string {
-  const at = goodputBps === undefined ? "" : `: ${rate(goodputBps)}`;
-  switch (limit) {
-    case undefined:
-    case "":
-      return "The limit is not known yet";
-    case "network":
-      return `The network is the limit${at}`;
-    case "rate":
-      return `The allowed rate is the limit${at}`;
-    case "none":
-      return "Nothing in particular limits it";
-  }
-  const [end, stage] = limit.split(" ");
-  if ((end !== "sender" && end !== "receiver") || !stage) return limit;
-  const plural = stage === "digests" || stage === "digest";
-  return `The ${end}'s ${STAGE_WORDS[stage] ?? stage} ${plural ? "are" : "is"} the limit${at}`;
+/** What a job does, in the service's words, with the rate if something moves: `The network is the limit: 480 Mbit/s`. */
+export function nowWords(progress: Pick<JobProgress, "now" | "goodput_bps"> | null | undefined): string {
+  const words = progress?.now || "beginning";
+  const at = progress && progress.goodput_bps >= 1 ? `: ${rate(progress.goodput_bps)}` : "";
+  return words.charAt(0).toUpperCase() + words.slice(1) + at;
 }
 
 /** The stages in the order in which content passes them. Stages that wait come last. */
@@ -103,13 +74,6 @@ export const POLICY_WORDS = {
   low: "low: yields to everything else",
   fixed: "fixed: the rate that is set, whatever happens",
 } as const;
-
-/** Whether a job will be finished by its deadline, in words. */
-export function prospectWords(prospect: string | null | undefined): string {
-  if (prospect === "makes") return "will make it";
-  if (prospect === "misses") return "will not make it";
-  return "not known yet";
-}
 
 /** The last name of a location, for headings: `fh://hpc/in/run7/` is `run7`. */
 export function shortName(location: string): string {

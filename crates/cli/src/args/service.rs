@@ -69,10 +69,16 @@ pub struct SubmitArgs {
     /// Do not begin before this time, such as 22:00 (of the clock here) or 2027-01-31T06:00:00Z
     #[arg(long, value_name = "TIME", help_heading = JOB)]
     pub not_before: Option<FinishBy>,
-    /// Send as slowly as possible, but finish by this time, such as 06:00 (of the service's clock) or
-    /// 2027-01-31T06:00:00Z
+    /// Finish by this time at the latest, such as 06:00 (of the service's clock) or 2027-01-31T06:00:00Z: the
+    /// job is sure of the rate that it needs, and yields beyond that
     #[arg(long, value_name = "TIME", help_heading = JOB)]
     pub finish_by: Option<FinishBy>,
+    /// Send only as fast as --finish-by needs
+    #[arg(long, requires = "finish_by", help_heading = JOB)]
+    pub smooth: bool,
+    /// Accept the job also if --finish-by cannot be kept
+    #[arg(long, requires = "finish_by", help_heading = JOB)]
+    pub anyway: bool,
     /// How often to try again after a failure that another attempt may cure [default: 5, or what the service's
     /// configuration says]
     #[arg(long, value_name = "N", help_heading = JOB)]
@@ -80,7 +86,8 @@ pub struct SubmitArgs {
     /// Label of the job, a name and a value of your choice; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", help_heading = JOB)]
     pub labels: Vec<String>,
-    /// Address (http or https) to which the service sends a message when the job is over
+    /// Address (http or https) to which the service sends a message when the job is over, and if --finish-by
+    /// will not be kept
     #[arg(long, value_name = "URL", help_heading = JOB)]
     pub webhook: Option<String>,
     /// Repeat the job: start each run this long after the start of the one before, a minute or more

@@ -90,7 +90,7 @@ fn status_of(code: Code) -> StatusCode {
         Code::NoToken => StatusCode::UNAUTHORIZED,
         Code::OutOfScope | Code::Forbidden => StatusCode::FORBIDDEN,
         Code::NoSuchThing | Code::NotFound => StatusCode::NOT_FOUND,
-        Code::NotNow | Code::AlreadyExists => StatusCode::CONFLICT,
+        Code::NotNow | Code::NotInTime | Code::AlreadyExists => StatusCode::CONFLICT,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::TooMany => StatusCode::TOO_MANY_REQUESTS,
         Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,

@@ -252,7 +252,10 @@ impl List {
             self.add(&["hooks", name, "program"], "a hook needs a program");
         }
         if hook.on.is_empty() {
-            self.add(&["hooks", name, "on"], "a hook needs to know when it runs: pre, file, post or fail");
+            self.add(
+                &["hooks", name, "on"],
+                "a hook needs to know when it runs: pre, file, late, post or fail",
+            );
         }
         if hook.args.len() > ARGS_MAX {
             self.add(&["hooks", name, "args"], format!("has more than {ARGS_MAX}"));
@@ -277,7 +280,7 @@ impl List {
             return self.add(&["webhook_receivers", name, "url"], "a receiver needs a url");
         };
         if receiver.on.iter().any(|event| matches!(event, HookEvent::Pre | HookEvent::File)) {
-            self.add(&["webhook_receivers", name, "on"], "a receiver hears of post and fail only");
+            self.add(&["webhook_receivers", name, "on"], "a receiver hears of late, post and fail only");
         }
         // Which secret signs must not depend on the order of tables.
         let is_same = |other: &ReceiverSection| {

@@ -23,6 +23,8 @@ pub enum HookEvent {
     Pre,
     /// When files have arrived; many files at a time.
     File,
+    /// When a deadline will not be kept.
+    Late,
     /// When a job has ended well.
     Post,
     /// When a job has failed or was cancelled.
@@ -200,7 +202,7 @@ keys! {
         url: Option<WebhookUrl> = None, Live, "none", "\"https://lims.example.org/jobs\"",
             "Where its messages go";
         on: Vec<HookEvent> = vec![HookEvent::Post, HookEvent::Fail], Live, "", "",
-            "When it is called, whoever submits the job: post, fail; [] if only jobs that name its url call it";
+            "When it is called, whoever submits the job: late, post, fail; [] if only jobs that name its url call it";
         secret_file: Option<SecretPlace> = None, Live, "the secret of the url", "\"$CREDENTIALS_DIRECTORY/lims\"",
             "File with the secret that signs all messages to its url, also those of jobs that name the url";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ project = \"a\" }",
@@ -261,7 +263,7 @@ keys! {
     /// Programs that run when something has happened, with JSON on stdin
     pub struct HookSection {
         on: Vec<HookEvent> = Vec::new(), Live, "", "[\"post\", \"fail\"]",
-            "When it runs: pre (may refuse the job), file (many files at a time), post, fail";
+            "When it runs: pre (may refuse the job), file (many files at a time), late, post, fail";
         program: Option<AbsolutePath> = None, Live, "none", "\"/usr/local/bin/register-run\"",
             "The program; there is no shell";
         args: Vec<String> = Vec::new(), Live, "", "[\"--quiet\"]",

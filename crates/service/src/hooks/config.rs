@@ -22,6 +22,8 @@ pub enum HookMoment {
     Pre,
     /// Files have arrived or failed; several at a time.
     File,
+    /// The deadline of a run will not be kept, as things stand; once for each run.
+    Late,
     /// A run has ended, and everything or a part of it has arrived.
     Post,
     /// A run has failed, and no further attempt follows.
@@ -30,13 +32,15 @@ pub enum HookMoment {
 
 impl HookMoment {
     /// All moments.
-    pub const ALL: [HookMoment; 4] = [HookMoment::Pre, HookMoment::File, HookMoment::Post, HookMoment::Fail];
+    pub const ALL: [HookMoment; 5] =
+        [HookMoment::Pre, HookMoment::File, HookMoment::Late, HookMoment::Post, HookMoment::Fail];
 
     /// The word for it in the configuration and in messages.
     pub fn name(self) -> &'static str {
         match self {
             HookMoment::Pre => "pre",
             HookMoment::File => "file",
+            HookMoment::Late => "late",
             HookMoment::Post => "post",
             HookMoment::Fail => "fail",
         }

@@ -30,7 +30,7 @@ pub struct HookMessage {
     /// The results of files; only for `file`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileWords>,
-    /// Why the run failed: for `fail`, and for `post` if some files failed.
+    /// Why the run failed: for `fail`, and for `post` if some files failed; for `late` what is late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorWords>,
 }

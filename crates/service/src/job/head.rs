@@ -33,6 +33,8 @@ pub(crate) struct JobHead {
     pub(crate) dry_run: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) finish_by: Option<FinishBy>,
+    #[serde(default)]
+    pub(crate) smooth: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retry: Option<RetryOptions>,
     #[serde(default)]
@@ -66,6 +68,7 @@ impl JobHead {
             rate_min_bps: rate.rate_min_bps,
             dry_run: spec.options.dry_run,
             finish_by: spec.finish_by,
+            smooth: spec.smooth,
             retry: spec.retry,
             labels: spec.labels.clone(),
             webhook: spec.webhook.clone(),

@@ -62,7 +62,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     // Fields of the job itself.
     row(
         &[],
-        &["schema", "kind", "priority", "not_before", "finish_by", "labels", "receipt"],
+        &["schema", "kind", "priority", "not_before", "finish_by", "smooth", "anyway", "labels", "receipt"],
         OptionRule::Anyone,
     ),
     row(&[], &["retry.attempts", "retry.first_delay", "retry.longest_delay"], OptionRule::Anyone),

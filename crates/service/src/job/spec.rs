@@ -75,10 +75,17 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub not_before: Option<Timestamp>,
-    /// The job goes only as fast as it must to be finished by then: a time, or a time of day such as `06:00`.
+    /// The job is to be finished by then at the latest: a time, or a time of day such as `06:00`. It is sure of
+    /// the rate that it needs for that, and takes beyond that what nobody else wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub finish_by: Option<FinishBy>,
+    /// True to go only as fast as `finish_by` needs.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub smooth: bool,
+    /// True to accept the job also if `finish_by` cannot be kept.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub anyway: bool,
     /// Further attempts after a failure that another attempt may get past. By default as the node's
     /// configuration says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +93,7 @@ pub struct JobSpec {
     /// Names and values of the user's choice.
     #[serde(default)]
     pub labels: Labels,
-    /// An address that gets an HTTP POST when the job ends.
+    /// An address that gets an HTTP POST when the job ends, and when `finish_by` will not be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
     /// True if that address hears of the job although it is a dry run.
@@ -105,6 +112,10 @@ pub struct JobSpec {
     /// True if both ends sign a receipt for what has arrived.
     #[serde(default)]
     pub receipt: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn usual_priority() -> u8 {
@@ -232,6 +243,8 @@ impl JobSpec {
             priority: usual_priority(),
             not_before: None,
             finish_by: None,
+            smooth: false,
+            anyway: false,
             retry: None,
             labels: Labels::default(),
             webhook: None,
@@ -300,6 +313,9 @@ impl JobSpec {
         }
         if matches!((self.finish_by, &self.repeat), (Some(FinishBy::At(_)), Some(_))) {
             return bad("finish_by: a job that repeats must have a time of day, such as 06:00".into());
+        }
+        if (self.smooth || self.anyway) && self.finish_by.is_none() {
+            return bad("smooth and anyway say how to keep finish_by: give that, too".into());
         }
         self.used()?.iter().try_for_each(|(field, option)| option.check(field))?;
         self.labels.check()?;

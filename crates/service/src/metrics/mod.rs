@@ -339,7 +339,7 @@ impl GaugeMetrics {
         registry.register("farhaul_jobs", "Jobs by state, as far back as they are kept", self.jobs.clone());
         registry.register(
             "farhaul_jobs_behind_deadline",
-            "Running jobs that will not be finished in time",
+            "Jobs that will not be finished in time, as things stand",
             self.behind.clone(),
         );
         registry.register(

@@ -13,7 +13,8 @@ use farhaul_session::{Error, EventLevel};
 
 use super::courier::Courier;
 use super::pre_hooks::{ManifestRenewal, PreHooks};
-use super::transfer::{JobTransfer, StopReason};
+use super::promises::zone_of;
+use super::transfer::{DeadlineOrder, JobTransfer, StopReason};
 use super::{Active, Node, RetentionRules, Signal, outbox, watches};
 use crate::caps::spec::CapSubject;
 use crate::clock::Steps;
@@ -23,7 +24,8 @@ use crate::job::{JobHead, JobId, JobState, JobStep};
 use crate::metrics::{DirectionLabel, OriginLabel, WatchedTransfer};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
-use crate::scheduler::deadline::{FIRST_BPS, Prospect};
+use crate::scheduler::deadline::FIRST_BPS;
+use crate::scheduler::promises::Keeping;
 use crate::store::feeds;
 use crate::store::jobs::{JobDocument, JobRow};
 use farhaul_session::options::Policy;
@@ -32,6 +34,9 @@ use farhaul_session::options::Policy;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often transfers are looked at while one of them has just begun under a deadline, or was just changed.
 const LOOK_OFTEN: Duration = Duration::from_millis(100);
+/// How often it is judged at most which deadlines can be kept. While nothing runs, that is when something
+/// happens, and as often as the clock is checked.
+const PROMISES_EVERY: Duration = Duration::from_secs(2);
 /// How often to check whether the clock was set.
 pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// How long transfers may take to stop when the service ends.
@@ -55,6 +60,7 @@ impl Conductor {
             serial: 0,
             looked: None,
             looked_at_all: None,
+            judged: None,
             forgot: None,
         };
         let run = move || work.run(&signals);
@@ -95,6 +101,7 @@ struct Work {
     serial: u64,
     looked: Option<Instant>,
     looked_at_all: Option<Instant>,
+    judged: Option<Instant>,
     forgot: Option<(Instant, RetentionRules)>,
 }
 
@@ -176,6 +183,12 @@ impl Work {
                 node.bell.ring();
             }
         }
+        let has_deadlines = jobs.values().any(|active| active.row.finish_by_ms.is_some());
+        let is_judged = has_deadlines && is_time(self.judged, PROMISES_EVERY);
+        if is_judged {
+            node.look_at_promises(&mut jobs, now_ms);
+            self.judged = Some(Instant::now());
+        }
         drop(jobs);
         let kept = node.settings().kept;
         if self.forgot.is_none_or(|(at, by)| at.elapsed() >= FORGET_EVERY || by != kept) {
@@ -184,7 +197,8 @@ impl Work {
         }
         let change_ms = node.follow_schedules().as_millisecond();
         let next_ms = next_ms.map_or(change_ms, |next| next.min(change_ms));
-        let until_due = Duration::from_millis(u64::try_from(next_ms - now_ms).unwrap_or(0)).min(CLOCK_EVERY);
+        let latest = if has_deadlines && !is_judged { PROMISES_EVERY } else { CLOCK_EVERY };
+        let until_due = Duration::from_millis(u64::try_from(next_ms - now_ms).unwrap_or(0)).min(latest);
         if running > 0 { until_due.min(every) } else { until_due }
     }
 
@@ -218,6 +232,26 @@ impl Work {
             .collect();
         choose(places, &running, &mut queued)
     }
+}
+
+/// What the job's deadline asks of its transfer; `None` without one.
+pub(super) fn deadline_of(
+    (row, head): (&JobRow, &JobHead),
+    keeping: Keeping,
+    now_ms: i64,
+) -> Option<DeadlineOrder> {
+    let by_ms = row.finish_by_ms?;
+    let left = u64::try_from(by_ms.saturating_sub(now_ms)).ok().filter(|left| *left > 0);
+    Some(DeadlineOrder {
+        by_ms,
+        time_left: left.map(Duration::from_millis),
+        is_smooth: head.smooth,
+        yields: row.yields(head),
+        needed_bps: match keeping {
+            Keeping::Kept { needed_bps, .. } => Some(needed_bps),
+            Keeping::Unknown | Keeping::Late { .. } => None,
+        },
+    })
 }
 
 /// The weight under a cap: each step of priority doubles it.
@@ -255,13 +289,11 @@ impl Node {
         let row = &mut active.row;
         if row.began_ms.is_none() {
             row.began_ms = Some(now_ms);
-            let zone = crate::scheduler::calendar::zone(
-                facts.head.repeat.as_ref().and_then(|repeat| repeat.time_zone.as_deref()),
-            );
-            row.finish_by_ms = facts.head.finish_by.and_then(|by| {
-                let by = by.of_run(crate::clock::timestamp(now_ms), &zone.ok()?);
-                Some(by.as_millisecond())
-            });
+            if row.finish_by_ms.is_none() {
+                let by = facts.head.finish_by;
+                let by = by.map(|by| by.of_run(crate::clock::timestamp(now_ms), &zone_of(&facts.head)));
+                row.finish_by_ms = by.map(|by| by.as_millisecond());
+            }
         }
         active.facts = Some(facts);
         match self.transfer(active, &document, serial, now_ms) {
@@ -285,7 +317,7 @@ impl Node {
         let rate = row.rate_options(&facts.head);
         let network = &mut job.options.network;
         (network.policy, network.rate_bps) = (rate.policy, rate.rate_bps);
-        if row.finish_by_ms.is_some() && rate.policy != Policy::Fixed {
+        if row.finish_by_ms.is_some() && facts.head.smooth && rate.policy != Policy::Fixed {
             let first = FIRST_BPS as u64;
             network.rate_bps = Some(rate.rate_bps.map_or(first, |most| most.min(first)));
             network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
@@ -404,41 +436,17 @@ impl Node {
             {
                 transfer.stop(StopReason::Interrupt);
             }
-            let time_left = active.row.finish_by_ms.map(|by| {
-                u64::try_from(by - now_ms).ok().filter(|left| *left > 0).map(Duration::from_millis)
-            });
-            let change = transfer.keep_pace(active.row.rate_options(&facts.head), time_left);
+            let deadline = deadline_of((&active.row, &facts.head), active.promise.keeping, now_ms);
+            transfer.keep_pace(active.row.rate_options(&facts.head), deadline);
             if self.hub.has_readers() {
                 let text = serde_json::to_string(&transfer.progress(active.row.id)).unwrap_or_default();
                 told.push((active.row.id, facts.places.clone(), text));
             }
-            if let Some(prospect) = change {
-                self.tell_prospect(active, prospect);
-            }
+            self.tell_promise(active, now_ms);
         }
         if !told.is_empty() {
             self.hub.tell(NewsBody::Progress(told));
         }
-    }
-
-    fn tell_prospect(&self, active: &mut Active, prospect: Prospect) {
-        let by = active.row.finish_by_ms.map(crate::clock::timestamp);
-        let by = by.map_or(String::new(), |by| by.to_string());
-        match prospect {
-            Prospect::Misses { takes } if takes < Duration::from_secs(86_400 * 365) => {
-                let text = format!(
-                    "it will not be finished by {by}: at the present rate it takes {} s more",
-                    takes.as_secs()
-                );
-                self.say(active, "warning", &text);
-            }
-            Prospect::Misses { .. } => {
-                self.say(active, "warning", &format!("it will not be finished by {by}: nothing moves"));
-            }
-            Prospect::Makes => self.say(active, "info", &format!("it will be finished by {by}")),
-            Prospect::Open => {}
-        }
-        self.show(active);
     }
 
     /// Writes the events of a job's transfer to the job's log.

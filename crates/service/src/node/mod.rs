@@ -3,7 +3,8 @@
 //! How to read it: [`Node`] holds all that the service knows. `requests.rs` has what callers may ask about
 //! jobs. `conductor.rs` is the one thread that starts, watches and ends jobs, as the `scheduler` decides;
 //! `transfer.rs` is one running transfer, `job_end.rs` handles its end, `view.rs` is what callers see of a
-//! job. `pre_hooks.rs` runs programs before an attempt; `retention.rs` deletes what is too old. `outbox.rs`
+//! job. `words.rs` says what happens to it, and `promises.rs` which deadlines can be
+//! kept. `pre_hooks.rs` runs programs before an attempt; `retention.rs` deletes what is too old. `outbox.rs`
 //! says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
 //! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
 //! `logins.rs` says who a caller is, `tokens.rs` makes tokens.
@@ -26,6 +27,7 @@ mod peers;
 mod places;
 mod pre_hooks;
 mod programs;
+mod promises;
 mod requests;
 mod retention;
 mod settings;
@@ -33,6 +35,7 @@ pub(crate) mod tokens;
 mod transfer;
 mod view;
 mod watches;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -50,7 +53,6 @@ use crate::clock::Clock;
 use crate::hub::{Hub, NewsBody};
 use crate::job::{JobId, JobState, JobStep};
 use crate::metrics::Metrics;
-use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::{JobFacts, JobRow};
 use crate::store::{Store, jobs, log};
 
@@ -96,6 +98,7 @@ pub(crate) struct Node {
     renewals: Arc<Mutex<BTreeSet<JobId>>>,
     logins: logins::Logins,
     watches: watches::WatchTable,
+    path_rates: Mutex<promises::PathRates>,
     /// The addresses of the page, once the API listens.
     pages: OnceLock<Vec<String>>,
     me: Weak<Node>,
@@ -120,6 +123,7 @@ pub(crate) struct Active {
     pub(crate) row: JobRow,
     /// The transfer, while the job runs, or while it is paused and keeps its session.
     pub(crate) transfer: Option<Box<JobTransfer>>,
+    promise: promises::JobPromise,
     /// The number of the last line in the job's log.
     log_seq: u64,
     /// The other host that the job is counted with: its name and its port.
@@ -131,7 +135,8 @@ pub(crate) struct Active {
 impl Active {
     fn new(row: JobRow, log_seq: u64) -> Active {
         let host = row.peer.as_deref().and_then(places::host_of_peer);
-        Active { row, transfer: None, log_seq, host, facts: None }
+        let promise = promises::JobPromise::default();
+        Active { row, transfer: None, promise, log_seq, host, facts: None }
     }
 
     /// True if its transfer should be looked at more often than at others now.
@@ -173,6 +178,7 @@ impl Node {
             renewals: Arc::default(),
             logins: logins::Logins::default(),
             watches: watches::WatchTable::default(),
+            path_rates: Mutex::default(),
             pages: OnceLock::new(),
             me: me.clone(),
         });
@@ -275,10 +281,9 @@ impl Node {
         let _ = self.to_conductor.send(Signal::Stop);
     }
 
-    /// How many running jobs will not be finished in time.
+    /// How many jobs will not be finished in time, as things stand.
     pub(crate) fn jobs_behind(&self) -> usize {
-        let misses = |transfer: &JobTransfer| matches!(transfer.prospect(), Prospect::Misses { .. });
-        self.jobs().values().filter(|active| active.transfer.as_deref().is_some_and(misses)).count()
+        self.jobs().values().filter(|active| active.is_behind()).count()
     }
 
     fn manifest_of(&self, row: &JobRow) -> PathBuf {

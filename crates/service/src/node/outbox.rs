@@ -89,30 +89,53 @@ pub(super) fn of_end(
         }
         _ => None,
     };
+    // Whoever cancels a job knows it, so only the webhook that the job names hears of that.
+    let all = state != JobState::Cancelled;
+    deliveries(settings, (row, head), (event, record.ended_ms), (job, error), all)
+}
+
+/// The deliveries of a message to all hooks and webhooks of the configuration that it is for, unless `all` is
+/// false, and to the webhook that the job names.
+fn deliveries(
+    settings: &NodeSettings,
+    (row, head): (&JobRow, &JobHead),
+    (event, at_ms): (HookMoment, i64),
+    (job, error): (JobWords, Option<ErrorWords>),
+    all: bool,
+) -> Vec<DeliveryRow> {
     let delivery = |kind, id: String, target: String| {
-        let told =
-            HookMessage { error: error.clone(), ..message(event, id.clone(), record.ended_ms, job.clone()) };
-        let (job, run, due_ms) = (row.id.to_string(), row.run, record.ended_ms);
-        DeliveryRow { id, job, run, kind, target, body: json(&told), attempt: 0, due_ms }
+        let told = HookMessage { error: error.clone(), ..message(event, id.clone(), at_ms, job.clone()) };
+        let (job, run) = (row.id.to_string(), row.run);
+        DeliveryRow { id, job, run, kind, target, body: json(&told), attempt: 0, due_ms: at_ms }
     };
     let webhook = |url: &WebhookUrl| {
         let target = WebhookTarget { url: url.clone() };
         delivery(DeliveryKind::Webhook, id_of(row, event, &json(url)), json(&target))
     };
-    let mut all = Vec::new();
-    // Whoever cancels a job knows it, so only the webhook that the job names hears of that.
-    if state != JobState::Cancelled {
+    let mut found = Vec::new();
+    if all {
         for hook in hooks_of(settings, head, event) {
-            all.push(delivery(DeliveryKind::Program, hook_id(row, hook), json(hook)));
+            found.push(delivery(DeliveryKind::Program, hook_id(row, hook), json(hook)));
         }
         let receivers = settings.webhooks.receivers.iter();
         let chosen = receivers.filter(|one| one.is_for(event, &head.labels.0, head.dry_run));
-        all.extend(chosen.map(|one| webhook(&one.url)));
+        found.extend(chosen.map(|one| webhook(&one.url)));
     }
     if let Some(Ok(url)) = head.told_webhook().map(str::parse::<WebhookUrl>) {
-        all.push(webhook(&url));
+        found.push(webhook(&url));
     }
-    all
+    found
+}
+
+/// The deliveries that tell of a deadline that will not be kept, as things stand.
+pub(super) fn of_late(
+    settings: &NodeSettings,
+    (row, head): (&JobRow, &JobHead),
+    now_ms: i64,
+    error: &ErrorWords,
+) -> Vec<DeliveryRow> {
+    let job = words((row, head), row.state, row.figures.files, row.figures.bytes, 0);
+    deliveries(settings, (row, head), (HookMoment::Late, now_ms), (job, Some(error.clone())), true)
 }
 
 fn json(value: &impl Serialize) -> String {

@@ -9,15 +9,16 @@ use farhaul_session::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::conductor::{deadline_of, weight_of};
 use super::facts::{self, no_such};
 use super::transfer::{JobTransfer, StopReason};
 use super::view::JobView;
-use super::{Active, Node, outbox, peer_of, places};
+use super::{Active, Node, outbox, peer_of, places, promises};
 use crate::access::{Caller, CallerDeed, Scope};
 use crate::clock::timestamp;
 use crate::history::recent_curve::LiveCurve;
 use crate::job::{JobId, JobSpec, JobState, JobStep, PRIORITY_MAX, StepRefusal};
-use crate::scheduler::calendar::Calendar;
+use crate::scheduler::calendar::{self, Calendar};
 use crate::scheduler::queue::{self, QueuePosition};
 use crate::store::idempotency::{self, EarlierRequest};
 use crate::store::jobs::{
@@ -110,6 +111,8 @@ impl Node {
         farhaul::check_copy(&self.prepared(&document, now_ms)?)?;
         let facts = facts::facts_of(&document.spec, places);
         let stored = StoredDocument::of(&document, &facts)?;
+        let bytes = row.finish_by_ms.and_then(|_| promises::size_of(&document));
+        let is_anyway = document.spec.anyway;
         drop(document);
         row.kept_bytes = stored.bytes();
         let id = row.id;
@@ -117,6 +120,12 @@ impl Node {
         let owner = caller.subject.clone();
         let mut all = self.jobs();
         self.has_room(&all)?;
+        let promised = self.check_promise(&mut all, (&row, &facts.head, bytes), now_ms);
+        match is_anyway {
+            // Whoever takes it anyway knows that it is late.
+            true => row.figures.is_late_told = promised.is_err(),
+            false => promised?,
+        }
         row.position = self.next_position(now_ms);
         let written = row.clone();
         let result = self.store.write(move |transaction| {
@@ -135,7 +144,15 @@ impl Node {
             drop(all);
             return self.repeated(caller, &earlier, &[]);
         }
-        let view = self.begin(&mut all, row, facts, caller);
+        let mut view = self.begin(&mut all, row, facts, caller);
+        if bytes.is_some()
+            && let Some(active) = all.get_mut(&id)
+        {
+            active.promise.bytes = bytes;
+            self.look_at_promises(&mut all, now_ms);
+            let active = all.get(&id).ok_or_else(|| no_such(id))?;
+            view = JobView::of_active(active, &*self.facts(active)?, caller);
+        }
         drop(all);
         self.look();
         Ok(view)
@@ -183,6 +200,12 @@ impl Node {
         };
         let not_before = spec.not_before.map(|moment| moment.as_millisecond());
         let due_ms = first.max(not_before).filter(|due| *due > now_ms);
+        // Each run of a job that repeats has its own deadline, from when it begins.
+        let finish_by_ms = match (&spec.repeat, spec.finish_by) {
+            (None, Some(by)) => Some(by.of_run(timestamp(due_ms.unwrap_or(now_ms)), &calendar::zone(None)?)),
+            _ => None,
+        };
+        let finish_by_ms = finish_by_ms.map(|by| by.as_millisecond());
         Ok(JobRow {
             id: JobId::new(now_ms).map_err(Error::no_random_numbers)?,
             owner: owner.into(),
@@ -194,7 +217,7 @@ impl Node {
             figures: RunFigures::default(),
             submitted_ms: now_ms,
             due_ms,
-            finish_by_ms: None,
+            finish_by_ms,
             run: 1,
             attempt: 0,
             began_ms: None,
@@ -506,13 +529,10 @@ impl Node {
             }
             let Some(active) = all.get_mut(&id) else { return Err(no_such(id)) };
             active.row = row;
-            if let Some(transfer) = &mut active.transfer {
-                transfer.handle.set_weight(super::conductor::weight_of(active.row.priority));
-                let time_left = active.row.finish_by_ms.map(|by| {
-                    let left = u64::try_from(by - node.clock.now_ms()).unwrap_or(0);
-                    (left > 0).then(|| std::time::Duration::from_millis(left))
-                });
-                transfer.keep_pace(rate, time_left);
+            if let (Some(transfer), Some(facts)) = (&mut active.transfer, &active.facts) {
+                transfer.handle.set_weight(weight_of(active.row.priority));
+                let (of_job, now_ms) = ((&active.row, &facts.head), node.clock.now_ms());
+                transfer.keep_pace(rate, deadline_of(of_job, active.promise.keeping, now_ms));
                 transfer.note_steered();
             }
             node.changed(active);
@@ -609,6 +629,8 @@ fn again(row: &mut JobRow) -> Result<(), StepRefusal> {
     row.state = row.state.after(JobStep::Retry)?;
     (row.run, row.attempt, row.began_ms, row.due_ms, row.error) = (row.run + 1, 0, None, None, None);
     row.figures = RunFigures::default();
+    // A time of day is another day's in another run.
+    row.finish_by_ms = None;
     Ok(())
 }
 

@@ -288,6 +288,7 @@ fn moment(event: HookEvent) -> HookMoment {
     match event {
         HookEvent::Pre => HookMoment::Pre,
         HookEvent::File => HookMoment::File,
+        HookEvent::Late => HookMoment::Late,
         HookEvent::Post => HookMoment::Post,
         HookEvent::Fail => HookMoment::Fail,
     }

@@ -6,9 +6,9 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul::{CapMemberships, CopyJob, Event, Report};
+use farhaul::{CapMemberships, CopyJob, Event, RateGuarantee, Report};
 use farhaul_handover::Held as _;
-use farhaul_session::options::{Policy, RateOptions};
+use farhaul_session::options::{Policy, RATE_MIN_BPS, RateOptions};
 use farhaul_session::{Error, Handle, Snapshot, contained};
 
 use super::Signal;
@@ -19,7 +19,7 @@ use crate::history::recent_curve::RecentCurve;
 use crate::hooks;
 use crate::job::JobId;
 use crate::metrics::WatchGuard;
-use crate::scheduler::deadline::{self, ArrivalSpeed, DeadlineFacts, DeadlinePlan, Prospect};
+use crate::scheduler::deadline::{self, ArrivalSpeed, DeadlineFacts, DeadlinePlan, Pace, Prospect};
 
 /// The most events of one transfer that wait to be written to its log.
 const EVENTS_MAX: usize = 256;
@@ -28,8 +28,6 @@ const DRAW_EVERY_S: f64 = 0.9;
 /// How long a transfer is looked at more often: after its start if it has a deadline, as its size becomes
 /// known then, and after a change, as somebody waits to see the effect.
 const CLOSE_LOOKS: Duration = Duration::from_secs(3);
-/// A deadline never slows a transfer down below this rate, in bits per second.
-const DEADLINE_RATE_MIN: f64 = 100_000.0;
 /// The rate for a deadline is set again only if it changes by more than this share.
 const RATE_CHANGE: f64 = 0.02;
 /// The most bytes on the wire for each byte of content that a deadline reckons with, as headers and repairs
@@ -77,24 +75,40 @@ pub(crate) struct JobTransfer {
     drawn_s: f64,
     pub(super) seen: Snapshot,
     heard: Arc<Mutex<UnloggedEvents>>,
-    pace: Pace,
+    pace: KeptPace,
     /// The transfer counts as running as long as this lives.
     pub(super) watching: Option<WatchGuard>,
     /// Stops the programs that run before the transfer.
     stop_before: Option<hooks::ProgramStop>,
 }
 
-/// The rate that the transfer needs to meet its deadline.
+/// What a job's deadline asks of its transfer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct DeadlineOrder {
+    /// The deadline, in milliseconds since 1970.
+    pub(super) by_ms: i64,
+    /// The time until then; `None` if it has passed.
+    pub(super) time_left: Option<Duration>,
+    /// True if the job goes no faster than it must.
+    pub(super) is_smooth: bool,
+    /// True if it leaves to others what it does not need, as nobody has asked for more.
+    pub(super) yields: bool,
+    /// The rate that it needs now because of caps, if that is more than an even one.
+    pub(super) needed_bps: Option<f64>,
+}
+
+/// How the transfer keeps to its deadline.
 #[derive(Debug)]
-struct Pace {
-    limit_bps: Option<f64>,
-    /// When content began to move under this limit.
+struct KeptPace {
+    pace: Pace,
+    /// When content began to move at this pace.
     since: Option<Instant>,
     speed: ArrivalSpeed,
     prospect: Prospect,
     /// Bytes on the wire for each byte of content.
     wire_share: f64,
     told: RateOptions,
+    guaranteed: Option<RateGuarantee>,
 }
 
 impl JobTransfer {
@@ -128,13 +142,14 @@ impl JobTransfer {
                 to_conductor.send(Signal::Ended(Box::new(TransferEnd { job: id, serial, report, error })));
         };
         std::thread::Builder::new().name("job".into()).spawn(run).map_err(Error::no_thread)?;
-        let pace = Pace {
-            limit_bps: None,
+        let pace = KeptPace {
+            pace: Pace::Free,
             since: None,
             speed: ArrivalSpeed::default(),
             prospect: Prospect::Open,
             wire_share: 1.05,
             told: rate,
+            guaranteed: None,
         };
         Ok(JobTransfer {
             handle,
@@ -190,7 +205,7 @@ impl JobTransfer {
     }
 
     pub(super) fn progress(&self, job: JobId) -> JobProgress {
-        JobProgress::new(job, &self.seen, &self.recent)
+        JobProgress::new(job, &self.seen, &self.recent, self.held_since.is_some())
     }
 
     /// The events since the last look.
@@ -218,37 +233,28 @@ impl JobTransfer {
     }
 
     /// Sets the rate to what was asked for or, if there is a deadline, to what the time that is left needs.
-    /// Yields the prospect if it has changed.
-    pub(super) fn keep_pace(
-        &mut self,
-        asked: RateOptions,
-        time_left: Option<Option<Duration>>,
-    ) -> Option<Prospect> {
-        let mut rate = asked;
-        let mut change = None;
-        if let Some(time_left) = time_left {
-            let plan = self.plan(time_left);
-            change = (plan.prospect != self.pace.prospect && is_other(plan.prospect, self.pace.prospect))
-                .then_some(plan.prospect);
+    pub(super) fn keep_pace(&mut self, asked: RateOptions, deadline: Option<DeadlineOrder>) {
+        let (mut rate, mut guarantee) = (asked, None);
+        if let Some(order) = deadline {
+            let plan = self.plan(order);
             self.pace.prospect = plan.prospect;
-            if plan.limit_bps.is_some() != self.pace.limit_bps.is_some() {
+            if plan.pace.differs(self.pace.pace) {
                 self.pace.since = None;
                 self.pace.speed.forget();
             }
-            self.pace.limit_bps = plan.limit_bps;
-            if let (Some(limit), false) = (plan.limit_bps, asked.policy == Policy::Fixed) {
-                let wire = (limit * self.pace.wire_share).max(DEADLINE_RATE_MIN) as u64;
-                rate.rate_bps = Some(asked.rate_bps.map_or(wire, |most| most.min(wire)));
-                rate.rate_min_bps = asked.rate_min_bps.map(|least| least.min(wire));
-            }
+            self.pace.pace = plan.pace;
+            (rate, guarantee) = rate_for(plan.pace, asked, order, self.pace.wire_share);
         }
         if self.differs(rate) && self.handle.set_rate(rate).is_ok() {
             self.pace.told = rate;
         }
-        change
+        if is_other_guarantee(self.pace.guaranteed, guarantee) {
+            self.handle.set_guarantee(guarantee);
+            self.pace.guaranteed = guarantee;
+        }
     }
 
-    fn plan(&mut self, time_left: Option<Duration>) -> DeadlinePlan {
+    fn plan(&mut self, order: DeadlineOrder) -> DeadlinePlan {
         let seen = &self.seen;
         if seen.goodput_bps > 0.0 && self.pace.since.is_none() {
             self.pace.since = Some(Instant::now());
@@ -263,7 +269,8 @@ impl JobTransfer {
         let moving = moving.map_or(Duration::ZERO, |since| since.elapsed());
         // While the deadline limits the rate, the ratio of that limit to the arrival speed shows how much
         // headers and repairs add.
-        if let Some(limit) = self.pace.limit_bps.filter(|_| moving > Duration::from_secs(3))
+        if let Pace::AtMost(limit) = self.pace.pace
+            && moving > Duration::from_secs(3)
             && let Some(speed_bps) = speed_bps.filter(|speed| *speed > limit * 0.5)
         {
             let share = self.pace.wire_share * (limit / speed_bps);
@@ -272,9 +279,11 @@ impl JobTransfer {
         }
         deadline::plan(DeadlineFacts {
             age: self.began.elapsed(),
-            time_left,
+            time_left: order.time_left,
             bytes_left: seen.totals_known.then(|| seen.bytes_total.saturating_sub(seen.bytes_done)),
-            limit_bps: self.pace.limit_bps,
+            needed_bps: order.needed_bps,
+            is_smooth: order.is_smooth,
+            pace: self.pace.pace,
             goodput_bps: speed_bps.unwrap_or(seen.goodput_bps),
             moving,
         })
@@ -282,18 +291,55 @@ impl JobTransfer {
 
     fn differs(&self, rate: RateOptions) -> bool {
         let told = self.pace.told;
-        let is_near = match (rate.rate_bps, told.rate_bps) {
-            (None, None) => true,
-            (Some(one), Some(other)) => (one as f64 / (other as f64).max(1.0) - 1.0).abs() < RATE_CHANGE,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
-        !is_near || rate.policy != told.policy || rate.rate_min_bps != told.rate_min_bps
+        !is_near(rate.rate_bps, told.rate_bps)
+            || !is_near(rate.rate_min_bps, told.rate_min_bps)
+            || rate.policy != told.policy
     }
 }
 
-/// A prospect that differs only in how long it takes is the same.
-fn is_other(one: Prospect, other: Prospect) -> bool {
-    std::mem::discriminant(&one) != std::mem::discriminant(&other)
+/// The rate options and the guarantee in caps for a pace. `wire_share` is the number of bytes on the wire for
+/// each byte of content.
+fn rate_for(
+    pace: Pace,
+    asked: RateOptions,
+    order: DeadlineOrder,
+    wire_share: f64,
+) -> (RateOptions, Option<RateGuarantee>) {
+    let wire = |bps: f64| (bps * wire_share).max(RATE_MIN_BPS as f64) as u64;
+    let least = |bps| asked.rate_bps.map_or(bps, |most: u64| most.min(bps));
+    let guarantee = |bps, yields| Some(RateGuarantee { bps: least(bps), turn: order.by_ms, yields });
+    match pace {
+        Pace::Free => (asked, None),
+        // The user has set the rate; the caps are still to let it through.
+        Pace::AtLeast(bps) | Pace::AtMost(bps) if asked.policy == Policy::Fixed => {
+            (asked, guarantee(wire(bps), false))
+        }
+        Pace::AtLeast(bps) => {
+            let floor = least(asked.rate_min_bps.unwrap_or(0).max(wire(bps)));
+            let policy = if order.yields { Policy::Low } else { asked.policy };
+            let rate = RateOptions { policy, rate_min_bps: Some(floor), ..asked };
+            (rate, guarantee(wire(bps), order.yields))
+        }
+        Pace::AtMost(bps) => {
+            let rate_min_bps = asked.rate_min_bps.map(|least| least.min(wire(bps)));
+            let rate = RateOptions { rate_bps: Some(least(wire(bps))), rate_min_bps, ..asked };
+            (rate, guarantee(wire(bps), false))
+        }
+    }
+}
+
+/// True if one rate is so close to the other that the transfer need not hear of it.
+fn is_near(one: Option<u64>, other: Option<u64>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => (one as f64 / (other as f64).max(1.0) - 1.0).abs() < RATE_CHANGE,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+fn is_other_guarantee(one: Option<RateGuarantee>, other: Option<RateGuarantee>) -> bool {
+    let rest = |one: Option<RateGuarantee>| one.map(|one| (one.turn, one.yields));
+    rest(one) != rest(other) || !is_near(one.map(|one| one.bps), other.map(|one| one.bps))
 }
 
 impl UnloggedEvents {
@@ -303,5 +349,45 @@ impl UnloggedEvents {
         } else {
             self.left_out += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORDER: DeadlineOrder =
+        DeadlineOrder { by_ms: 7, time_left: None, is_smooth: false, yields: true, needed_bps: None };
+
+    fn asked(policy: Policy, rate_bps: Option<u64>) -> RateOptions {
+        RateOptions { policy, rate_bps, rate_min_bps: None }
+    }
+
+    #[test]
+    fn a_job_with_a_deadline_yields_but_not_below_what_it_needs() {
+        let (rate, guarantee) = rate_for(Pace::AtLeast(1e6), asked(Policy::Fair, None), ORDER, 1.05);
+        assert_eq!((rate.policy, rate.rate_bps, rate.rate_min_bps), (Policy::Low, None, Some(1_050_000)));
+        assert_eq!(guarantee, Some(RateGuarantee { bps: 1_050_000, turn: 7, yields: true }));
+        // Whoever has asked for a policy that takes more has it.
+        let order = DeadlineOrder { yields: false, ..ORDER };
+        let (rate, guarantee) = rate_for(Pace::AtLeast(1e6), asked(Policy::High, None), order, 1.0);
+        assert_eq!((rate.policy, rate.rate_min_bps), (Policy::High, Some(1_000_000)));
+        assert!(guarantee.is_some_and(|guarantee| !guarantee.yields));
+        // The job's own limit holds, and with it the guarantee.
+        let (rate, guarantee) =
+            rate_for(Pace::AtLeast(4e6), asked(Policy::Fair, Some(3_000_000)), ORDER, 1.0);
+        assert_eq!((rate.rate_bps, rate.rate_min_bps), (Some(3_000_000), Some(3_000_000)));
+        assert_eq!(guarantee.map(|guarantee| guarantee.bps), Some(3_000_000));
+        assert!(rate.checked().is_ok());
+        let fixed = asked(Policy::Fixed, Some(3_000_000));
+        assert_eq!(rate_for(Pace::AtLeast(4e6), fixed, ORDER, 1.0).0, fixed);
+        assert_eq!(rate_for(Pace::Free, fixed, ORDER, 1.0), (fixed, None));
+    }
+
+    #[test]
+    fn a_smooth_job_keeps_its_policy_and_has_its_rate_as_the_most() {
+        let (rate, guarantee) = rate_for(Pace::AtMost(8e6), asked(Policy::Fair, None), ORDER, 1.0);
+        assert_eq!((rate.policy, rate.rate_bps, rate.rate_min_bps), (Policy::Fair, Some(8_000_000), None));
+        assert!(guarantee.is_some_and(|guarantee| !guarantee.yields && guarantee.bps == 8_000_000));
     }
 }

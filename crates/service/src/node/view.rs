@@ -7,12 +7,13 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Active;
+use super::promises;
 use super::transfer::JobTransfer;
+use super::words::{self, PromiseView};
 use crate::access::{Caller, JobPlaces};
 use crate::clock::timestamp;
 use crate::history::recent_curve::{PathNow, RecentCurve};
 use crate::job::{JobDeed, JobFailure, JobHead, JobId, JobKind, JobState, Labels, RepeatRule};
-use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::{JobFacts, JobRow};
 
 /// A job as it is now.
@@ -63,9 +64,8 @@ pub struct JobView {
     /// The time by which the present run must be finished.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub finish_by: Option<Timestamp>,
-    /// The prospect of being finished by then: `open` (not known yet), `makes` (it will) or `misses` (it will
-    /// not); null without such a time.
-    pub prospect: Option<String>,
+    /// Whether it is finished by then, and when; null without such a time.
+    pub promise: Option<PromiseView>,
     /// The number of the present run, or of the last one.
     pub run: u32,
     /// The number of the present attempt of the run.
@@ -134,14 +134,17 @@ pub struct JobProgress {
     pub wire_bytes_sent: u64,
     /// `udp`, `tcp`, `ssh` or `local`; empty while there is no connection.
     pub transport: String,
-    /// The thing that limits the rate, in words.
+    /// The thing that limits the rate: `network`, `rate`, `none`, or an end and its stage such as `sender
+    /// read`; empty while it is not known.
     pub limit: String,
+    /// What it does now in words, or what limits it: `scanning the source`, `the network is the limit`.
+    pub now: String,
     /// How many seconds it will still take, if known.
     pub seconds_left: Option<u64>,
 }
 
 impl JobProgress {
-    pub(super) fn new(job: JobId, snapshot: &Snapshot, recent: &RecentCurve) -> JobProgress {
+    pub(super) fn new(job: JobId, snapshot: &Snapshot, recent: &RecentCurve, is_paused: bool) -> JobProgress {
         let facts = &snapshot.facts;
         JobProgress {
             job,
@@ -164,6 +167,7 @@ impl JobProgress {
             wire_bytes_sent: facts.wire_bytes_sent,
             transport: facts.transport.clone(),
             limit: facts.limit.clone(),
+            now: words::now_words(snapshot, is_paused),
             seconds_left: snapshot.time_left().map(|left| left.as_secs()),
         }
     }
@@ -172,13 +176,15 @@ impl JobProgress {
 impl JobView {
     /// A caller's view of a job that is not over.
     pub(super) fn of_active(active: &Active, facts: &JobFacts, caller: &Caller) -> JobView {
-        let view = JobView::new((&active.row, &facts.head), active.transfer.as_deref());
+        let promise = active.promise_view(&facts.head);
+        let view = JobView::new((&active.row, &facts.head), active.transfer.as_deref(), promise);
         view.of_caller(&facts.places, caller)
     }
 
     /// A caller's view of a job that is over.
     pub(crate) fn of_row(row: &JobRow, facts: &JobFacts, caller: &Caller) -> JobView {
-        JobView::new((row, &facts.head), None).of_caller(&facts.places, caller)
+        let promise = promises::of_end(row, &facts.head);
+        JobView::new((row, &facts.head), None, promise).of_caller(&facts.places, caller)
     }
 
     fn of_caller(mut self, places: &JobPlaces, caller: &Caller) -> JobView {
@@ -189,7 +195,11 @@ impl JobView {
     }
 
     /// With all that its state allows, whoever looks.
-    fn new((row, head): (&JobRow, &JobHead), transfer: Option<&JobTransfer>) -> JobView {
+    fn new(
+        (row, head): (&JobRow, &JobHead),
+        transfer: Option<&JobTransfer>,
+        promise: Option<PromiseView>,
+    ) -> JobView {
         let time = |ms: Option<i64>| ms.map(timestamp);
         let rate = row.rate_options(head);
         JobView {
@@ -213,14 +223,7 @@ impl JobView {
             due: time(row.due_ms),
             repeat: head.repeat.clone(),
             finish_by: time(row.finish_by_ms),
-            prospect: transfer.filter(|_| row.finish_by_ms.is_some()).map(|transfer| {
-                let prospect = match transfer.prospect() {
-                    Prospect::Open => "open",
-                    Prospect::Makes => "makes",
-                    Prospect::Misses { .. } => "misses",
-                };
-                prospect.to_string()
-            }),
+            promise,
             run: row.run,
             attempt: row.attempt,
             began: time(row.began_ms),
@@ -234,7 +237,8 @@ impl JobView {
 
 impl JobNews {
     pub(super) fn of(active: &Active, head: &JobHead) -> JobNews {
-        let mut view = JobView::new((&active.row, head), active.transfer.as_deref());
+        let promise = active.promise_view(head);
+        let mut view = JobView::new((&active.row, head), active.transfer.as_deref(), promise);
         let may = std::mem::take(&mut view.may);
         let text = serde_json::to_string(&view).unwrap_or_default();
         // `may` is the last field.

@@ -221,6 +221,29 @@ pub(crate) fn of_job(
     connection.prepare_cached(&question)?.query_row(params![job.as_str(), run], row).optional()
 }
 
+/// The most of the last records, and the longest time, that [`best_rate`] looks back.
+const RATES_BACK: i64 = 20_000;
+const RATES_BACK_MS: i64 = 30 * 86_400_000;
+
+/// The best mean rate of the last twenty transfers with a peer in one direction that moved enough to show one;
+/// some of them may have been held back.
+pub(crate) fn best_rate(
+    connection: &Connection,
+    peer: &str,
+    direction: &str,
+    now_ms: i64,
+) -> rusqlite::Result<Option<f64>> {
+    let question = "SELECT max(mean_bps) FROM (
+         SELECT mean_bps FROM history
+         WHERE id > (SELECT coalesce(max(id), 0) FROM history) - ?4
+           AND peer = ?1 AND direction = ?2 AND ended_ms > ?3 AND job IS NOT NULL AND bytes >= 16777216
+         ORDER BY id DESC LIMIT 20)";
+    let since_ms = now_ms.saturating_sub(RATES_BACK_MS);
+    connection
+        .prepare_cached(question)?
+        .query_row(params![peer, direction, since_ms, RATES_BACK], |row| row.get(0))
+}
+
 /// The documents of a record.
 pub(crate) fn papers(connection: &Connection, id: i64) -> rusqlite::Result<Option<RecordPapers>> {
     let question = "SELECT report, curve, receipt FROM history WHERE id = ?1";

@@ -114,7 +114,7 @@ pub(crate) struct JobSteering {
     pub(crate) rate_bps: Option<Option<u64>>,
 }
 
-/// Sums over the attempts of a run.
+/// Sums over the attempts of a run, and what was told of it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RunFigures {
@@ -123,6 +123,9 @@ pub(crate) struct RunFigures {
     pub(crate) wire_bytes: u64,
     pub(crate) seconds: f64,
     pub(crate) peak_bps: f64,
+    /// True if others have heard that its deadline will not be kept.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_late_told: bool,
 }
 
 impl RunFigures {
@@ -163,6 +166,13 @@ impl JobRow {
             rate_bps: self.steering.rate_bps.unwrap_or(asked.rate_bps),
             rate_min_bps: asked.rate_min_bps,
         }
+    }
+
+    /// True if the job leaves to others what its deadline does not need: nobody has asked for a policy that
+    /// takes more.
+    pub(crate) fn yields(&self, head: &JobHead) -> bool {
+        let usual = self.steering.policy.is_none() && head.policy == Policy::default();
+        usual || self.rate_options(head).policy == Policy::Low
     }
 
     /// The row of a job that cannot be read.

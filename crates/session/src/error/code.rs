@@ -126,6 +126,7 @@ codes! {
     // Requests to the service.
     NoSuchThing = 1040, "FH-NO-SUCH-THING", User, Usage, Futile, "The service has no job, cap, token, watch or page of this name that the caller may see.", None;
     NotNow = 1041, "FH-NOT-NOW", User, Usage, Futile, "What is asked of a job does not fit the state that it is in.", None;
+    NotInTime = 1053, "FH-NOT-IN-TIME", User, Usage, Futile, "The deadline of a job cannot be kept, by what is known of sizes, caps and paths.", None;
     KeyReused = 1042, "FH-KEY-REUSED", User, Usage, Futile, "An idempotency key came again with another request.", Some("take a new key for a new request");
     TooLarge = 1043, "FH-TOO-LARGE", User, Usage, Futile, "A request is larger than the service takes.", None;
     NoToken = 1044, "FH-NO-TOKEN", User, Auth, Futile, "A request has no token, or one that is unknown, expired or revoked.", Some("ask who runs the service for one (farhaul token create)");

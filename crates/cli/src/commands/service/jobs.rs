@@ -54,7 +54,7 @@ fn table(jobs: &[Value]) -> String {
     if jobs.is_empty() {
         return "no jobs\n".into();
     }
-    let mut table = TextTable::new(&["ID", "STATE", "PRI", "DONE", "RATE", "LEFT", "WHAT"]);
+    let mut table = TextTable::new(&["ID", "STATE", "PRI", "DONE", "RATE", "LEFT", "WHAT", "NOW"]);
     for job in jobs {
         let progress = &job["progress"];
         let state = JobState::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words());
@@ -65,15 +65,28 @@ fn table(jobs: &[Value]) -> String {
             shown,
             job["priority"].to_string(),
             done(progress),
-            progress["goodput_bps"].as_f64().map_or("-".into(), units::rate),
+            moving(progress).unwrap_or_else(|| "-".into()),
             progress["seconds_left"]
                 .as_u64()
                 .filter(|_| state == "running")
                 .map_or("-".into(), |left| units::time(Duration::from_secs(left))),
             what(job),
+            now(job, state),
         ]);
     }
     table.text()
+}
+
+/// The rate of a job at which something moves.
+fn moving(progress: &Value) -> Option<String> {
+    progress["goodput_bps"].as_f64().filter(|bps| *bps >= 1.0).map(units::rate)
+}
+
+/// What a job does, and what became of its deadline, in the words of the service.
+fn now(job: &Value, state: &str) -> String {
+    let now = job["progress"]["now"].as_str().filter(|_| state == "running");
+    let words: Vec<&str> = job["promise"]["words"].as_str().into_iter().chain(now).collect();
+    if words.is_empty() { "-".into() } else { printer::harmless(&words.join("; ")) }
 }
 
 /// How much of a job is done: a percentage if its total is known, else a size.
@@ -162,13 +175,8 @@ fn described(job: &Value) -> String {
         let rule = [every, cron, zone.map(|zone| format!("in {zone}"))];
         lines.push(("repeats", rule.into_iter().flatten().collect::<Vec<_>>().join(" ")));
     }
-    if let Some(prospect) = job["prospect"].as_str() {
-        let words = match prospect {
-            "makes" => "will be finished in time",
-            "misses" => "will not be finished in time",
-            _ => "not known yet",
-        };
-        lines.push(("prospect", words.into()));
+    if let Some(words) = job["promise"]["words"].as_str() {
+        lines.push(("promise", words.into()));
     }
     if job["dry_run"] == true {
         lines.push(("dry run", "yes: it changes nothing".into()));
@@ -191,18 +199,18 @@ fn described(job: &Value) -> String {
                 progress["failed"]
             ),
         ));
-        lines.push((
-            "now",
-            format!(
-                "{} over {}, round trip {:.1} ms, loss {:.2} %",
-                units::rate(progress["goodput_bps"].as_f64().unwrap_or(0.0)),
-                text(&progress["transport"]),
-                progress["rtt_ms"].as_f64().unwrap_or(0.0),
-                progress["loss_fraction"].as_f64().unwrap_or(0.0) * 100.0
-            ),
-        ));
-        if !text(&progress["limit"]).is_empty() {
-            lines.push(("limit", text(&progress["limit"]).into()));
+        lines.push(("now", text(&progress["now"]).into()));
+        if !text(&progress["transport"]).is_empty() {
+            lines.push((
+                "path",
+                format!(
+                    "{} over {}, round trip {:.1} ms, loss {:.2} %",
+                    moving(progress).unwrap_or_else(|| "nothing moves".into()),
+                    text(&progress["transport"]),
+                    progress["rtt_ms"].as_f64().unwrap_or(0.0),
+                    progress["loss_fraction"].as_f64().unwrap_or(0.0) * 100.0
+                ),
+            ));
         }
     }
     if let Some(code) = job["error"]["code"].as_str() {

@@ -103,6 +103,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
         daily @ FinishBy::Daily(_) => daily.from_now(),
     });
     spec.finish_by = args.finish_by;
+    (spec.smooth, spec.anyway) = (args.smooth, args.anyway);
     spec.retry =
         args.retry.map(|attempts| RetryOptions { attempts: Some(attempts), ..RetryOptions::default() });
     spec.labels = Labels::parse(&args.labels)?;

@@ -5,10 +5,10 @@ use farhaul_service::JobState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::job::{JobLine, limit_words};
+use super::job::JobLine;
 use super::model::TopModel;
 use super::paint::{self, TerminalAbility, Tone, put};
-use super::screen::{moment, tone_of};
+use super::screen::{moving, tone_of};
 use crate::ui::units;
 
 /// From this width on, stages, paths and log are side by side.
@@ -63,14 +63,14 @@ fn facts(job: &JobLine, look: TerminalAbility, width: usize) -> Vec<(String, Ton
         let target =
             progress.target_bps.map_or(String::new(), |bps| format!(" of {:>11} allowed", paint::rate(bps)));
         let fast = [
-            format!("{:>11}{target}", paint::rate(progress.goodput_bps)),
+            format!("{:>11}{target}", moving(progress.goodput_bps)),
             format!("rtt {:>7}", paint::rtt(progress.rtt_ms)),
             format!("loss {:>7}", paint::loss(progress.loss)),
             progress.transport.clone(),
         ];
         put(&fast, "  ", Tone::Plain);
         if job.state == JobState::Running {
-            put(&[format!("limited by: {}", limit_words(&progress.limit))], "", Tone::Plain);
+            put(&[format!("now: {}", progress.now)], "", Tone::Plain);
         }
     }
     if let Some(error) = &job.error {
@@ -81,19 +81,13 @@ fn facts(job: &JobLine, look: TerminalAbility, width: usize) -> Vec<(String, Ton
     about.extend(job.rate_bps.map(|bps| format!("at most {}", paint::rate(bps))));
     about.push(format!("run {}, attempt {}", job.run, job.attempt));
     about.push(format!("owner {}", job.owner));
-    if let Some(by) = &job.finish_by {
-        let prospect = match job.prospect.as_deref() {
-            Some("makes") => "in time",
-            Some("misses") => "WILL BE LATE",
-            _ => "not known yet",
-        };
-        about.insert(0, format!("finish by {}: {prospect}", moment(by)));
+    if let Some(promise) = &job.promise {
+        about.insert(0, promise.clone());
     }
     if !job.labels.is_empty() {
         about.push(job.labels.clone());
     }
-    let is_late = job.prospect.as_deref() == Some("misses");
-    put(&about, ", ", if is_late { Tone::Bad } else { Tone::Faint });
+    put(&about, ", ", if job.is_late { Tone::Bad } else { Tone::Faint });
     lines
 }
 

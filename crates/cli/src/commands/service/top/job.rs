@@ -28,8 +28,9 @@ pub struct JobLine {
     pub policy: String,
     pub rate_bps: Option<f64>,
     pub due: Option<String>,
-    pub finish_by: Option<String>,
-    pub prospect: Option<String>,
+    /// What became of its deadline, in words, and whether it is late.
+    pub promise: Option<String>,
+    pub is_late: bool,
     pub run: u64,
     pub attempt: u64,
     pub error: Option<String>,
@@ -60,7 +61,8 @@ pub struct LineProgress {
     pub rtt_ms: f64,
     pub loss: f64,
     pub transport: String,
-    pub limit: String,
+    /// What it does now, in words.
+    pub now: String,
     pub seconds_left: Option<u64>,
 }
 
@@ -88,7 +90,7 @@ impl LineProgress {
             rtt_ms: value["rtt_ms"].as_f64().unwrap_or(0.0),
             loss: value["loss_fraction"].as_f64().unwrap_or(0.0),
             transport: safe(&value["transport"]),
-            limit: safe(&value["limit"]),
+            now: safe(&value["now"]),
             seconds_left: value["seconds_left"].as_u64(),
         })
     }
@@ -122,8 +124,8 @@ impl JobLine {
             policy: safe(&value["policy"]),
             rate_bps: value["rate_bps"].as_f64(),
             due: maybe(&value["due"]),
-            finish_by: maybe(&value["finish_by"]),
-            prospect: maybe(&value["prospect"]),
+            promise: maybe(&value["promise"]["words"]),
+            is_late: value["promise"]["state"] == "late",
             run: value["run"].as_u64().unwrap_or(1),
             attempt: value["attempt"].as_u64().unwrap_or(0),
             error: maybe(&value["error"]["code"]),
@@ -168,37 +170,5 @@ impl JobLine {
         let due = if group == 4 || group == 3 { self.due.clone() } else { None };
         // Of the jobs that are over, the one that has ended last comes first.
         (group, u64::MAX - self.ended, 9 - self.priority, due, self.position, self.id.clone())
-    }
-}
-
-/// Says in words what limits a transfer.
-pub fn limit_words(limit: &str) -> String {
-    let stage = |end: &str, stage: &str| {
-        let words = match stage {
-            "scan" => "directory scan",
-            "read" => "reading",
-            "compare" => "comparing",
-            "digest" => "digests",
-            "seal" => "sealing of packets",
-            "send" => "sending of packets",
-            "receive" => "receiving of packets",
-            "open" => "opening of packets",
-            "park" => "overflow file",
-            "write" => "writing",
-            "finish" => "finishing of files",
-            "fill" | "use" => "program",
-            other => other,
-        };
-        format!("{end}'s {words}")
-    };
-    match limit {
-        "" => "-".into(),
-        "network" => "network".into(),
-        "rate" => "the rate that was set".into(),
-        "none" => "nothing in particular".into(),
-        other => match other.split_once(' ') {
-            Some((end @ ("sender" | "receiver"), name)) => stage(end, name),
-            _ => other.to_string(),
-        },
     }
 }

@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
 use super::detail;
-use super::job::{JobLine, LineProgress, limit_words};
+use super::job::{JobLine, LineProgress};
 use super::model::{EventLink, Mode, TopModel};
 use super::paint::{self, TerminalAbility, Tone, put};
 use crate::ui::units;
@@ -129,7 +129,7 @@ struct Column {
 /// Returns the columns for which there is room.
 fn columns(width: u16) -> Vec<Column> {
     let column = |name, width, right, cell| Column { name, width, right, cell };
-    let rate = column("RATE", 11, true, |_, progress, _| (paint::rate(progress.goodput_bps), Tone::Head));
+    let rate = column("RATE", 11, true, |_, progress, _| (moving(progress.goodput_bps), Tone::Head));
     let done = column("DONE", 5, true, |_, progress, _| (share(progress), Tone::Plain));
     if width < NARROW {
         return vec![done, rate];
@@ -182,7 +182,7 @@ fn jobs(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer
     let limit_width = area.right().saturating_sub(x);
     if area.width >= WIDE {
         let (limit, what) = tail_widths(limit_width);
-        put(buffer, (x, area.y), limit, "LIMITED BY", look.style(Tone::Faint));
+        put(buffer, (x, area.y), limit, "NOW", look.style(Tone::Faint));
         if what > 0 {
             put(buffer, (x + limit + 1, area.y), what, "WHAT", look.style(Tone::Faint));
         }
@@ -212,12 +212,17 @@ fn jobs(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer
     }
 }
 
-/// Divides the rest of a line between what limits a job and the job's locations.
+/// Divides the rest of a line between what a job does now and the job's locations.
 fn tail_widths(room: u16) -> (u16, u16) {
     match room {
-        0..44 => (room, 0),
-        room => (21, room - 22),
+        0..53 => (room, 0),
+        room => (30, room - 31),
     }
+}
+
+/// The rate of a job at which something moves; the words beside it say why nothing does.
+pub fn moving(bps: f64) -> String {
+    if bps >= 1.0 { paint::rate(bps) } else { "-".into() }
 }
 
 fn fitted(text: &str, column: &Column) -> String {
@@ -246,7 +251,7 @@ fn row(job: &JobLine, look: TerminalAbility, columns: &[Column], area: Rect, buf
     }
     if area.width >= WIDE {
         let (limit, what) = tail_widths(area.right().saturating_sub(x));
-        let words = look.cut(&limit_words(&progress.limit), usize::from(limit));
+        let words = look.cut(&progress.now, usize::from(limit));
         put(buffer, (x, area.y), limit, &words, look.style(Tone::Plain));
         if what > 0 {
             let text = look.cut_middle(&job.what, usize::from(what));

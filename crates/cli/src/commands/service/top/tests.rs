@@ -22,12 +22,13 @@ fn id(number: u64) -> String {
 }
 
 fn progress(number: u64, goodput_bps: f64) -> Value {
-    let limit = ["network", "sender read", "rate"][number as usize % 3];
+    let now = ["the network is the limit", "the sender's disk is the limit", "the allowed rate is the limit"];
+    let now = now[number as usize % 3];
     json!({
         "job": id(number), "seconds": 12.5, "bytes_total": 4_u64 << 30, "bytes_done": (number % 4 + 1) << 30,
         "files_total": 345, "files_done": 12 * number, "totals_known": number != 2, "failed": number / 3,
         "goodput_bps": goodput_bps, "target_bps": 1e9, "rtt_ms": 20.1 * number as f64, "loss_fraction": 0.001,
-        "wire_bytes_sent": 1, "transport": "udp", "limit": limit,
+        "wire_bytes_sent": 1, "transport": "udp", "limit": "network", "now": now,
         "seconds_left": 245 * number,
     })
 }
@@ -37,7 +38,7 @@ fn job(number: u64, state: &str) -> Value {
         "id": id(number), "kind": "copy", "owner": "local", "state": state, "is_stopping": false,
         "sources": [format!("/data/instrument/2026/run{number}")], "destination": "fh://hpc.example.org/incoming/a",
         "labels": {"run": number.to_string()}, "priority": 5, "position": number, "policy": "fair", "rate_bps": null,
-        "due": null, "finish_by": null, "prospect": null, "run": 1, "attempt": 1, "error": null, "progress": null,
+        "due": null, "finish_by": null, "promise": null, "run": 1, "attempt": 1, "error": null, "progress": null,
         "may": JobDeed::of(JobState::of_name(state).unwrap(), false),
     })
 }
@@ -48,8 +49,7 @@ fn jobs() -> Vec<Value> {
     for (job, number) in jobs.iter_mut().zip(1..) {
         job["progress"] = progress(number, 941e6 / number as f64);
     }
-    jobs[1]["finish_by"] = json!("2026-11-28T06:00:00Z");
-    jobs[1]["prospect"] = json!("misses");
+    jobs[1]["promise"] = json!({"state": "late", "words": "not done by 06:00, but by 06:40 as things stand"});
     jobs[1]["priority"] = json!(9);
     jobs.push(job(4, "paused"));
     jobs.push(job(5, "queued"));
@@ -205,6 +205,17 @@ fn colours_say_nothing_that_words_do_not() {
     }
 }
 
+#[test]
+fn no_rate_of_nothing_is_shown() {
+    let mut model = busy();
+    let mut still = progress(2, 0.0);
+    still["now"] = json!("scanning the source");
+    model.take(told("progress", &json!([still])));
+    let text = paint::text(&drawn(&model, PLAIN, (160, 45)));
+    let line = text.lines().find(|line| line.contains(&id(2))).unwrap();
+    assert!(line.contains("scanning the source") && !line.contains(" 0 bit/s"), "{line}");
+}
+
 /// The positions of the selected job's mark, and of the slash in the units of all rates.
 fn frame_of(buffer: &Buffer) -> Vec<(u16, u16, String)> {
     let area = buffer.area;
@@ -219,7 +230,7 @@ fn numbers_move_nothing_and_are_whole() {
     for size in [(80, 24), (160, 45), (40, 10)] {
         let mut frames = Vec::new();
         for (goodput, rtt, loss, left) in [
-            (0.0, 0.0, 0.0, json!(null)),
+            (8.0, 0.0, 0.0, json!(null)),
             (999.4e9, 9999.0, 1.0, json!(86_399)),
             (1.0, 0.1, 1e-7, json!(u64::MAX)),
             (41.7e6, 99.94, 0.3, json!(3599)),

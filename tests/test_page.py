@@ -481,7 +481,10 @@ def test_caps_are_made_changed_and_removed(place, visitor):
     expect(host).to_contain_text(re.compile(r"1\d\.\d Mbit/s|2\d\.\d Mbit/s"), timeout=SECONDS)
     page.get_by_role("button", name="Remove uplink").click()
     expect(cap).to_have_count(0)
-    place.service.run("cap", "remove", "host")
+    # The host's cap stays, without its rate.
+    page.get_by_role("button", name="Remove host").click()
+    expect(host).to_contain_text("no limit of its own")
+    expect(page.get_by_role("button", name="Remove host")).to_have_count(0)
 
 
 # ---- how it looks --------------------------------------------------------------------------------------------------

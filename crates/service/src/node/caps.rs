@@ -39,6 +39,18 @@ pub struct CapView {
     /// When the schedule changes the rate next.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub next_change: Option<Timestamp>,
+    /// What the caller may do with it now.
+    pub may: Vec<CapDeed>,
+}
+
+/// A thing to do with a cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CapDeed {
+    /// Set its rate, its members and all else.
+    Set,
+    /// Remove it.
+    Remove,
 }
 
 /// How long rates are taken to hold without another look: the host's time zone may change meanwhile.
@@ -92,6 +104,32 @@ impl NodeCaps {
         }
         all
     }
+
+    /// An error if this cap cannot be removed; `all` are the caps as they are.
+    fn removal(&self, name: &str, all: &Caps) -> Result<(), Error> {
+        let of_config = self.base.contains_key(name);
+        if !self.set.contains_key(name) {
+            return Err(match of_config {
+                true => Error::new(Code::NotNow, format!("the cap {name} is set in the configuration"))
+                    .with_hint("remove it there, or set another rate"),
+                false => no_such(name),
+            });
+        }
+        match all.iter().find(|(_, cap)| !of_config && cap.parent.as_deref() == Some(name)) {
+            Some((within, _)) => Err(Error::new(Code::NotNow, format!("the cap {within} lies in {name}"))
+                .with_hint(format!("remove {within} first, or set it with another parent"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What may be done with this cap, by a caller that may change caps or not.
+    fn deeds(&self, name: &str, all: &Caps, may_change: bool) -> Vec<CapDeed> {
+        match (may_change, self.removal(name, all)) {
+            (false, _) => Vec::new(),
+            (true, Ok(())) => vec![CapDeed::Set, CapDeed::Remove],
+            (true, Err(_)) => vec![CapDeed::Set],
+        }
+    }
 }
 
 impl CapView {
@@ -104,6 +142,7 @@ impl CapView {
             cap: cap.clone(),
             sessions: used.sessions,
             moved_bytes: used.moved_bytes,
+            may: Vec::new(),
         }
     }
 }
@@ -151,9 +190,15 @@ impl Node {
     pub(crate) fn list_caps(&self, caller: &Caller) -> Result<Vec<CapView>, Error> {
         caller.may_do(DeedKind::See)?;
         let now = timestamp(self.clock.now_ms());
-        let mut caps = self.caps();
+        let may_change = caller.may_do(DeedKind::Caps).is_ok();
+        let known = self.caps.lock().in_any_case();
+        let mut caps = known.all();
         caps.entry(HOST.into()).or_default();
-        Ok(caps.iter().map(|(name, cap)| CapView::new(name, cap, now, self.live_caps.usage(name))).collect())
+        let view = |(name, cap): (&String, &Cap)| CapView {
+            may: known.deeds(name, &caps, may_change),
+            ..CapView::new(name, cap, now, self.live_caps.usage(name))
+        };
+        Ok(caps.iter().map(view).collect())
     }
 
     /// The limit and the use of each cap.
@@ -185,8 +230,10 @@ impl Node {
             })
         })?;
         let view = self.show_cap(caller, name)?;
+        // All who read events see this, whatever they may do.
+        let seen = CapView { may: Vec::new(), ..view.clone() };
         self.hub
-            .tell(NewsBody::Other { kind: "cap", text: serde_json::to_string(&view).unwrap_or_default() });
+            .tell(NewsBody::Other { kind: "cap", text: serde_json::to_string(&seen).unwrap_or_default() });
         Ok(view)
     }
 
@@ -195,19 +242,8 @@ impl Node {
         caller.may_do(DeedKind::Caps)?;
         let named = name.to_string();
         self.change_caps(|caps| {
-            caps.set.remove(&named).ok_or_else(|| match caps.base.contains_key(&named) {
-                true => Error::new(Code::NotNow, format!("the cap {named} is set in the configuration"))
-                    .with_hint("remove it there, or set another rate"),
-                false => no_such(&named),
-            })?;
-            let all = caps.all();
-            if !all.contains_key(&named)
-                && let Some((within, _)) =
-                    all.iter().find(|(_, cap)| cap.parent.as_deref() == Some(named.as_str()))
-            {
-                return Err(Error::new(Code::NotNow, format!("the cap {within} lies in {named}"))
-                    .with_hint(format!("remove {within} first, or set it with another parent")));
-            }
+            caps.removal(&named, &caps.all())?;
+            caps.set.remove(&named);
             let named = named.clone();
             Ok(move |transaction: &rusqlite::Transaction<'_>, _| caps::remove(transaction, &named))
         })?;

@@ -27,7 +27,17 @@ async fn caps_are_set_shown_and_removed() {
         let caps = list["caps"].as_array().unwrap();
         caps.iter().map(|cap| cap["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(names(&ask(Method::GET, "/caps", None).await.1), ["campus", "host", "hpc"]);
+    let list = ask(Method::GET, "/caps", None).await.1;
+    assert_eq!(names(&list), ["campus", "host", "hpc"]);
+    // Each says what may be done with it: one that others lie in stays, and so does the host's without a rate.
+    let may = |list: &Value| {
+        let caps = list["caps"].as_array().unwrap();
+        caps.iter().map(|cap| cap["may"].as_array().unwrap().len()).collect::<Vec<_>>()
+    };
+    assert_eq!((may(&list), &list["caps"][2]["may"]), (vec![1, 1, 2], &json!(["set", "remove"])));
+    assert_eq!(ask(Method::DELETE, "/caps/host", None).await.0, StatusCode::NOT_FOUND);
+    let reader = fixture.token(&[Scope::Read], CallerReach::everything());
+    assert_eq!(may(&fixture.ask(Method::GET, "/caps", Some(&reader), None).await.1), [0, 0, 0]);
     assert_eq!(ask(Method::DELETE, "/caps/hpc", None).await.0, StatusCode::NO_CONTENT);
     assert_eq!(ask(Method::DELETE, "/caps/hpc", None).await.0, StatusCode::NOT_FOUND);
 }

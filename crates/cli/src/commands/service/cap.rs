@@ -69,7 +69,7 @@ pub fn cap(args: &CapArgs) -> Result<(), Error> {
 
 /// Returns the fields of a cap that can be set, without those that the service computes.
 fn own_fields(view: &Value) -> Value {
-    let derived = ["name", "now_bps", "next_change", "sessions", "moved_bytes"];
+    let derived = ["name", "now_bps", "next_change", "sessions", "moved_bytes", "may"];
     let fields = view.as_object().into_iter().flatten().filter(|(name, _)| !derived.contains(&name.as_str()));
     Value::Object(fields.map(|(name, value)| (name.clone(), value.clone())).collect())
 }

@@ -1,7 +1,7 @@
 """The commands of the guide, taken from its pages.
 
 A block without a language, or of the language `sh`, is what somebody types; all other blocks are something else and name
-their language.
+their language. `console` is an example with what it prints, whose figures are those of no test.
 """
 
 import dataclasses

@@ -139,14 +139,22 @@ pub(crate) async fn connect(
 }
 
 fn client_endpoint(remote: SocketAddr, heard: HeardFlag) -> std::io::Result<(Endpoint, SaidCount)> {
-    let local =
-        if remote.is_ipv6() { SocketAddr::from(([0u16; 8], 0)) } else { SocketAddr::from(([0u8; 4], 0)) };
-    let socket = TokioRuntime.wrap_udp_socket(std::net::UdpSocket::bind(local)?)?;
-    let (socket, said) = RepeatingSocket::new(socket, heard);
+    let (socket, said) = client_socket(remote, heard)?;
     let runtime = Arc::new(TokioRuntime);
     let endpoint =
         Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, Arc::new(socket), runtime)?;
     Ok((endpoint, said))
+}
+
+fn client_socket(remote: SocketAddr, heard: HeardFlag) -> std::io::Result<(RepeatingSocket, SaidCount)> {
+    let local =
+        if remote.is_ipv6() { SocketAddr::from(([0u16; 8], 0)) } else { SocketAddr::from(([0u8; 4], 0)) };
+    let socket = std::net::UdpSocket::bind(local)?;
+    let same_socket = socket.try_clone()?;
+    let socket = TokioRuntime.wrap_udp_socket(socket)?;
+    // Quinn has asked the kernel to merge datagrams, and would keep 3 MiB of buffers for that.
+    let is_apart = farhaul_net::keep_datagrams_apart(&same_socket).is_ok();
+    Ok(RepeatingSocket::new(socket, heard, is_apart))
 }
 
 /// The session's secret, which both ends of this connection can derive and nobody else.
@@ -215,4 +223,16 @@ pub(crate) fn alert_of(error: &ConnectionError) -> Option<u8> {
         _ => return None,
     };
     code.checked_sub(0x100).and_then(|alert| u8::try_from(alert).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_dials_keeps_room_for_single_datagrams_only() {
+        let remote = SocketAddr::from(([127, 0, 0, 1], 9));
+        let (socket, _) = client_socket(remote, HeardFlag::default()).unwrap();
+        assert_eq!(quinn::AsyncUdpSocket::max_receive_segments(&socket), 1);
+    }
 }

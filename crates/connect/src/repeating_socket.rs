@@ -28,12 +28,18 @@ pub(crate) struct RepeatingSocket {
     inner: Arc<dyn AsyncUdpSocket>,
     heard: HeardFlag,
     said: watch::Sender<u64>,
+    /// The kernel merges no datagrams, so that quinn needs room for one in each of its buffers.
+    is_apart: bool,
 }
 
 impl RepeatingSocket {
-    pub(crate) fn new(inner: Arc<dyn AsyncUdpSocket>, heard: HeardFlag) -> (RepeatingSocket, SaidCount) {
+    pub(crate) fn new(
+        inner: Arc<dyn AsyncUdpSocket>,
+        heard: HeardFlag,
+        is_apart: bool,
+    ) -> (RepeatingSocket, SaidCount) {
         let (said, count) = watch::channel(0);
-        (RepeatingSocket { inner, heard, said }, count)
+        (RepeatingSocket { inner, heard, said, is_apart }, count)
     }
 }
 
@@ -70,7 +76,7 @@ impl AsyncUdpSocket for RepeatingSocket {
     }
 
     fn max_receive_segments(&self) -> usize {
-        self.inner.max_receive_segments()
+        if self.is_apart { 1 } else { self.inner.max_receive_segments() }
     }
 
     fn may_fragment(&self) -> bool {

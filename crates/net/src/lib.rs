@@ -31,7 +31,7 @@ pub use interfaces::{Interface, interfaces, source_address};
 pub use link::{Capabilities, Link, LinkStats, SendStatus, TcpPath};
 pub use memory::{MemoryLink, memory_pair};
 pub use scope::{interface_of, is_link_local, on_interface, scoped, with_port, with_scope};
-pub use socket::{SOCKET_BUFFER_BYTES, UdpLink};
+pub use socket::{SOCKET_BUFFER_BYTES, UdpLink, keep_datagrams_apart};
 pub use stream::{NonblockingStream, StreamLink};
 pub use sys::canonical;
 pub use wait::{PollFd, Waker, sched_batch, timer_slack_min, wait};

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use crate::sys::{self, MessageArrays};
 use crate::{Capabilities, Link, LinkStats, PollFd, RecvBatch, SendBatch, SendStatus};
 
+pub use open::keep_datagrams_apart;
 use receive::Senders;
 use send::Gso;
 

@@ -62,6 +62,11 @@ pub(super) fn tune(socket: &UdpSocket, six: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets the kernel hand over each datagram by itself, for somebody who has no room for 64 of them at once.
+pub fn keep_datagrams_apart(socket: &UdpSocket) -> io::Result<()> {
+    set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0)
+}
+
 /// Turns a dual-stack socket that is connected to an IPv4 address into an IPv4 socket. Otherwise the kernel
 /// handles each message as if it named a destination, and looks up the route each time.
 pub(super) fn become_four(socket: &UdpSocket) -> io::Result<()> {

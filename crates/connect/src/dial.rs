@@ -135,7 +135,7 @@ pub(crate) fn connect_asking(
     let (host, port) = (target.bare_host(), target.port);
     let identity_file = target.identity_file.clone().unwrap_or_else(default_identity_path);
     // The file may be a pipe whose writer is silent.
-    let identity = &Apart::begin(move || Identity::load(&identity_file))?.wait(requester)??;
+    let identity = &Apart::begin(requester, move || Identity::load(&identity_file))?.wait(requester)??;
     let server = KnownServer::load(target, ask, requester)?;
     let addresses = resolve(host, port, requester)?;
     let route = Route { host, port, addresses, identity, params: &params, grant: None };
@@ -275,7 +275,8 @@ fn resolve(host: &str, port: u16, requester: &dyn DialRequester) -> Result<Vec<S
     check_link_local(host)?;
     let name = host.to_string();
     let look_up = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-    let found = Apart::begin(look_up)?.wait(requester)?.map_err(|error| unknown(error.to_string()))?;
+    let found =
+        Apart::begin(requester, look_up)?.wait(requester)?.map_err(|error| unknown(error.to_string()))?;
     let addresses = reachable_from(None, &found);
     if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }

@@ -4,6 +4,8 @@
 //! Always true: a wait ends within [`LOOK_EVERY`] after its requester has cancelled it.
 #![deny(missing_docs)]
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -21,6 +23,12 @@ pub trait DialRequester {
 
     /// Reports something that the user should know at once.
     fn tell(&self, event: Event);
+
+    /// Something that work keeps which cannot be interrupted, such as looking up a name, until it has ended:
+    /// such work goes on after the requester has cancelled, and the requester may want to count it.
+    fn hold(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
 }
 
 impl DialRequester for Handle {
@@ -64,10 +72,18 @@ pub(crate) struct Apart<T>(Receiver<T>);
 
 impl<T: Send + 'static> Apart<T> {
     /// Begins the work on a thread of its own.
-    pub(crate) fn begin(work: impl FnOnce() -> T + Send + 'static) -> Result<Apart<T>, Error> {
+    pub(crate) fn begin(
+        requester: &dyn DialRequester,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Apart<T>, Error> {
         let (put, result) = bounded(1);
-        // The requester may have gone by then.
-        let run = move || drop(put.send(work()));
+        let held = requester.hold();
+        let run = move || {
+            let done = work();
+            drop(held);
+            // The requester may have gone by then.
+            drop(put.send(done));
+        };
         std::thread::Builder::new().name("look-up".into()).spawn(run).map_err(Error::no_thread)?;
         Ok(Apart(result))
     }
@@ -98,7 +114,7 @@ mod tests {
         let is_interrupted = |error: Error| error.code() == Code::Interrupted;
         assert!(pause(&handle, Duration::from_secs(3600)).is_err_and(is_interrupted));
         let (never, blocked) = bounded::<()>(0);
-        let apart = Apart::begin(move || blocked.recv().is_ok()).unwrap();
+        let apart = Apart::begin(&handle, move || blocked.recv().is_ok()).unwrap();
         assert!(apart.wait(&handle).is_err_and(is_interrupted));
         drop(never);
     }
@@ -106,7 +122,7 @@ mod tests {
     #[test]
     fn what_is_done_apart_comes_back() {
         let handle = Handle::new();
-        assert_eq!(Apart::begin(|| 7).unwrap().wait(&handle).unwrap(), 7);
+        assert_eq!(Apart::begin(&handle, || 7).unwrap().wait(&handle).unwrap(), 7);
         assert!(pause(&handle, Duration::ZERO).is_ok());
     }
 }

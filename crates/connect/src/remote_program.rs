@@ -11,6 +11,7 @@ use std::process::{ChildStdin, ChildStdout};
 use std::time::Duration;
 
 use farhaul_session::error::Error;
+use farhaul_session::handle::Handle;
 use farhaul_session::setup::ControlProcess;
 use farhaul_text::printable;
 use serde::Serialize;
@@ -43,7 +44,7 @@ impl RemoteProgram {
     /// Starts `farhaul VERB` on the target. The verb goes through a shell, so it must be a constant.
     pub fn start(target: &SshTarget, verb: &'static str) -> Result<RemoteProgram, Error> {
         target.checked()?;
-        let addresses = look_up(target.clone());
+        let addresses = look_up(target.clone(), &Handle::new());
         let mut child = start(target, verb)?;
         let (pipes, ssh) = ((child.stdin.take(), child.stdout.take()), child.id());
         let stderr = child.stderr.take();

@@ -203,7 +203,7 @@ pub fn ssh_connect(
         sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
     hello.secret_half = Some(HelloSecret::random()?);
 
-    let addresses = look_up(target.clone());
+    let addresses = look_up(target.clone(), requester);
     let Channel { mut process, stdin, stdout, messages, reply } = open_channel(target, &hello, requester)?;
     let reply = match reply {
         Ok(reply) => reply,
@@ -509,13 +509,13 @@ fn tail_of(said: Option<&str>) -> String {
 
 /// Finds the addresses of the far end while ssh connects; ssh itself resolves aliases. If no thread can be
 /// started, none are found.
-pub(super) fn look_up(target: SshTarget) -> Option<Apart<Vec<SocketAddr>>> {
+pub(super) fn look_up(target: SshTarget, requester: &dyn DialRequester) -> Option<Apart<Vec<SocketAddr>>> {
     let look = move || {
         let host = target.asked_host().unwrap_or(target.host);
         // A name that only a jump host knows has no address here; SSH_CONNECTION may still give one.
         (host.as_str(), 0).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
     };
-    Apart::begin(look).ok()
+    Apart::begin(requester, look).ok()
 }
 
 /// A program that always fails. It stands in for the shell with which ssh runs the programs of its

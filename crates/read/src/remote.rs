@@ -209,6 +209,13 @@ impl Remote {
         RemoteList::begin(&self.link, |op, room| ReadMessage::List { op, path, depth, room })
     }
 
+    /// The same, with at most `room` bytes of the list under way or waiting here, for a caller that has little
+    /// memory or stops early.
+    pub fn list_within(&self, path: &[u8], depth: Depth, room: u64) -> Result<RemoteList, Error> {
+        let (path, depth) = (self.full(path), depth.number());
+        RemoteList::begin_within(&self.link, room, |op, room| ReadMessage::List { op, path, depth, room })
+    }
+
     /// The paths that match a pattern, as `cp` understands it; they can be used as they are.
     pub fn find(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let pattern = self.full(pattern);

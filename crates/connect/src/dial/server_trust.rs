@@ -47,7 +47,7 @@ impl<'a> KnownServer<'a> {
         let path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);
         let name = host_name(target.bare_host(), target.port);
         // The file may be a pipe whose writer is silent.
-        let known = Apart::begin(move || KnownHosts::load(&path))?.wait(requester)??;
+        let known = Apart::begin(requester, move || KnownHosts::load(&path))?.wait(requester)??;
         Ok(KnownServer { target, known, name, ask, requester })
     }
 

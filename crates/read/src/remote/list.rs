@@ -64,6 +64,8 @@ pub struct RemoteList {
     records: RecordCodec,
     /// Bytes that were taken since the far end was last given room.
     taken: u64,
+    /// The most bytes that may be under way or wait here.
+    room: u64,
     is_over: bool,
 }
 
@@ -72,8 +74,16 @@ impl RemoteList {
         session: &Arc<ClientSession>,
         message: impl FnOnce(u64, u64) -> ReadMessage,
     ) -> Result<RemoteList, Error> {
+        RemoteList::begin_within(session, ROOM, message)
+    }
+
+    pub(super) fn begin_within(
+        session: &Arc<ClientSession>,
+        room: u64,
+        message: impl FnOnce(u64, u64) -> ReadMessage,
+    ) -> Result<RemoteList, Error> {
         let (inlet, arrived) = stream();
-        let op = session.ask(PendingCall::Stream(PendingStream::new(inlet, ROOM)), |op| message(op, ROOM))?;
+        let op = session.ask(PendingCall::Stream(PendingStream::new(inlet, room)), |op| message(op, room))?;
         Ok(RemoteList {
             session: session.clone(),
             op,
@@ -81,6 +91,7 @@ impl RemoteList {
             buffered: VecDeque::new(),
             records: RecordCodec::default(),
             taken: 0,
+            room,
             is_over: false,
         })
     }
@@ -115,7 +126,7 @@ impl RemoteList {
                 Some(chunk) => {
                     self.taken += chunk.len() as u64;
                     self.buffered.extend(chunk);
-                    if self.taken >= ROOM / 2 {
+                    if self.taken >= self.room / 2 {
                         self.session.more(self.op, std::mem::take(&mut self.taken));
                     }
                 }

@@ -7,99 +7,17 @@ import json
 import os
 import pathlib
 import socket
-import subprocess
 import time
 
 import pytest
 
 from harness.hosts import wait_until
+from harness.node import OWN_PAGE, Node
 from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_USAGE, binary
 from harness.service import Service
 from harness.trees import make_file
 
 MIB = 1 << 20
-#: The header that a browser sends with requests of a page of the same origin.
-OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-class Node:
-    """A service on this host, with a home of its own, that listens on loopback."""
-
-    def __init__(self, folder, listens=True):
-        self.folder, self.state = folder, folder / "state"
-        self.port = free_port()
-        self.env = {"HOME": os.fspath(folder), "PATH": os.environ["PATH"], "FARHAUL_ALLOW_ROOT": "1",
-                    "FARHAUL_API": os.fspath(self.state / "api.sock")}
-        self.listen = ["--api-listen", f"127.0.0.1:{self.port}"] if listens else []
-        self.process = None
-        self.start()
-
-    def start(self):
-        serve = [binary(), "serve", "--listen", f"127.0.0.1:{free_port()}", "--state", self.state, *self.listen]
-        with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(serve, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(lambda: self.try_run("jobs").returncode == 0, what="the service answers")
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(timeout=30)
-
-    def try_run(self, *arguments, env=None):
-        command = [os.fspath(one) for one in (binary(), *arguments)]
-        return subprocess.run(command, env={**self.env, **(env or {})}, capture_output=True, text=True, timeout=60)
-
-    def run(self, *arguments, expect=0, env=None):
-        done = self.try_run(*arguments, env=env)
-        assert done.returncode == expect, f"{arguments}: {done}"
-        self.stderr = done.stderr
-        return done.stdout
-
-    def json(self, *arguments):
-        return json.loads(self.run(*arguments, "--json"))
-
-    def audit(self):
-        return [json.loads(line) for line in (self.state / "audit.log").read_text().splitlines()]
-
-    def browser(self):
-        return Browser(self.port)
-
-
-class Browser:
-    """Keeps its cookie, and says which origin its requests come from, as browsers do."""
-
-    def __init__(self, port):
-        self.port, self.cookie = port, None
-
-    def ask(self, method, path, body=None, headers=OWN_PAGE):
-        """Status, headers and body of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        with contextlib.closing(connection):
-            sent = dict(headers)
-            if self.cookie:
-                sent["Cookie"] = self.cookie
-            if body is not None:
-                sent["Content-Type"] = "application/json"
-                body = json.dumps(body)
-            connection.request(method, path, body=body, headers=sent)
-            answer = connection.getresponse()
-            content = answer.read()
-            if set_cookie := answer.headers["Set-Cookie"]:
-                self.cookie = None if "Max-Age=0" in set_cookie else set_cookie.split(";")[0]
-            return answer.status, answer.headers, content
-
-    def api(self, method, path, body=None, expect=200):
-        status, _, content = self.ask(method, f"/api/v1{path}", body)
-        assert status == expect, (status, content)
-        return json.loads(content) if content else None
-
-    def log_in(self, token):
-        return self.api("POST", "/login", {"token": token})
 
 
 @pytest.fixture

@@ -66,9 +66,10 @@ impl Remote {
         Remote::called_by(&Handle::new(), location, network)
     }
 
-    /// The same, for somebody who may use only what lies below these directories of the far host; `None` is
-    /// everything. A far end that cannot keep to them is refused.
+    /// As [`Remote::called_by`], for somebody who may use only what lies below these directories of the far
+    /// host; `None` is everything. A far end that cannot keep to them is refused.
     pub fn kept_within(
+        requester: &dyn DialRequester,
         within: Option<PathPrefixes>,
         location: &Location,
         network: NetworkOptions,
@@ -78,7 +79,7 @@ impl Remote {
                 Code::Misuse,
                 "a place on this host is kept within directories by Remote::within",
             )),
-            location => Remote::asking(&Handle::new(), ReadRequest { within }, location, network),
+            location => Remote::asking(requester, ReadRequest { within }, location, network),
         }
     }
 

@@ -5,7 +5,6 @@
 //! longer valid.
 
 use std::convert::Infallible;
-use std::ops::Not as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, May, QueryParameters, ToRead, blocking};
+use super::extract::{App, May, QueryParameters, ToRead};
 use super::jobs::bad_query;
 use super::problem::HandlerFailure;
 use crate::access::Caller;
@@ -85,18 +84,16 @@ struct ReadPermission {
 }
 
 impl ReadPermission {
-    /// True if what the reader has shown is still valid. Asks the store when a token or log-in was withdrawn,
-    /// and every [`LOOK_EVERY`].
-    async fn holds(&mut self, node: &Arc<Node>) -> bool {
+    /// True if what the reader has shown is still valid. Looks when a token or log-in was withdrawn, and every
+    /// [`LOOK_EVERY`].
+    fn holds(&mut self, node: &Node) -> bool {
         let is_other = self.withdrawn.has_changed().unwrap_or(true);
         if self.proof == CallerProof::Socket || !is_other && self.looked.elapsed() < LOOK_EVERY {
             return true;
         }
         self.withdrawn.mark_unchanged();
         self.looked = Instant::now();
-        let (node, proof) = (node.clone(), self.proof);
-        // While the store cannot be read, nobody new gets in and nobody is thrown out.
-        blocking(move || node.who(proof)).await.is_ok_and(|found| found.is_err()).not()
+        node.who(self.proof).is_ok()
     }
 }
 
@@ -115,7 +112,7 @@ struct Reader {
 impl Reader {
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if !self.leave.holds(&self.node).await {
+            if !self.leave.holds(&self.node) {
                 return None;
             }
             if let Some(event) = self.waiting.pop() {

@@ -2,7 +2,7 @@
 //! query and body. They answer errors with problem documents.
 //!
 //! Always true: [`App`] gives the node only to [`May`] and, for logging in, to [`Stranger`], so that a
-//! handler without either of them can do nothing.
+//! handler without either of them can do nothing. Finding out who somebody is takes no thread.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -16,14 +16,21 @@ use axum::http::{HeaderValue, StatusCode, header};
 use farhaul_session::{Code, Error};
 use serde::de::DeserializeOwned;
 
+use super::connection::{BodyTooSlow, Connection, NoPlace};
 use super::deeds::Deeds;
 use super::gate::Gate;
+use super::limits::Failing;
 use super::problem::HandlerFailure;
+use super::questions::Questions;
+use super::threads::Threads;
 use crate::access::login::{LoginSecret, SecretUse, cookie_name, cookie_value, set_cookie};
 use crate::access::token::NewTokenText;
 use crate::access::{Caller, DeedKind};
-use crate::node::Node;
 use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
+use crate::node::{Node, Question};
+
+/// When a caller may come again whose connections are all in use.
+const RETRY_AFTER_S: u64 = 5;
 
 /// The state that all handlers share.
 #[derive(Clone)]
@@ -31,24 +38,23 @@ pub(crate) struct App {
     node: Arc<Node>,
     gate: Arc<Gate>,
     deeds: Arc<Deeds>,
+    threads: Arc<Threads>,
+    questions: Arc<Questions>,
 }
 
 impl App {
     pub(crate) fn new(node: Arc<Node>, gate: Arc<Gate>, deeds: Arc<Deeds>) -> App {
-        App { node, gate, deeds }
+        App { node, gate, deeds, threads: Arc::default(), questions: Arc::default() }
     }
 
-    /// Identifies the caller by the token or the cookie of the request.
-    async fn identify(&self, parts: &Parts) -> Result<CallerIdentity, HandlerFailure> {
+    /// Identifies the caller by the token or the cookie of the request. From then on its connection counts
+    /// for the caller's principal.
+    fn identify(&self, parts: &Parts) -> Result<CallerIdentity, HandlerFailure> {
         let origin = RequestOrigin::of(parts);
         if origin == RequestOrigin::OwnUser {
             return Ok(CallerIdentity::own_user());
         }
         let address = origin.address();
-        self.gate
-            .limits
-            .may_show_token(address)
-            .map_err(|wait| HandlerFailure::too_many("too many wrong tokens", wait))?;
         let cookie = Cookie::of(parts);
         let (proof, why_none) = match parts.headers.get(header::AUTHORIZATION) {
             Some(authorization) => {
@@ -67,22 +73,49 @@ impl App {
                 None => return Err(refused("the request has no token")),
             },
         };
+        let failed = |failing| self.gate.limits.failed(failing).map_err(too_many_failures);
+        let guess = Failing::Guess(address.into());
         let Some(proof) = proof else {
-            self.gate.limits.wrong_token(address);
+            failed(guess)?;
             return Err(cookie.removed_with(refused(why_none)));
         };
-        let node = self.node.clone();
-        let mut identity = match blocking(move || node.who(proof)).await? {
+        let mut identity = match self.node.who(proof) {
             Ok(identity) => identity,
-            Err(LoginRefusal::Over(why)) => return Err(cookie.removed_with(refused(&why))),
+            Err(LoginRefusal::Over(why)) => {
+                failed(proof.hash().map_or(guess, Failing::Withdrawn))?;
+                return Err(cookie.removed_with(refused(&why)));
+            }
             Err(LoginRefusal::Unknown) => {
-                self.gate.limits.wrong_token(address);
+                failed(guess)?;
                 return Err(cookie.removed_with(refused("the token is not known")));
             }
         };
         identity.caller.address = address;
+        self.count(Connection::of(parts).as_ref(), &identity)?;
         Ok(identity)
     }
+
+    /// The connection of a request counts for its caller from now on.
+    fn count(
+        &self,
+        connection: Option<&Connection>,
+        identity: &CallerIdentity,
+    ) -> Result<(), HandlerFailure> {
+        let shown = connection.map_or(Ok(()), |connection| connection.show(identity.principal()));
+        shown.map_err(|NoPlace| {
+            let what = "this caller has as many connections as it can get now, all with requests under way";
+            HandlerFailure::too_many(what, RETRY_AFTER_S)
+        })
+    }
+
+    fn may_ask(&self, identity: &CallerIdentity) -> Result<(), HandlerFailure> {
+        let may = self.gate.limits.may_ask(identity.principal());
+        may.map_err(|wait| HandlerFailure::too_many("this caller asks too often", wait))
+    }
+}
+
+fn too_many_failures(wait_s: u64) -> HandlerFailure {
+    HandlerFailure::too_many("too many wrong tokens; a right one is let in at once", wait_s).and_close()
 }
 
 fn refused(reason: &str) -> HandlerFailure {
@@ -141,8 +174,8 @@ pub(crate) struct Stranger {
     pub(crate) node: Arc<Node>,
     pub(crate) cookie: Cookie,
     pub(crate) address: Option<IpAddr>,
-    gate: Arc<Gate>,
-    deeds: Arc<Deeds>,
+    app: App,
+    connection: Option<Connection>,
 }
 
 impl FromRequestParts<App> for Stranger {
@@ -150,33 +183,68 @@ impl FromRequestParts<App> for Stranger {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Stranger, HandlerFailure> {
         let address = RequestOrigin::of(parts).address();
-        app.gate
-            .limits
-            .may_show_token(address)
-            .map_err(|wait| HandlerFailure::too_many("too many wrong tokens", wait))?;
-        let (gate, deeds) = (app.gate.clone(), app.deeds.clone());
-        Ok(Stranger { node: app.node.clone(), cookie: Cookie::of(parts), address, gate, deeds })
+        let connection = Connection::of(parts);
+        Ok(Stranger {
+            node: app.node.clone(),
+            cookie: Cookie::of(parts),
+            address,
+            app: app.clone(),
+            connection,
+        })
     }
 }
 
 impl Stranger {
-    /// Refuses a log-in, and notes it in the audit log.
-    pub(crate) fn refuse(&self, how: &str, refusal: &LoginRefusal) -> HandlerFailure {
-        let what = match refusal {
-            LoginRefusal::Over(why) => why.as_str(),
-            LoginRefusal::Unknown => {
-                self.gate.limits.wrong_token(self.address);
-                "the token or the code is not known"
+    /// The caller with this token. From now on its connection and what it does count for it.
+    pub(crate) fn who(&self, token: &NewTokenText) -> Result<CallerIdentity, HandlerFailure> {
+        let proof = CallerProof::Token(token.hash());
+        match self.node.who(proof) {
+            Ok(identity) => {
+                self.app.count(self.connection.as_ref(), &identity)?;
+                self.app.may_ask(&identity)?;
+                Ok(identity)
             }
-        };
-        let failure = refused(what);
-        self.deeds.refused_login(self.address, how, &failure.error);
+            Err(refusal) => {
+                let failing = match refusal {
+                    LoginRefusal::Over(_) => Failing::Withdrawn(token.hash()),
+                    LoginRefusal::Unknown => Failing::Guess(self.address.into()),
+                };
+                Err(self.refuse("by token", &refusal, failing))
+            }
+        }
+    }
+
+    /// Refuses a log-in with something that nobody knows.
+    pub(crate) fn refuse_unknown(&self, how: &str) -> HandlerFailure {
+        self.refuse(how, &LoginRefusal::Unknown, Failing::Guess(self.address.into()))
+    }
+
+    /// Refuses a log-in. The audit log hears of it as long as that does not happen too often.
+    fn refuse(&self, how: &str, refusal: &LoginRefusal, failing: Failing) -> HandlerFailure {
+        if let Err(wait_s) = self.app.gate.limits.failed(failing) {
+            return too_many_failures(wait_s);
+        }
+        let failure = refused(match refusal {
+            LoginRefusal::Over(why) => why.as_str(),
+            LoginRefusal::Unknown => "the token or the code is not known",
+        });
+        self.app.deeds.refused_login(self.address, how, &failure.error);
         failure
+    }
+
+    /// Does something with the node on a thread of this principal's.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        principal: &str,
+        work: impl FnOnce(&Node) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, HandlerFailure> {
+        let node = self.node.clone();
+        self.app.threads.work(principal, move || work(&node)).await
     }
 
     /// Notes in the audit log that this caller has logged in.
     pub(crate) fn note(&self, caller: &Caller, how: &str) {
-        self.deeds.done(caller, "log in", how, None);
+        self.app.deeds.done(caller, "log in", how, None);
     }
 }
 
@@ -206,16 +274,6 @@ impl RequestOrigin {
             RequestOrigin::Tcp { address, .. } => Some(address),
             RequestOrigin::OwnUser | RequestOrigin::Unknown => None,
         }
-    }
-}
-
-/// Runs work that waits for a disk or a peer on a thread of its own.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, HandlerFailure> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result.map_err(HandlerFailure::from),
-        Err(panic) => Err(Error::bug(format!("a request: {panic}")).into()),
     }
 }
 
@@ -257,7 +315,7 @@ pub(crate) struct May<N> {
     /// The caller, with how it has proved its identity.
     pub(crate) identity: CallerIdentity,
     pub(crate) cookie: Cookie,
-    deeds: Arc<Deeds>,
+    app: App,
     needs: PhantomData<N>,
 }
 
@@ -265,42 +323,85 @@ impl<N: Requirement> FromRequestParts<App> for May<N> {
     type Rejection = HandlerFailure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<May<N>, HandlerFailure> {
-        let identity = app.identify(parts).await?;
+        let identity = app.identify(parts)?;
         let caller = identity.caller.clone();
-        app.gate
-            .limits
-            .may_ask(&caller.subject)
-            .map_err(|wait| HandlerFailure::too_many("this caller asks too often", wait))?;
+        app.may_ask(&identity)?;
         if let Some(kind) = N::DEED
             && let Err(error) = caller.may_do(kind)
         {
             app.deeds.refused(&caller, &parts.method, parts.uri.path(), &error);
             return Err(error.into());
         }
-        let (node, deeds) = (app.node.clone(), app.deeds.clone());
-        Ok(May { node, caller, identity, cookie: Cookie::of(parts), deeds, needs: PhantomData })
+        let (node, app) = (app.node.clone(), app.clone());
+        Ok(May { node, caller, identity, cookie: Cookie::of(parts), app, needs: PhantomData })
     }
 }
 
 impl<N: Requirement + Send + 'static> May<N> {
-    /// Does something with the node on a thread of its own. A request that changes something, or is refused,
-    /// gets a line in the audit log.
+    /// Does something with the node on a thread of the caller's. A request that changes something, or is
+    /// refused, gets a line in the audit log.
     pub(crate) async fn act<T: Send + 'static>(
         self,
         deed: &'static str,
         target: impl Into<String>,
         work: impl FnOnce(&Node, &Caller) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, HandlerFailure> {
-        let target = target.into();
-        blocking(move || {
+        let (app, target) = (self.app.clone(), target.into());
+        let principal = self.identity.principal().to_string();
+        let work = move || {
             let result = work(&self.node, &self.caller);
-            let is_refused = |error: &Error| matches!(error.code(), Code::OutOfScope | Code::Forbidden);
-            if !N::DEED.is_some_and(DeedKind::only_looks) || result.as_ref().is_err_and(is_refused) {
-                self.deeds.done(&self.caller, deed, &target, result.as_ref().err());
-            }
+            self.note(deed, &target, result.as_ref().err());
             result
-        })
-        .await
+        };
+        app.threads.work(&principal, work).await
+    }
+
+    /// Asks something that may take as long as somebody outside of this service likes: a far end, a directory
+    /// whose server is gone. It is given up after some time, and when the caller has gone.
+    pub(crate) async fn ask<T: Send + 'static>(
+        self,
+        deed: &'static str,
+        target: impl Into<String>,
+        work: impl FnOnce(&Node, &Caller, &Question) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, HandlerFailure> {
+        let target = target.into();
+        let app = self.app.clone();
+        let principal = self.identity.principal().to_string();
+        let work = move |question: &Question| {
+            let result = work(&self.node, &self.caller, question);
+            self.note(deed, &target, result.as_ref().err());
+            result
+        };
+        app.questions.ask(&principal, work).await
+    }
+
+    fn note(&self, deed: &str, target: &str, error: Option<&Error>) {
+        let is_refused =
+            error.is_some_and(|error| matches!(error.code(), Code::OutOfScope | Code::Forbidden));
+        if !N::DEED.is_some_and(DeedKind::only_looks) || is_refused {
+            self.app.deeds.done(&self.caller, deed, target, error);
+        }
+    }
+
+    /// Does this work on a thread of the caller's, as part of an answer that has begun.
+    pub(crate) fn worker(&self) -> Worker {
+        Worker { threads: self.app.threads.clone(), principal: self.identity.principal().to_string() }
+    }
+}
+
+/// The threads of one caller.
+#[derive(Clone)]
+pub(crate) struct Worker {
+    threads: Arc<Threads>,
+    principal: String,
+}
+
+impl Worker {
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, HandlerFailure> {
+        self.threads.work(&self.principal, work).await
     }
 }
 
@@ -364,6 +465,10 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
 }
 
 fn no_body(rejection: &BytesRejection) -> HandlerFailure {
+    if is_too_slow(rejection) {
+        let error = Error::new(Code::PeerSilent, BodyTooSlow.to_string()).with_hint("send the whole body");
+        return HandlerFailure::with_status(error, StatusCode::REQUEST_TIMEOUT).and_close();
+    }
     match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Error::new(Code::TooLarge, "the body is too large").into(),
         _ => HandlerFailure::with_status(
@@ -371,6 +476,11 @@ fn no_body(rejection: &BytesRejection) -> HandlerFailure {
             StatusCode::BAD_REQUEST,
         ),
     }
+}
+
+fn is_too_slow(rejection: &BytesRejection) -> bool {
+    let first: Option<&(dyn std::error::Error + 'static)> = Some(rejection);
+    std::iter::successors(first, |error| error.source()).any(|error| error.is::<BodyTooSlow>())
 }
 
 impl JsonBody {

@@ -31,7 +31,9 @@ async fn list(
     QueryParameters(which): QueryParameters<DirectoryQuery>,
 ) -> Result<Json<DirectoryView>, HandlerFailure> {
     let location = which.location;
-    may.act("list files", location.clone(), move |node, caller| node.browse(caller, &location))
-        .await
-        .map(Json)
+    may.ask("list files", location.clone(), move |node, caller, question| {
+        node.browse(caller, &location, question)
+    })
+    .await
+    .map(Json)
 }

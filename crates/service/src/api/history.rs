@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, May, PathParameters, QueryParameters, ToRead, ToSumUp};
+use super::extract::{App, May, PathParameters, QueryParameters, ToRead, ToSumUp, Worker};
 use super::jobs::{bad_query, labels, moment, page};
 use super::problem::HandlerFailure;
 use crate::access::{Caller, CallerDeed, Scope};
@@ -250,6 +250,7 @@ async fn manifest(
     may: May<ToRead>,
     PathParameters(id): PathParameters<i64>,
 ) -> Result<Response, HandlerFailure> {
+    let worker = may.worker();
     let opened = may.act("show record", id.to_string(), move |node, caller| {
         let (record, _) = find(node, caller, id)?;
         let none = || Error::new(Code::NoSuchThing, format!("record {id} has no manifest"));
@@ -267,12 +268,12 @@ async fn manifest(
         (header::CONTENT_LENGTH, len.to_string()),
         saved_as(&record, "manifest.jsonl"),
     ];
-    Ok((headers, Body::from_stream(pieces(file, len))).into_response())
+    Ok((headers, Body::from_stream(pieces(worker, file, len))).into_response())
 }
 
 /// The content of a file, read only as fast as the client takes it.
-fn pieces(file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> {
-    unfold((file, len), |(mut file, left)| async move {
+fn pieces(worker: Worker, file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> {
+    unfold((worker, file, len), |(worker, mut file, left)| async move {
         if left == 0 {
             return None;
         }
@@ -282,14 +283,14 @@ fn pieces(file: File, len: u64) -> impl Stream<Item = std::io::Result<Vec<u8>>> 
             let read = std::io::Read::by_ref(&mut file).take(most).read_to_end(&mut piece);
             let read =
                 read.and_then(|len| if len == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(piece) });
-            (file, read)
+            Ok((file, read))
         };
-        match tokio::task::spawn_blocking(read).await {
+        match worker.work(read).await {
             Ok((file, Ok(piece))) => {
                 let left = left.saturating_sub(piece.len() as u64);
-                Some((Ok(piece), (file, left)))
+                Some((Ok(piece), (worker, file, left)))
             }
-            Ok((file, Err(error))) => Some((Err(error), (file, 0))),
+            Ok((file, Err(error))) => Some((Err(error), (worker, file, 0))),
             Err(_) => None,
         }
     })

@@ -1,18 +1,23 @@
-//! Limits how often a caller may ask: one token bucket for each caller, one for each address that shows wrong
-//! tokens.
+//! Limits how often a caller may ask, and how often somebody may fail: one token bucket for each caller, one
+//! for each address that shows wrong tokens.
+//!
+//! Tokens, codes and cookies have 256 random bits, so nobody guesses one, and nobody is locked out for trying:
+//! only failures are counted, and who shows the right token is let in whatever others of its address do. The
+//! limit on failures is for the audit log and for whoever reads it.
 //!
 //! Always true: the tables are bounded; a caller that was dropped from a table begins again with a full
 //! bucket.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Instant;
 
 use farhaul_handover::Held as _;
 
-/// How many wrong tokens an address may show at once, and a second.
+use super::connection::Network;
+
+/// How many failures of an address are answered one by one at once, and a second.
 const WRONG_BURST: f64 = 20.0;
 const WRONG_PER_SECOND: f64 = 0.2;
 /// How many callers, and how many addresses, are remembered.
@@ -24,28 +29,16 @@ pub(crate) struct RequestLimits {
     /// How many requests a caller may make at once, and a second.
     ask: Mutex<(f64, f64)>,
     callers: Mutex<Table<String>>,
-    strangers: Mutex<Table<Network>>,
+    failing: Mutex<Table<Failing>>,
 }
 
-/// An address; of IPv6 the /64 network, as one host may have all addresses of it.
+/// Whose failures are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Network {
-    V4([u8; 4]),
-    V6([u8; 8]),
-    None,
-}
-
-impl From<Option<IpAddr>> for Network {
-    fn from(address: Option<IpAddr>) -> Network {
-        match address.map(|address| address.to_canonical()) {
-            Some(IpAddr::V4(address)) => Network::V4(address.octets()),
-            Some(IpAddr::V6(address)) => {
-                let octets = address.octets();
-                Network::V6(std::array::from_fn(|at| octets[at]))
-            }
-            None => Network::None,
-        }
-    }
+pub(crate) enum Failing {
+    /// What was shown is not known: it may be a guess from this address.
+    Guess(Network),
+    /// What was shown is known by this hash, and is no longer valid.
+    Withdrawn([u8; 32]),
 }
 
 #[derive(Debug)]
@@ -113,28 +106,20 @@ impl RequestLimits {
         Ok(())
     }
 
-    /// An error if this address has shown too many wrong tokens; it says after how many seconds it may show
-    /// another one.
-    pub(crate) fn may_show_token(&self, address: Option<IpAddr>) -> Result<(), u64> {
-        self.may_show_token_at(address, Instant::now())
+    /// Counts that something wrong was shown. An error if that happens too often; it says after how many
+    /// seconds the refusal will again say why.
+    pub(crate) fn failed(&self, failing: Failing) -> Result<(), u64> {
+        self.failed_at(failing, Instant::now())
     }
 
-    fn may_show_token_at(&self, address: Option<IpAddr>, now: Instant) -> Result<(), u64> {
-        let strangers = self.strangers.lock().in_any_case();
-        match strangers.0.get(&address.into()) {
-            Some(bucket) => {
-                let since = now.duration_since(bucket.at).as_secs_f64();
-                let bucket = Bucket { tokens: bucket.tokens + since * WRONG_PER_SECOND, ..*bucket };
-                if bucket.tokens >= 1.0 { Ok(()) } else { Err(wait(&bucket, WRONG_PER_SECOND)) }
-            }
-            None => Ok(()),
+    fn failed_at(&self, failing: Failing, now: Instant) -> Result<(), u64> {
+        let mut all = self.failing.lock().in_any_case();
+        let bucket = all.bucket(&failing, WRONG_BURST, WRONG_PER_SECOND, now);
+        if bucket.tokens < 1.0 {
+            return Err(wait(bucket, WRONG_PER_SECOND));
         }
-    }
-
-    /// Counts a wrong token of this address.
-    pub(crate) fn wrong_token(&self, address: Option<IpAddr>) {
-        let mut strangers = self.strangers.lock().in_any_case();
-        strangers.bucket(&address.into(), WRONG_BURST, WRONG_PER_SECOND, Instant::now()).tokens -= 1.0;
+        bucket.tokens -= 1.0;
+        Ok(())
     }
 }
 
@@ -158,27 +143,30 @@ mod tests {
     }
 
     #[test]
-    fn who_guesses_is_shut_out_for_a_while() {
+    fn failures_are_counted_by_address_and_by_what_is_no_longer_valid() {
         let limits = RequestLimits::default();
-        let address = |text: &str| Some(text.parse().unwrap());
-        (0..20).for_each(|_| limits.wrong_token(address("192.0.2.1")));
-        assert!(limits.may_show_token(address("192.0.2.1")).is_err());
-        assert!(limits.may_show_token(address("::ffff:192.0.2.1")).is_err());
-        assert!(limits.may_show_token(address("192.0.2.2")).is_ok());
-        let later = Instant::now() + Duration::from_secs(6);
-        assert!(limits.may_show_token_at(address("192.0.2.1"), later).is_ok());
-        (0..20).for_each(|n| limits.wrong_token(address(&format!("2001:db8::{n}"))));
-        assert!(limits.may_show_token(address("2001:db8::ffff")).is_err());
+        let now = Instant::now();
+        let guess = |text: &str| Failing::Guess(Some(text.parse().unwrap()).into());
+        (0..20).for_each(|_| limits.failed_at(guess("192.0.2.1"), now).unwrap());
+        assert_eq!(limits.failed_at(guess("192.0.2.1"), now), Err(5));
+        assert!(limits.failed_at(guess("::ffff:192.0.2.1"), now).is_err());
+        assert!(limits.failed_at(guess("192.0.2.2"), now).is_ok());
+        assert!(limits.failed_at(guess("192.0.2.1"), now + Duration::from_secs(6)).is_ok());
+        (0..20).for_each(|n| limits.failed_at(guess(&format!("2001:db8::{n}")), now).unwrap());
+        assert!(limits.failed_at(guess("2001:db8::ffff"), now).is_err());
+        (0..20).for_each(|_| limits.failed_at(Failing::Withdrawn([1; 32]), now).unwrap());
+        assert!(limits.failed_at(Failing::Withdrawn([1; 32]), now).is_err());
+        assert!(limits.failed_at(Failing::Withdrawn([2; 32]), now).is_ok());
     }
 
     #[test]
     fn tables_do_not_grow() {
         let limits = RequestLimits::default();
         for n in 0..3 * TABLE_MAX as u32 {
-            limits.wrong_token(Some(IpAddr::from(n.to_be_bytes())));
+            let _ = limits.failed(Failing::Guess(Network::V4(n.to_be_bytes())));
             let _ = limits.may_ask(&format!("token:{n}"));
         }
-        assert!(limits.strangers.lock().unwrap().0.len() <= TABLE_MAX);
+        assert!(limits.failing.lock().unwrap().0.len() <= TABLE_MAX);
         assert!(limits.callers.lock().unwrap().0.len() <= TABLE_MAX);
     }
 }

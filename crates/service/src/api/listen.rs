@@ -1,32 +1,40 @@
 //! Where requests come from: a Unix socket for the user that the service runs as, and TCP, with TLS for other
 //! hosts.
 //!
-//! Always true: the number of connections is bounded; a connection that stays silent or sends too slowly is
-//! closed; the kernel says which user is behind a connection to the socket, and only our own user is served.
+//! Always true: every connection has a place ([`Places`]), and a connection that keeps us waiting is closed
+//! ([`Connection`]); the kernel says which user is behind a connection to the socket, and only our own user is
+//! served.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::response::IntoResponse as _;
 use farhaul_handover::Held as _;
 use farhaul_session::{Code, Error};
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
+use super::connection::{AnswerBody, Connection, Eviction, PacedBody, PlaceCounts, Places, WatchedStream};
 use super::extract::RequestOrigin;
+use super::problem::HandlerFailure;
 
-/// How long a client may take to send the head of a request, or to finish a TLS handshake.
-const HEAD_TIME: Duration = Duration::from_secs(10);
 /// The most bytes of a request's head.
 const HEAD_MAX: usize = 64 << 10;
+/// How long sent bytes may stay unacknowledged before the connection counts as broken.
+const SILENCE_MS: u32 = 60_000;
+/// When a caller may come again that has not taken its answers.
+const RETRY_AFTER_S: u64 = 5;
 /// How long to wait after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -103,7 +111,7 @@ pub(crate) struct ListenAddresses {
 pub(crate) struct Listeners {
     unix: Vec<UnixListener>,
     tcp: Vec<Tcp>,
-    connections_max: usize,
+    places: Arc<Places>,
 }
 
 struct Tcp {
@@ -124,7 +132,14 @@ impl Listeners {
         };
         let unix = unix.into_iter().map(taken).collect::<std::io::Result<Vec<_>>>();
         let unix = unix.map_err(cannot("cannot listen on the socket of the API".into()))?;
-        let mut listeners = Listeners { unix, tcp: Vec::new(), connections_max };
+        let counts = PlaceCounts::of_process(connections_max);
+        if counts.known < connections_max {
+            let (most, configured) = (counts.known, connections_max);
+            let what = "the API takes fewer connections than max_connections of [api]: \
+                        transfers need the other descriptors (ulimit -n)";
+            tracing::warn!(most, configured, "{what}");
+        }
+        let mut listeners = Listeners { unix, tcp: Vec::new(), places: Places::new(counts) };
         for (serves, at) in tcp {
             let listener = listener(at, tls.is_some()).await?;
             listeners.tcp.push(Tcp { listener, tls: tls.cloned(), serves });
@@ -139,7 +154,7 @@ impl Listeners {
 
     /// Serves until told to stop. Then requests that have begun are finished, and event streams are ended.
     pub(crate) async fn serve(self, router: impl Fn(AddressScope) -> Router, stop: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
+        let places = self.places;
         let mut tasks = tokio::task::JoinSet::new();
         for unix in self.unix {
             tasks.spawn(serve_unix(unix, router(AddressScope::Everything), places.clone(), stop.clone()));
@@ -177,7 +192,7 @@ async fn listener(at: TcpOrigin, has_tls: bool) -> Result<TcpListener, Error> {
 async fn serve_unix(
     listener: UnixListener,
     router: Router,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     mut stop: watch::Receiver<bool>,
 ) {
     let own = rustix::process::geteuid().as_raw();
@@ -188,10 +203,12 @@ async fn serve_unix(
         };
         let Some(stream) = accepted_or_pause(accepted).await else { continue };
         let is_own = stream.0.peer_cred().is_ok_and(|peer| peer.uid() == own);
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        if is_own {
-            tokio::spawn(answer(stream.0, RequestOrigin::OwnUser, router.clone(), place, stop.clone()));
+        if !is_own {
+            continue;
         }
+        let Some((place, evicted)) = places.own() else { continue };
+        let connection = (Connection::new(place, false), evicted);
+        tokio::spawn(answer(stream.0, RequestOrigin::OwnUser, router.clone(), connection, stop.clone()));
     }
 }
 
@@ -199,7 +216,7 @@ async fn serve_tcp(
     listener: TcpListener,
     tls: Option<ReloadableTls>,
     router: Router,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
@@ -208,20 +225,26 @@ async fn serve_tcp(
             _ = stop.wait_for(|stop| *stop) => return,
         };
         let Some((stream, address)) = accepted_or_pause(accepted).await else { continue };
-        // A connection over the limit is dropped without an answer, as answering would need a slot, too.
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
         let origin = RequestOrigin::Tcp { address: address.ip().to_canonical(), is_tls: tls.is_some() };
+        let (place, evicted) = places.stranger(address.ip());
+        let connection = (Connection::new(place, tls.is_some()), evicted);
         let (router, stop) = (router.clone(), stop.clone());
-        let _ = stream.set_nodelay(true);
+        keep_lively(&stream);
         match &tls {
             None => {
-                tokio::spawn(answer(stream, origin, router, place, stop));
+                tokio::spawn(answer(stream, origin, router, connection, stop));
             }
             Some(tls) => {
                 let handshake = tls.acceptor().accept(stream);
                 tokio::spawn(async move {
-                    if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIME, handshake).await {
-                        answer(stream, origin, router, place, stop).await;
+                    let (connection, mut evicted) = connection;
+                    let stream = tokio::select! {
+                        stream = handshake => stream,
+                        () = connection.over(&mut evicted) => return,
+                    };
+                    if let Ok(stream) = stream {
+                        connection.is_open();
+                        answer(stream, origin, router, (connection, evicted), stop).await;
                     }
                 });
             }
@@ -229,9 +252,20 @@ async fn serve_tcp(
     }
 }
 
+/// Answers leave at once, and a client whose host is gone does not hold its place for a quarter of an hour.
+fn keep_lively(stream: &TcpStream) {
+    // Both only make it better.
+    let _ = stream.set_nodelay(true);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, SILENCE_MS);
+}
+
 async fn accepted_or_pause<S>(accepted: std::io::Result<S>) -> Option<S> {
     match accepted {
         Ok(stream) => Some(stream),
+        // This one client has gone again; the system has room for others.
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {
+            None
+        }
         Err(error) => {
             tracing::warn!(%error, "the API cannot accept a connection");
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -240,33 +274,50 @@ async fn accepted_or_pause<S>(accepted: std::io::Result<S>) -> Option<S> {
     }
 }
 
+fn answers_not_taken() -> hyper::Response<Body> {
+    let what = "too many answers to this caller are not taken yet";
+    HandlerFailure::too_many(what, RETRY_AFTER_S).into_response()
+}
+
 /// Serves the requests of one connection.
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     origin: RequestOrigin,
     router: Router,
-    _place: OwnedSemaphorePermit,
+    (connection, mut evicted): (Connection, Eviction),
     mut stop: watch::Receiver<bool>,
 ) {
-    let service = router.map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(origin);
-        request
-    });
-    let mut connection = std::pin::pin!(
+    let (asked, answered) = (connection.clone(), connection.clone());
+    let service = router
+        .map_request(move |request: hyper::Request<hyper::body::Incoming>| {
+            asked.begin_request();
+            let mut request = request.map(|body| Body::new(PacedBody::new(body, asked.clone())));
+            request.extensions_mut().insert(origin);
+            request.extensions_mut().insert(asked.clone());
+            request
+        })
+        .map_response(move |mut response: hyper::Response<Body>| {
+            let bytes = response.body().size_hint().exact().unwrap_or(0);
+            if answered.keep_answer(bytes).is_err() {
+                response = answers_not_taken();
+            }
+            response.map(|body| AnswerBody::new(body, answered.clone()))
+        });
+    let stream = TokioIo::new(WatchedStream::new(stream, connection.clone()));
+    let mut serving = std::pin::pin!(
         http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIME)
             .max_buf_size(HEAD_MAX)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+            .serve_connection(stream, TowerToHyperService::new(service))
     );
     let is_over = tokio::select! {
         // It is the client's affair how its connection ends.
-        _ = connection.as_mut() => true,
+        _ = serving.as_mut() => true,
+        () = connection.over(&mut evicted) => true,
         _ = stop.wait_for(|stop| *stop) => false,
     };
     if !is_over {
-        connection.as_mut().graceful_shutdown();
+        serving.as_mut().graceful_shutdown();
         // Event streams do not end by themselves.
-        let _ = tokio::time::timeout(Duration::from_millis(500), connection).await;
+        let _ = tokio::time::timeout(Duration::from_millis(500), serving).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Log-ins with a browser: log in with a token or a one-time code, log out, and ask who one is.
 
 use axum::Json;
+use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use farhaul_session::{Code, Error};
@@ -10,17 +11,23 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, Stranger, ToBeKnown, ToMakeCodes, blocking};
+use super::extract::{App, JsonBody, May, Stranger, ToBeKnown, ToMakeCodes};
 use super::problem::HandlerFailure;
 use crate::access::login::LoginSecret;
 use crate::access::token::NewTokenText;
 use crate::access::{CallerReach, DeedKind, Scope};
 use crate::clock::timestamp;
-use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
+use crate::node::logins::{CallerIdentity, CallerProof, OWN_PAGE};
+
+/// The most bytes of a request to log in.
+const LOG_IN_BYTES_MAX: usize = 4 << 10;
 
 pub(super) fn router() -> OpenApiRouter<App> {
+    // Who has not said yet who it is gets no more memory than a token takes.
+    let for_strangers = DefaultBodyLimit::max(LOG_IN_BYTES_MAX);
     OpenApiRouter::new()
         .routes(routes!(log_in))
+        .layer(for_strangers)
         .routes(routes!(log_out))
         .routes(routes!(me))
         .routes(routes!(create_code))
@@ -97,19 +104,22 @@ impl From<CallerIdentity> for CallerView {
     responses((status = 200, description = "Who has logged in", body = CallerView, headers(("Set-Cookie" = String)))))]
 async fn log_in(stranger: Stranger, body: JsonBody) -> Result<Response, HandlerFailure> {
     let LoginWish { token, code } = body.read()?;
-    let node = stranger.node.clone();
-    let (how, found) = match (token, code) {
-        (Some(token), None) => match NewTokenText::read(token.trim()) {
-            Some(token) => ("by token", blocking(move || node.log_in(&token)).await?),
-            None => ("by token", Err(LoginRefusal::Unknown)),
-        },
-        (None, Some(code)) => match LoginSecret::read(&code) {
-            Some(code) => ("by code", blocking(move || node.log_in_by_code(&code)).await?),
-            None => ("by code", Err(LoginRefusal::Unknown)),
-        },
+    let (how, (mut identity, secret)) = match (token, code) {
+        (Some(token), None) => {
+            let how = "by token";
+            let token = NewTokenText::read(token.trim()).ok_or_else(|| stranger.refuse_unknown(how))?;
+            let who = stranger.who(&token)?;
+            let made = stranger.work(who.principal(), move |node| node.log_in(&token)).await?;
+            (how, made.map_err(|_| stranger.refuse_unknown(how))?)
+        }
+        (None, Some(code)) => {
+            let how = "by code";
+            let taken = LoginSecret::read(&code).and_then(|code| stranger.node.take_code(&code));
+            let code = taken.ok_or_else(|| stranger.refuse_unknown(how))?;
+            (how, stranger.work(OWN_PAGE, move |node| node.log_in_by_code(code)).await?)
+        }
         _ => return Err(Error::new(Code::BadOption, "log in with either a token or a code").into()),
     };
-    let (mut identity, secret) = found.map_err(|refusal| stranger.refuse(how, &refusal))?;
     identity.caller.address = stranger.address;
     stranger.note(&identity.caller, how);
     let left_ms = identity.expires_ms.map_or(0, |end| end - stranger.node.clock.now_ms());

@@ -2,13 +2,14 @@
 //!
 //! How to read it: each file is a resource, with its routes, its requests and its answers, and nothing else.
 //! `extract.rs` gives a handler the node and the caller, `problem.rs` is how a request fails, `guard.rs`
-//! refuses requests before any handler, `listen.rs` accepts connections, `document.rs` describes the API,
-//! `page.rs` serves the page for browsers.
+//! refuses requests before any handler, `listen.rs` accepts connections, `connection/` says how many and for
+//! how long, `document.rs` describes the API, `page.rs` serves the page for browsers.
 //!
 //! Always true: every route below `/api` but the one for logging in needs a caller that may use it; no
 //! request keeps the node busy for longer, or makes it keep more, than the limits allow.
 
 mod caps;
+mod connection;
 mod deeds;
 mod document;
 mod events;
@@ -25,7 +26,9 @@ mod metrics;
 mod page;
 mod peers;
 mod problem;
+mod questions;
 mod system;
+mod threads;
 mod tokens;
 mod watches;
 

@@ -38,19 +38,26 @@ pub(crate) struct HandlerFailure {
     status: StatusCode,
     retry_after_s: Option<u64>,
     set_cookie: Option<HeaderValue>,
+    /// The connection ends with this answer.
+    closes: bool,
 }
 
 impl HandlerFailure {
     /// A failure with another status than the usual one of the code.
     pub(crate) fn with_status(error: Error, status: StatusCode) -> HandlerFailure {
-        HandlerFailure { error, status, retry_after_s: None, set_cookie: None }
+        HandlerFailure { error, status, retry_after_s: None, set_cookie: None, closes: false }
     }
 
     /// A failure because the caller asks too often.
     pub(crate) fn too_many(what: &str, retry_after_s: u64) -> HandlerFailure {
         let error = Error::new(Code::TooMany, what);
         let status = StatusCode::TOO_MANY_REQUESTS;
-        HandlerFailure { error, status, retry_after_s: Some(retry_after_s), set_cookie: None }
+        HandlerFailure { retry_after_s: Some(retry_after_s), ..HandlerFailure::with_status(error, status) }
+    }
+
+    /// Ends the connection with this answer.
+    pub(crate) fn and_close(self) -> HandlerFailure {
+        HandlerFailure { closes: true, ..self }
     }
 
     /// Adds a cookie to the answer.
@@ -80,7 +87,10 @@ impl HandlerFailure {
 impl From<Error> for HandlerFailure {
     fn from(error: Error) -> HandlerFailure {
         let retry_after_s = (error.code() == Code::TooMany).then_some(10);
-        HandlerFailure { status: status_of(error.code()), error, retry_after_s, set_cookie: None }
+        HandlerFailure {
+            retry_after_s,
+            ..HandlerFailure::with_status(error.clone(), status_of(error.code()))
+        }
     }
 }
 
@@ -115,6 +125,10 @@ impl IntoResponse for HandlerFailure {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // Who is refused comes again as a stranger, with another place among those.
+        if self.closes || self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(cookie) = self.set_cookie {
             headers.insert(header::SET_COOKIE, cookie);

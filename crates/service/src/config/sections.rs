@@ -128,7 +128,7 @@ keys! {
         max_body: SizeValue = SizeValue(1 << 20), Live, "", "",
             "The largest body of a request";
         max_connections: NonZeroU32 = count(1024), Restart, "", "",
-            "The most connections at a time, event streams included";
+            "The most connections of callers that have shown a token or a log-in, event streams included";
         requests_per_second: NonZeroU32 = count(100), Live, "", "",
             "The most requests of one caller per second, on average";
         requests_burst: NonZeroU32 = count(200), Live, "", "",

@@ -5,11 +5,17 @@ use farhaul_session::{Code, Error};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Node;
+use super::{Node, Question};
 use crate::access::{Caller, CallerDeed, JobPlaces, Scope};
 
 /// The most entries of a directory that are listed.
 const ENTRIES_MAX: usize = 10_000;
+/// The most bytes of their names.
+const NAMES_BYTES_MAX: usize = 4 << 20;
+/// The most bytes of a list that may be under way.
+const LIST_ROOM_BYTES: u64 = 256 << 10;
+/// The memory of the session with a far end: the least that a session takes.
+const MEMORY_BYTES: u64 = 16 << 20;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -37,7 +43,12 @@ pub struct DirectoryView {
 
 impl Node {
     /// Lists a directory.
-    pub(crate) fn browse(&self, caller: &Caller, place: &str) -> Result<DirectoryView, Error> {
+    pub(crate) fn browse(
+        &self,
+        caller: &Caller,
+        place: &str,
+        question: &Question,
+    ) -> Result<DirectoryView, Error> {
         let bad = || {
             Error::new(
                 Code::BadLocation,
@@ -72,22 +83,27 @@ impl Node {
                 self.settings().identify_location(None, None, &mut location)?;
                 // At a peer, where a link leads is found out there.
                 let within = caller.reach.prefixes_at(&parsed)?;
-                Remote::kept_within(within, &location, NetworkOptions::default())?
+                let network = NetworkOptions { memory_bytes: MEMORY_BYTES, ..NetworkOptions::default() };
+                Remote::kept_within(question, within, &location, network)?
             }
         };
+        question.goes_on_in(remote.handle());
         let mut listing = DirectoryView { files: Vec::new(), is_cut: false };
-        for listed in remote.list(b"", Depth::One)? {
+        let mut bytes = 0;
+        for listed in remote.list_within(b"", Depth::One, LIST_ROOM_BYTES)? {
             // The first entry is the directory itself.
             let ListItem::Entry(entry) = listed? else { continue };
             if entry.path.is_empty() {
                 continue;
             }
-            if listing.files.len() >= ENTRIES_MAX {
+            let name = escape(&entry.path);
+            bytes += name.len();
+            if listing.files.len() >= ENTRIES_MAX || bytes > NAMES_BYTES_MAX {
                 listing.is_cut = true;
                 break;
             }
             listing.files.push(EntryView {
-                name: escape(&entry.path),
+                name,
                 kind: entry.kind.name(),
                 size: entry.identity.size,
                 mtime_s: entry.identity.mtime.secs,

@@ -14,13 +14,18 @@ use super::Node;
 use crate::access::login::{LoginSecret, SecretUse};
 use crate::access::token::NewTokenText;
 use crate::access::{Caller, DeedKind, Scope};
-use crate::store::logins::{self, LoginRow};
-use crate::store::tokens::{self, TokenRow};
+use crate::store::logins::LoginRow;
+use crate::store::tokens::TokenRow;
 
 /// How long a one-time code is valid.
 const CODE_MS: i64 = 60_000;
 /// The most codes that are valid at a time; a further code replaces the oldest one.
 const CODES_MAX: usize = 32;
+
+/// The principal of all callers over the Unix socket.
+pub(crate) const SOCKET: &str = "socket";
+/// The principal of a browser that has logged in by a one-time code.
+pub(crate) const OWN_PAGE: &str = "local";
 
 /// How a caller was recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +36,16 @@ pub(crate) enum CallerProof {
     Token([u8; 32]),
     /// By the log-in with this hash.
     Login([u8; 32]),
+}
+
+impl CallerProof {
+    /// The hash of what was shown, if anything was.
+    pub(crate) fn hash(self) -> Option<[u8; 32]> {
+        match self {
+            CallerProof::Socket => None,
+            CallerProof::Token(hash) | CallerProof::Login(hash) => Some(hash),
+        }
+    }
 }
 
 /// The identity of a caller.
@@ -45,6 +60,18 @@ pub(crate) struct CallerIdentity {
     pub(crate) expires_ms: Option<i64>,
 }
 
+impl CallerIdentity {
+    /// The principal that connections, requests and threads are counted for. A browser that logged in by a
+    /// one-time code is the service's own user, too, but its page must not use up what the socket needs.
+    pub(crate) fn principal(&self) -> &str {
+        match self.proof {
+            CallerProof::Socket => SOCKET,
+            // `OWN_PAGE`, or that of a token.
+            CallerProof::Token(_) | CallerProof::Login(_) => &self.caller.subject,
+        }
+    }
+}
+
 /// Why a caller is not recognized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoginRefusal {
@@ -53,9 +80,6 @@ pub(crate) enum LoginRefusal {
     /// The token or log-in is no longer valid. The text says why.
     Over(String),
 }
-
-/// The caller, or why it is not recognized. The outer error is an error of the store.
-pub(crate) type LoginResult = Result<Result<CallerIdentity, LoginRefusal>, Error>;
 
 /// The codes and log-ins, as far as they are in memory.
 #[derive(Debug)]
@@ -71,8 +95,9 @@ impl Default for Logins {
     }
 }
 
+/// A code that is valid until it is taken.
 #[derive(Debug)]
-struct OneTimeCode {
+pub(crate) struct OneTimeCode {
     hash: [u8; 32],
     scopes: Vec<Scope>,
     expires_ms: i64,
@@ -120,29 +145,26 @@ fn fault_of(row: &TokenRow, now_ms: i64) -> Option<String> {
 
 impl Node {
     /// Finds the identity of the caller with this proof, as things are now.
-    pub(crate) fn who(&self, proof: CallerProof) -> LoginResult {
+    pub(crate) fn who(&self, proof: CallerProof) -> Result<CallerIdentity, LoginRefusal> {
         let now_ms = self.clock.now_ms();
         match proof {
-            CallerProof::Socket => Ok(Ok(CallerIdentity::own_user())),
+            CallerProof::Socket => Ok(CallerIdentity::own_user()),
             CallerProof::Token(hash) => {
-                let Some(row) = self.store.read(|connection| tokens::find(connection, &hash))? else {
-                    return Ok(Err(LoginRefusal::Unknown));
-                };
-                Ok(match fault_of(&row, now_ms) {
+                let row = self.proofs.token(&hash).ok_or(LoginRefusal::Unknown)?;
+                match fault_of(&row, now_ms) {
                     Some(fault) => Err(LoginRefusal::Over(fault)),
                     None => Ok(CallerIdentity::of_token(row, proof)),
-                })
+                }
             }
             CallerProof::Login(hash) => {
-                let found = self.store.read(|connection| logins::find(connection, &hash))?;
-                let Some((login, token)) = found else { return Ok(Err(LoginRefusal::Unknown)) };
+                let (login, token) = self.proofs.login(&hash).ok_or(LoginRefusal::Unknown)?;
                 if let Some(fault) = token.as_ref().and_then(|row| fault_of(row, now_ms)) {
-                    return Ok(Err(LoginRefusal::Over(fault)));
+                    return Err(LoginRefusal::Over(fault));
                 }
                 if login.expires_ms <= now_ms || login.token.is_some() != token.is_some() {
-                    return Ok(Err(LoginRefusal::Over("the log-in has expired".into())));
+                    return Err(LoginRefusal::Over("the log-in has expired".into()));
                 }
-                Ok(Ok(CallerIdentity::of_login(login, token)))
+                Ok(CallerIdentity::of_login(login, token))
             }
         }
     }
@@ -152,30 +174,25 @@ impl Node {
         &self,
         token: &NewTokenText,
     ) -> Result<Result<(CallerIdentity, LoginSecret), LoginRefusal>, Error> {
-        let who = match self.who(CallerProof::Token(token.hash()))? {
+        let who = match self.who(CallerProof::Token(token.hash())) {
             Ok(who) => who,
             Err(nobody) => return Ok(Err(nobody)),
         };
-        let row = self.store.read(|connection| tokens::find(connection, &token.hash()))?;
-        let Some(row) = row else { return Ok(Err(LoginRefusal::Unknown)) };
+        let Some(row) = self.proofs.token(&token.hash()) else { return Ok(Err(LoginRefusal::Unknown)) };
         self.begin_login(who.caller.scopes, Some(row)).map(Ok)
     }
 
-    /// Makes a log-in by a one-time code, which cannot be used again.
-    pub(crate) fn log_in_by_code(
-        &self,
-        code: &LoginSecret,
-    ) -> Result<Result<(CallerIdentity, LoginSecret), LoginRefusal>, Error> {
+    /// Takes a one-time code, which cannot be used again. `None` if there is no such code.
+    pub(crate) fn take_code(&self, code: &LoginSecret) -> Option<OneTimeCode> {
         let (hash, now_ms) = (code.hash(SecretUse::Code), self.clock.now_ms());
-        let taken = {
-            let mut codes = self.logins.codes.lock().in_any_case();
-            codes.retain(|code| code.expires_ms > now_ms);
-            codes.iter().position(|code| code.hash == hash).map(|at| codes.swap_remove(at))
-        };
-        match taken {
-            Some(code) => self.begin_login(code.scopes, None).map(Ok),
-            None => Ok(Err(LoginRefusal::Unknown)),
-        }
+        let mut codes = self.logins.codes.lock().in_any_case();
+        codes.retain(|code| code.expires_ms > now_ms);
+        codes.iter().position(|code| code.hash == hash).map(|at| codes.swap_remove(at))
+    }
+
+    /// Makes a log-in by a one-time code that was taken.
+    pub(crate) fn log_in_by_code(&self, code: OneTimeCode) -> Result<(CallerIdentity, LoginSecret), Error> {
+        self.begin_login(code.scopes, None)
     }
 
     fn begin_login(
@@ -196,14 +213,13 @@ impl Node {
             created_ms: now_ms,
             expires_ms,
         };
-        let written = login.clone();
-        self.store.write(move |transaction| logins::insert(transaction, &written))?;
+        self.proofs.add_login(&self.store, login.clone())?;
         Ok((CallerIdentity::of_login(login, token), secret))
     }
 
     /// Ends a log-in.
     pub(crate) fn log_out(&self, hash: [u8; 32]) -> Result<(), Error> {
-        self.store.write(move |transaction| logins::remove(transaction, &hash))?;
+        self.proofs.remove_login(&self.store, hash)?;
         self.withdraw();
         Ok(())
     }
@@ -292,7 +308,7 @@ mod tests {
             expires_ms,
             revoked_ms: None,
         };
-        node.store.write(move |transaction| tokens::insert(transaction, &row)).unwrap();
+        node.add_token(row).unwrap();
         token
     }
 
@@ -308,13 +324,13 @@ mod tests {
         assert_eq!((who.caller.subject, who.name), (format!("token:{}", shown.id()), "a person".into()));
         fixture.stop();
         fixture.start();
-        let again = fixture.node().who(proof(&secret)).unwrap().unwrap();
+        let again = fixture.node().who(proof(&secret)).unwrap();
         assert_eq!((again.caller.scopes.as_slice(), again.expires_ms), (&[Scope::Read][..], who.expires_ms));
         // A log-in lasts 12 hours.
         fixture.set_clock_file(12 * 3600 - 60);
-        assert!(fixture.node().who(proof(&secret)).unwrap().is_ok());
+        assert!(fixture.node().who(proof(&secret)).is_ok());
         fixture.set_clock_file(12 * 3600 + 60);
-        assert!(matches!(fixture.node().who(proof(&secret)).unwrap(), Err(LoginRefusal::Over(_))));
+        assert!(matches!(fixture.node().who(proof(&secret)), Err(LoginRefusal::Over(_))));
     }
 
     #[test]
@@ -330,11 +346,10 @@ mod tests {
         node.log_out(other.hash(SecretUse::Login)).unwrap();
         assert!(seen.has_changed().unwrap());
         seen.mark_unchanged();
-        assert_eq!(node.who(proof(&other)).unwrap(), Err(LoginRefusal::Unknown));
-        assert!(node.who(proof(&secret)).unwrap().is_ok());
-        let (id, now_ms) = (shown.id(), node.clock.now_ms());
-        node.store.write(move |transaction| tokens::revoke(transaction, &id, now_ms)).unwrap();
-        assert!(matches!(node.who(proof(&secret)).unwrap(), Err(LoginRefusal::Over(_))));
+        assert_eq!(node.who(proof(&other)), Err(LoginRefusal::Unknown));
+        assert!(node.who(proof(&secret)).is_ok());
+        node.revoke_token(&shown.id()).unwrap();
+        assert!(matches!(node.who(proof(&secret)), Err(LoginRefusal::Over(_))));
         assert!(node.log_in(&shown).unwrap().is_err());
         assert_eq!(node.log_in(&NewTokenText::new().unwrap()).unwrap().unwrap_err(), LoginRefusal::Unknown);
     }
@@ -344,13 +359,14 @@ mod tests {
         let fixture = Fixture::new();
         let node = fixture.node();
         let (code, _) = node.login_code(&Caller::local(), vec![Scope::Read]).unwrap();
-        let (who, secret) = node.log_in_by_code(&code).unwrap().unwrap();
+        let taken = node.take_code(&code).unwrap();
+        let (who, secret) = node.log_in_by_code(taken).unwrap();
         assert_eq!((who.caller.subject.as_str(), &who.caller.scopes[..]), ("local", &[Scope::Read][..]));
-        assert!(node.who(proof(&secret)).unwrap().is_ok());
-        assert_eq!(node.log_in_by_code(&code).unwrap().unwrap_err(), LoginRefusal::Unknown);
+        assert!(node.who(proof(&secret)).is_ok());
+        assert!(node.take_code(&code).is_none());
         let (late, _) = node.login_code(&Caller::local(), vec![Scope::Admin]).unwrap();
         fixture.set_clock_file(61);
-        assert!(node.log_in_by_code(&late).unwrap().is_err());
+        assert!(node.take_code(&late).is_none());
         let admin = Caller { subject: "token:x".into(), ..Caller::local() };
         assert_eq!(node.login_code(&admin, vec![Scope::Read]).unwrap_err().code(), Code::OutOfScope);
         // A browser is on the network, even if its log-in has the scope admin.
@@ -390,7 +406,7 @@ mod tests {
                 node.log_in(&shown).unwrap().unwrap().1
             })
             .collect();
-        let good = |secret: &&LoginSecret| node.who(proof(secret)).unwrap().is_ok();
+        let good = |secret: &&LoginSecret| node.who(proof(secret)).is_ok();
         assert_eq!(all.iter().filter(good).count(), 32);
         assert!(good(&all.last().unwrap()) && !good(&&all[0]) && good(&&other));
     }

@@ -7,7 +7,7 @@
 //! kept. `pre_hooks.rs` runs programs before an attempt; `retention.rs` deletes what is too old. `outbox.rs`
 //! says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
 //! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
-//! `logins.rs` says who a caller is, `tokens.rs` makes tokens.
+//! `logins.rs` says who a caller is, by `proofs.rs`; `tokens.rs` makes tokens.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; jobs in memory
 //! are changed under one lock, and written in the order of the changes. Memory has no documents, only rows of a
@@ -28,6 +28,8 @@ mod places;
 mod pre_hooks;
 mod programs;
 mod promises;
+mod proofs;
+mod question;
 mod requests;
 mod retention;
 mod settings;
@@ -62,6 +64,7 @@ pub(crate) use conductor::{Conductor, STOP_TIME};
 pub(crate) use facts::sees;
 pub(crate) use peers::PeerView;
 pub(crate) use places::peer_of;
+pub(crate) use question::Question;
 pub(crate) use requests::{JobChange, JobListPage, LiveRates, Submission};
 pub use retention::RetentionRules;
 pub use settings::{NodeIdentity, NodeSettings, PeerSettings};
@@ -97,6 +100,7 @@ pub(crate) struct Node {
     /// The jobs whose manifests are about to be begun anew, so that no hook hears of what stands there now.
     renewals: Arc<Mutex<BTreeSet<JobId>>>,
     logins: logins::Logins,
+    proofs: proofs::Proofs,
     watches: watches::WatchTable,
     path_rates: Mutex<promises::PathRates>,
     /// The addresses of the page, once the API listens.
@@ -155,6 +159,7 @@ impl Node {
     ) -> Result<(Arc<Node>, Receiver<Signal>), Error> {
         let store = Store::open(&folder.join("jobs.sqlite"))?;
         let caps = store.read(crate::store::caps::all)?;
+        let proofs = proofs::Proofs::read(&store)?;
         let manifests = folder.join("manifests");
         std::fs::create_dir_all(&manifests)
             .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
@@ -177,6 +182,7 @@ impl Node {
             bell: courier::CourierBell::default(),
             renewals: Arc::default(),
             logins: logins::Logins::default(),
+            proofs,
             watches: watches::WatchTable::default(),
             path_rates: Mutex::default(),
             pages: OnceLock::new(),

@@ -70,15 +70,18 @@ impl Node {
             expires_ms: expires_in.map(|span| now_ms.saturating_add(for_ms(span))),
             revoked_ms: None,
         };
-        let written = row.clone();
-        self.store.write(move |transaction| tokens::insert(transaction, &written))?;
+        self.add_token(row.clone())?;
         Ok((row, token))
+    }
+
+    /// Makes a token valid.
+    pub(crate) fn add_token(&self, token: TokenRow) -> Result<(), Error> {
+        self.proofs.add_token(&self.store, token)
     }
 
     /// Revokes a token: from now on it allows nothing.
     pub(crate) fn revoke_token(&self, id: &str) -> Result<(), Error> {
-        let (now_ms, name) = (self.clock.now_ms(), id.to_string());
-        let there = self.store.write(move |transaction| tokens::revoke(transaction, &name, now_ms))?;
+        let there = self.proofs.revoke_token(&self.store, id, self.clock.now_ms())?;
         self.withdraw();
         let no_such = || {
             let id = farhaul_text::printable(id.as_bytes(), 40);

@@ -1,10 +1,9 @@
 //! The table of log-ins with a browser. It has only the hash of a cookie's secret.
 
-use rusqlite::{Connection, Row, Transaction, params};
+use rusqlite::{Connection, Row, ToSql, Transaction, params};
 
 use super::jobs::{json, of_json};
-use super::rows::readable_one;
-use super::tokens::{self, TokenRow};
+use super::rows::readable;
 use crate::access::Scope;
 
 /// The most log-ins that one token, or the service's own user, may have at a time. A further one replaces the
@@ -25,36 +24,36 @@ pub(crate) struct LoginRow {
     pub(crate) expires_ms: i64,
 }
 
-/// Adds a log-in. Deletes expired ones, and the oldest if there are too many.
-pub(crate) fn insert(transaction: &Transaction<'_>, login: &LoginRow) -> rusqlite::Result<()> {
-    transaction.execute("DELETE FROM logins WHERE expires_ms <= ?1", [login.created_ms])?;
-    transaction.execute(
-        "DELETE FROM logins WHERE hash IN (
-           SELECT hash FROM logins WHERE token IS ?1 ORDER BY created_ms DESC, hash LIMIT -1 OFFSET ?2)",
-        params![login.token, EACH_MAX - 1],
+/// Adds a log-in. Deletes expired ones, and the oldest if there are too many; yields the hashes of those.
+pub(crate) fn insert(transaction: &Transaction<'_>, login: &LoginRow) -> rusqlite::Result<Vec<[u8; 32]>> {
+    let mut gone = Vec::new();
+    let mut delete = |which: &str, parameters: &[&dyn ToSql]| -> rusqlite::Result<()> {
+        let mut statement =
+            transaction.prepare(&format!("DELETE FROM logins WHERE {which} RETURNING hash"))?;
+        for hash in statement.query_map(parameters, |row| row.get(0))? {
+            gone.push(hash?);
+        }
+        Ok(())
+    };
+    delete("expires_ms <= ?1", &[&login.created_ms])?;
+    delete(
+        "hash IN (SELECT hash FROM logins WHERE token IS ?1 ORDER BY created_ms DESC, hash LIMIT -1 OFFSET ?2)",
+        &[&login.token, &(EACH_MAX - 1)],
     )?;
-    transaction.execute(
-        "DELETE FROM logins WHERE hash IN (
-           SELECT hash FROM logins ORDER BY created_ms DESC, hash LIMIT -1 OFFSET ?1)",
-        [ALL_MAX - 1],
+    delete(
+        "hash IN (SELECT hash FROM logins ORDER BY created_ms DESC, hash LIMIT -1 OFFSET ?1)",
+        &[&(ALL_MAX - 1)],
     )?;
     transaction.execute(
         "INSERT INTO logins (hash, token, scopes, created_ms, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
         params![login.hash, login.token, json(&login.scopes)?, login.created_ms, login.expires_ms],
     )?;
-    Ok(())
+    Ok(gone)
 }
 
-/// The log-in with this hash, and its token, even if one of them has expired or was revoked.
-pub(crate) fn find(
-    connection: &Connection,
-    hash: &[u8; 32],
-) -> rusqlite::Result<Option<(LoginRow, Option<TokenRow>)>> {
-    let question = "SELECT hash, token, scopes, created_ms, expires_ms FROM logins WHERE hash = ?1";
-    let login = readable_one("log-in", connection.prepare_cached(question)?.query([hash])?, row)?;
-    let Some(login) = login else { return Ok(None) };
-    let token = login.token.as_deref().map(|id| tokens::get(connection, id)).transpose()?;
-    Ok(Some((login, token.flatten())))
+/// All log-ins, even those that have expired.
+pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<LoginRow>> {
+    readable("log-in", connection.prepare_cached(ALL)?.query([])?, row)
 }
 
 fn row(row: &Row<'_>) -> rusqlite::Result<LoginRow> {

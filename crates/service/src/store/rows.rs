@@ -21,15 +21,6 @@ pub(super) fn readable<T>(
     Ok(found)
 }
 
-/// The same for a question that finds one row at most.
-pub(super) fn readable_one<T>(
-    table: &str,
-    rows: Rows<'_>,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> rusqlite::Result<Option<T>> {
-    Ok(readable(table, rows, read)?.into_iter().next())
-}
-
 /// One line about a row that cannot be read.
 pub(super) fn fault(table: &str, row: &Row<'_>, error: &rusqlite::Error) -> String {
     let id = row.get_ref(0).map_or_else(|_| "-".into(), |cell| super::text(&cell));

@@ -367,8 +367,10 @@ fn check_store(text: &str, version: usize) {
 
 /// Checks what is in the store besides jobs and their history.
 fn check_other_tables(connection: &Connection, version: usize) -> rusqlite::Result<()> {
-    assert_eq!(logins::find(connection, &LOGIN_HASH)?.unwrap().0.scopes, [Scope::Read]);
-    let token = tokens::find(connection, &TOKEN_HASH)?.unwrap();
+    let login = logins::all(connection)?.into_iter().find(|login| login.hash == LOGIN_HASH);
+    assert_eq!(login.unwrap().scopes, [Scope::Read]);
+    let tokens = tokens::list(connection, "", usize::MAX)?;
+    let token = tokens.into_iter().find(|token| token.hash == TOKEN_HASH).unwrap();
     assert_eq!((&token.scopes, token.reach.local.len()), (&vec![Scope::Submit, Scope::Read], 1));
     assert_eq!(super::caps::all(connection)?["campus"].rate_bps, Some(8_000_000_000));
     // Before the fifth version, jobs and watches kept only directories of this host.

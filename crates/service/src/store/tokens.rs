@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
-use super::rows::{readable, readable_one};
+use super::rows::readable;
 use crate::access::{CallerReach, Scope};
 
 /// A row of the table.
@@ -53,18 +53,6 @@ pub(crate) fn revoke(transaction: &Transaction<'_>, id: &str, now_ms: i64) -> ru
 
 const COLUMNS: &str = "id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms, \
                        is_whole_by_default";
-
-/// The token with this hash, even if it has expired or was revoked.
-pub(crate) fn find(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result<Option<TokenRow>> {
-    let question = format!("SELECT {COLUMNS} FROM tokens WHERE hash = ?1");
-    readable_one("token", connection.prepare_cached(&question)?.query([hash])?, row)
-}
-
-/// The token with this id, even if it has expired or was revoked.
-pub(crate) fn get(connection: &Connection, id: &str) -> rusqlite::Result<Option<TokenRow>> {
-    let question = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
-    readable_one("token", connection.prepare_cached(&question)?.query([id])?, row)
-}
 
 /// At most `count` tokens, sorted by id, after this id.
 pub(crate) fn list(connection: &Connection, after: &str, count: usize) -> rusqlite::Result<Vec<TokenRow>> {

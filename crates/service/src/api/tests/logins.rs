@@ -56,6 +56,34 @@ impl Browser<'_> {
 const OWN_PAGE: (&str, &str) = ("sec-fetch-site", "same-origin");
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_right_token_is_let_in_after_any_number_of_guesses_from_its_address() {
+    let fixture = Fixture::new();
+    let token = fixture.token(&[Scope::Read], CallerReach::default());
+    for is_first in std::iter::once(true).chain([false; 30]) {
+        let guess = NewTokenText::new().unwrap();
+        let (status, _) = fixture.ask(Method::GET, "/me", Some(guess.as_str()), None).await;
+        assert!(!is_first || status == StatusCode::UNAUTHORIZED);
+        let login = json!({"token": guess.as_str()});
+        let (status, answer) = fixture.ask(Method::POST, "/login?nobody", None, Some(login)).await;
+        assert!(matches!(status.as_u16(), 401 | 429), "{answer}");
+    }
+    let guess = NewTokenText::new().unwrap();
+    let (status, _) = fixture.ask(Method::GET, "/me", Some(guess.as_str()), None).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(fixture.ask(Method::GET, "/me", Some(&token), None).await.0, StatusCode::OK);
+    let login = json!({"token": token});
+    assert_eq!(fixture.ask(Method::POST, "/login?nobody", None, Some(login)).await.0, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_logs_in_sends_no_more_than_a_token_takes() {
+    let fixture = Fixture::new();
+    let large = json!({"token": "x".repeat(5000)});
+    let (status, answer) = fixture.ask(Method::POST, "/login?nobody", None, Some(large)).await;
+    assert_eq!((status, answer["code"].as_str()), (StatusCode::PAYLOAD_TOO_LARGE, Some("FH-TOO-LARGE")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_browser_logs_in_by_token_and_its_cookie_shows_no_secret_of_it() {
     let fixture = Fixture::new();
     let token = fixture.token(&[Scope::Read], CallerReach::everything());

@@ -21,7 +21,7 @@ use crate::access::{CallerReach, DeedKind, Scope, token::NewTokenText};
 use crate::clock::Clock;
 use crate::config::values::{ApiHostName, TextValue as _};
 use crate::node::{Conductor, NodeSettings};
-use crate::store::tokens::{self, TokenRow};
+use crate::store::tokens::TokenRow;
 use extract::RequestOrigin;
 
 /// A node with its API, without a socket.
@@ -60,7 +60,7 @@ impl Fixture {
             expires_ms: Some(self.node.clock.now_ms() + 3_600_000),
             revoked_ms: None,
         };
-        self.node.store.write(move |transaction| tokens::insert(transaction, &row)).unwrap();
+        self.node.add_token(row).unwrap();
         token.as_str().into()
     }
 

@@ -24,7 +24,8 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    pub(crate) fn new(memory: MemoryLimits, rate_max_bps: Option<u64>) -> Accounts {
+    /// The daemon lies within this budget, as whatever else takes memory there does.
+    pub(crate) fn new(within: &Budget, memory: MemoryLimits, rate_max_bps: Option<u64>) -> Accounts {
         let limits = ResourceLimits {
             overflow_bytes: overflow_bytes_max(memory.process),
             threads: threads_of_this_process(),
@@ -32,7 +33,7 @@ impl Accounts {
             ..ResourceLimits::memory(memory.process)
         };
         Accounts {
-            daemon: Budget::of_process().within("this daemon", limits),
+            daemon: within.within("this daemon", limits),
             memory_each: memory.key,
             of: Mutex::default(),
         }
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn sessions_of_one_principal_share_and_others_have_their_own() {
-        let accounts = Accounts::new(MemoryLimits::default(), None);
+        let accounts = Accounts::new(&Budget::of_process(), MemoryLimits::default(), None);
         let [one, other] = [b"one", b"two"].map(|key| id(key));
         let capped = Rights { rate_max_bps: Some(1_000_000), ..Rights::default() };
         let free = Rights::default();
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn all_principals_have_the_daemons_rate_together() {
-        let accounts = Accounts::new(MemoryLimits::default(), Some(900_000));
+        let accounts = Accounts::new(&Budget::of_process(), MemoryLimits::default(), Some(900_000));
         let capped = Rights { rate_max_bps: Some(100_000), ..Rights::default() };
         let share = |id, rights| accounts.of(id, rights).share_of_rate().unwrap();
         let free = Rights::default();
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_principal_has_one_account_while_it_has_sessions() {
-        let accounts = Accounts::new(MemoryLimits { process: 100, key: 60 }, None);
+        let accounts = Accounts::new(&Budget::of_process(), MemoryLimits { process: 100, key: 60 }, None);
         let of = |key: &[u8], memory_max| accounts.of(&id(key), &Rights { memory_max, ..Rights::default() });
         let (one, again) = (of(b"a", None), of(b"a", None));
         let charge = one.charge(40).unwrap();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farhaul_net::{UdpLink, with_port};
-use farhaul_session::budget::MemoryLimits;
+use farhaul_session::budget::{Budget, MemoryLimits};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::setup::StopFlag;
 use farhaul_text::plain;
@@ -58,6 +58,8 @@ pub struct ListenConfig {
     pub admit: Arc<Admitter>,
     /// The memory that its sessions may have.
     pub memory: MemoryLimits,
+    /// The budget that its sessions lie in, with whatever else of this process does.
+    pub within: Budget,
     /// Bits a second that all its sessions together may move, both ways.
     pub rate_max_bps: Option<u64>,
     /// Assigns further caps to its sessions.
@@ -178,7 +180,7 @@ impl Daemon {
             .map_err(Error::io("cannot start the threads for handshakes"))?;
         let shared = Arc::new(ServeShared {
             tables,
-            accounts: Arc::new(Accounts::new(config.memory, config.rate_max_bps)),
+            accounts: Arc::new(Accounts::new(&config.within, config.memory, config.rate_max_bps)),
             caps: config.caps,
             half_open: HalfOpen::default(),
             lingering: Lingering::on(runtime.handle().clone()),

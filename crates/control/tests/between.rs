@@ -45,6 +45,7 @@ impl Host {
                 false => farhaul_copy::admit_within(&client.rights, opening, 0),
             }),
             memory: MemoryLimits::default(),
+            within: Budget::of_process(),
             caps,
             rate_max_bps: None,
         })

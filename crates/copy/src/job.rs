@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, PathPrefixes, SshTarget};
+use farhaul_session::budget::Budget;
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
 use farhaul_session::hello_reply::{PendingReply, RetryFlag};
@@ -198,6 +199,7 @@ impl CopyPlan {
         let CopyJob { sources, destination, names, mut options, manifest, within, receipt, means, .. } = job;
         options.spread = spread;
         options.integrity.receipt = transfer;
+        means.budget.clone().unwrap_or_else(Budget::of_process).can_ever_hold(&options.network)?;
         let ends = PlannedEnds::of(sources, destination, is_name, options.checked()?, confines)?;
         let PlannedEnds { far, mut request, near } = ends;
         // The confines of this host's ends are given to them directly.

@@ -25,7 +25,7 @@ use farhaul_connect::{AuthorizedKeys, Daemon, Identity, KeyBounds, ListenConfig,
 use farhaul_copy::{CopyObserver as _, CopyServerPolicy};
 use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_session::rate_cap::CapMemberships;
-use farhaul_session::{Code, Error, Handle, MemoryLimits, TestHooks};
+use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, TestHooks};
 
 pub use farhaul_connect::HeldSockets;
 pub use observer::{ClientInfo, Observer, RequestEnd, SessionObserver};
@@ -61,6 +61,8 @@ pub struct ServeConfig {
     pub testing: TestHooks,
     /// The memory that its sessions may have, in all and for each key.
     pub memory: MemoryLimits,
+    /// The budget that its sessions lie in, with whatever else of this process does.
+    pub within: Budget,
     /// Bits a second that all its sessions together may move, both ways.
     pub rate_max_bps: Option<u64>,
     /// Further files of the process that are never served: what each is, its path, and how to move it
@@ -103,6 +105,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         authenticator: Arc::new(authorized),
         admit: Arc::new(move |opening, client| admission::admit(&client.rights, opening, mask)),
         memory: config.memory,
+        within: config.within,
         rate_max_bps: config.rate_max_bps,
         caps: Some(Arc::new(move |principal, far| caps(&principal.id.name(), far))),
     })?;

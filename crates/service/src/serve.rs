@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use farhaul_daemon::{HeldSockets, Observer, PrincipalCaps, ServeConfig, ShutdownHook};
 use farhaul_handover::Held as _;
-use farhaul_session::{Error, MemoryLimits, TestHooks};
+use farhaul_session::{Budget, Error, MemoryLimits, TestHooks};
 use tokio::sync::watch;
 
 use crate::api::{self, AddressScope, Gate, ListenAddresses, Listeners, ReloadableTls, TcpOrigin};
@@ -76,6 +76,8 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
             caps: Arc::new(move |principal, far| caps.place(CapSubject::client(principal, far))),
             ends_too: Arc::new(Drain::new(node.clone(), move || latest.drain())),
             observer: Arc::new(ClientMetrics(node.clone())),
+            memory: node.settings().memory,
+            within: node.accounts.memory().clone(),
         };
         let daemon = daemon(config, &loaded.files, state.path(), (mask, testing), beside)?;
         let _watchdog = Watchdog::start(move || conductor_moves.moves())?;
@@ -132,6 +134,9 @@ struct ExtraServeConfig {
     caps: Arc<PrincipalCaps>,
     ends_too: Arc<dyn ShutdownHook>,
     observer: Arc<dyn Observer>,
+    /// The memory of clients, and the budget that they have with the jobs together.
+    memory: MemoryLimits,
+    within: Budget,
 }
 
 /// The parameters of the daemon.
@@ -143,8 +148,6 @@ fn daemon(
     beside: ExtraServeConfig,
 ) -> Result<ServeConfig, Error> {
     let serve = &config.serve;
-    let process = serve.memory.map_or(MemoryLimits::of_this_host().process, |size| size.0);
-    let memory = MemoryLimits { process, key: serve.memory_per_key.map_or(process / 2, |size| size.0) };
     let (root, read_only) = match &serve.root {
         Some(root) => (root.as_path().to_path_buf(), serve.read_only),
         None => (nothing_in(state)?, true),
@@ -174,7 +177,8 @@ fn daemon(
         mask,
         allow_cipher_none: serve.allow_cipher_none,
         testing,
-        memory,
+        memory: beside.memory,
+        within: beside.within,
         rate_max_bps: serve.max_rate.map(|rate| rate.0),
         own,
         held: beside.held,

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use super::rate_cap::{CapMembership, CapMemberships, RateCap, RateShares, RateUsedUp};
 use crate::error::{Code, Error};
+use crate::options::NetworkOptions;
 
 /// A level's limits, and what of them is taken. Clones share one level.
 #[derive(Debug, Clone)]
@@ -142,10 +143,12 @@ impl Budget {
         Budget::of(whose.into(), limits, None)
     }
 
-    /// The budget of this process. Its only limits are those that the system sets for the process now.
+    /// The budget of this process. Its only limits are those that the system sets for the process now, and the
+    /// host's memory.
     pub fn of_process() -> Budget {
         static PROCESS: OnceLock<Budget> = OnceLock::new();
         let process = PROCESS.get_or_init(Budget::default);
+        process.set_limit(Resource::Memory, host::memory_bytes());
         let descriptors = host::descriptors();
         process.set_limit(Resource::Descriptors, host::of_sessions(descriptors));
         process.set_limit(Resource::LargeFiles, host::large_files(descriptors));
@@ -173,6 +176,32 @@ impl Budget {
             counter.limit.store(limit, Relaxed);
         }
         self.0.rate.set_most(limits.rate_bps, Instant::now());
+    }
+
+    /// The most bytes of memory that anything in this budget can have, and the level that sets this limit.
+    fn narrowest_memory(&self) -> (u64, &str) {
+        let here = (self.0.counters[Resource::Memory as usize].limit.load(Relaxed), &*self.0.whose);
+        match self.0.above.as_ref().map(Budget::narrowest_memory) {
+            Some(above) if above.0 < here.0 => above,
+            Some(_) | None => here,
+        }
+    }
+
+    /// The most bytes of memory that anything in this budget can have.
+    pub fn memory_max(&self) -> u64 {
+        self.narrowest_memory().0
+    }
+
+    /// An error if a session asks for more memory for blocks than anything in this budget can have. The usual
+    /// amount is never too much: a session takes of it what there is.
+    pub fn can_ever_hold(&self, options: &NetworkOptions) -> Result<(), Error> {
+        let (most, whose) = self.narrowest_memory();
+        if options.memory_bytes <= most.max(NetworkOptions::default().memory_bytes) {
+            return Ok(());
+        }
+        let asked = options.memory_bytes.div_ceil(1 << 20);
+        let what = format!("--memory {asked}M is more than there is: {whose} has {}M", most >> 20);
+        Err(Error::new(Code::BadOption, what).with_hint(format!("ask for at most --memory {}M", most >> 20)))
     }
 
     fn set_limit(&self, what: Resource, limit: u64) {
@@ -377,6 +406,26 @@ mod tests {
     }
 
     #[test]
+    fn what_can_never_be_had_is_refused_with_the_most_that_can() {
+        let process = Budget::new("this node", ResourceLimits::memory(1000 << 20));
+        let key = process.within("token:x", ResourceLimits::memory(400 << 20));
+        let ask = |budget: &Budget, bytes| {
+            let options = NetworkOptions { memory_bytes: bytes, ..NetworkOptions::default() };
+            budget.can_ever_hold(&options).map_err(|error| error.to_string())
+        };
+        assert_eq!((key.memory_max() >> 20, process.memory_max() >> 20), (400, 1000));
+        assert_eq!(ask(&key, 400 << 20), Ok(()));
+        let refused = ask(&key, 4 << 40).unwrap_err();
+        assert_eq!(refused, "--memory 4194304M is more than there is: token:x has 400M");
+        process.set_limits(ResourceLimits::memory(30 << 20));
+        assert!(ask(&key, 300 << 20).unwrap_err().ends_with("this node has 30M"));
+        assert_eq!(ask(&key, NetworkOptions::default().memory_bytes), Ok(()));
+        // What is taken now does not matter: it is given back some time.
+        let _taken = key.charge(30 << 20).unwrap();
+        assert_eq!(ask(&key, 30 << 20), Ok(()));
+    }
+
+    #[test]
     fn a_charge_grows_in_steps_and_shrinks_again() {
         let budget = Budget::new("this session", ResourceLimits::memory(10 * STEP));
         let mut charge = budget.nothing();
@@ -453,7 +502,7 @@ mod tests {
         let process = Budget::of_process();
         let limit = |what: Resource| process.0.counters[what as usize].limit.load(Relaxed);
         assert!(limit(Resource::Descriptors) >= 2 * limit(Resource::LargeFiles));
-        assert!(limit(Resource::LargeFiles) > 0 && limit(Resource::Memory) == u64::MAX);
+        assert!(limit(Resource::LargeFiles) > 0 && limit(Resource::Memory) == host::memory_bytes());
         assert!(threads_of_this_process() > 0 && MemoryLimits::of_this_host().process > 0);
     }
 

@@ -13,7 +13,7 @@ use farhaul_connect::{
     Daemon, DaemonStop, EstablishedSession, HeldSockets, Identity, KeyBounds, ListenConfig, Rights,
     RightsRequest, default_identity_path, endpoint_in_program,
 };
-use farhaul_session::budget::MemoryLimits;
+use farhaul_session::budget::{Budget, MemoryLimits};
 use farhaul_session::error::{Code, Error};
 
 use super::request::{StreamRequest, own_features};
@@ -113,6 +113,7 @@ impl StreamListener {
             authenticator: authorized,
             admit: Arc::new(admit),
             memory: MemoryLimits::of_this_host(),
+            within: Budget::of_process(),
             rate_max_bps: None,
             caps: None,
         })?;

@@ -50,6 +50,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
     let result = Daemon::bind(ListenConfig {
         held: HeldSockets::default(),
         memory: MemoryLimits::default(),
+        within: Budget::of_process(),
         rate_max_bps: None,
         caps: None,
         listen: vec![fixture.address],

@@ -88,6 +88,7 @@ impl Fixture {
         let daemon = Daemon::bind(ListenConfig {
             held,
             memory: MemoryLimits::default(),
+            within: Budget::of_process(),
             rate_max_bps: None,
             caps,
             listen: vec!["127.0.0.1:0".parse().unwrap()],

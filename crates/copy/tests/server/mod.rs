@@ -81,6 +81,7 @@ fn serve(folder: &Path, testing: TestHooks) -> (u16, DaemonStop, JoinHandle<()>)
         authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), bounds).unwrap()),
         admit: Arc::new(|opening, client| admit_within(&client.rights, opening, 0)),
         memory: farhaul_session::MemoryLimits::default(),
+        within: farhaul_session::Budget::of_process(),
         rate_max_bps: None,
         caps: None,
     })

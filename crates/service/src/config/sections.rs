@@ -92,9 +92,9 @@ keys! {
         mask: Option<ModeMask> = None, Restart, "the umask", "\"027\"",
             "Permissions that files and directories do not get, whatever their source has";
         memory: Option<SizeValue> = None, Restart, "half of this host's", "\"16G\"",
-            "Memory for all transfers together; a client that asks for more waits or is told to try again";
+            "Memory for all transfers together, those of jobs included; who asks for more waits or is told to try again";
         memory_per_key: Option<SizeValue> = None, Restart, "half of memory", "\"8G\"",
-            "Memory for the transfers of one key together";
+            "Memory for the transfers of one key together, and for those of the jobs of one token";
         max_rate: Option<RateValue> = None, Live, "none", "\"8G\"",
             "The highest rate of all client sessions together, both directions added, in bits per second";
         cpus: Option<Cpus> = None, Restart, "all", "\"0-3,8\"",
@@ -145,6 +145,12 @@ keys! {
             "The most jobs of one caller that run at a time";
         queued_max: NonZeroU32 = count(10_000), Live, "", "",
             "The most jobs that wait; further ones are refused until there is room";
+        queued_per_principal: NonZeroU32 = count(5000), Live, "", "",
+            "The same for the jobs of one token";
+        queued_size_max: SizeValue = SizeValue(1 << 30), Live, "", "",
+            "The most bytes of the documents of all jobs that wait or run";
+        queued_size_per_principal: SizeValue = SizeValue(256 << 20), Live, "", "",
+            "The same for the jobs of one token";
         retry_attempts: u32 = 5, Live, "", "",
             "Attempts after the first, if the failure can be retried and the job does not say otherwise";
         retry_first: TimeSpan = seconds(10), Live, "", "",

@@ -3,13 +3,14 @@
 //! It sleeps until something happens or the next job is due. While transfers run it looks at them once a
 //! second; while none runs, it wakes only to check whether the clock was set.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul::{CopyJob, Event};
-use farhaul_session::{Error, EventLevel};
+use farhaul_session::{Error, EventLevel, MemoryMinimum};
 
 use super::courier::Courier;
 use super::pre_hooks::{ManifestRenewal, PreHooks};
@@ -162,12 +163,7 @@ impl Work {
                 }
             }
         }
-        for id in self.chosen(jobs.values()) {
-            if let Some(active) = jobs.get_mut(&id) {
-                self.serial += 1;
-                node.start(active, self.serial, now_ms);
-            }
-        }
+        let must_wait = self.begin_chosen(&mut jobs, now_ms);
         let running = jobs.values().filter(|active| active.transfer.is_some()).count();
         let every = if jobs.values().any(Active::is_close) { LOOK_OFTEN } else { LOOK_EVERY };
         let is_time = |looked: Option<Instant>, every: Duration| {
@@ -191,7 +187,8 @@ impl Work {
         }
         drop(jobs);
         let kept = node.settings().kept;
-        if self.forgot.is_none_or(|(at, by)| at.elapsed() >= FORGET_EVERY || by != kept) {
+        let is_due = self.forgot.is_none_or(|(at, by)| at.elapsed() >= FORGET_EVERY || by != kept);
+        if node.should_forget(kept) || is_due {
             self.forgot = Some((Instant::now(), kept));
             node.forget(kept, now_ms);
         }
@@ -199,7 +196,34 @@ impl Work {
         let next_ms = next_ms.map_or(change_ms, |next| next.min(change_ms));
         let latest = if has_deadlines && !is_judged { PROMISES_EVERY } else { CLOCK_EVERY };
         let until_due = Duration::from_millis(u64::try_from(next_ms - now_ms).unwrap_or(0)).min(latest);
-        if running > 0 { until_due.min(every) } else { until_due }
+        if running > 0 || must_wait { until_due.min(every) } else { until_due }
+    }
+
+    /// Begins the jobs whose turn it is. Yields true if some of them wait for memory that others have. Jobs of
+    /// other owners go before them meanwhile.
+    fn begin_chosen(&mut self, jobs: &mut BTreeMap<JobId, Active>, now_ms: i64) -> bool {
+        let node = self.node.clone();
+        let mut waiting: BTreeSet<String> = BTreeSet::new();
+        loop {
+            let may_begin = |active: &&Active| {
+                active.row.state != JobState::Queued || !waiting.contains(&active.row.owner)
+            };
+            let chosen = self.chosen(jobs.values().filter(may_begin));
+            let before = waiting.len();
+            for id in chosen {
+                let Some(active) = jobs.get_mut(&id) else { continue };
+                if waiting.contains(&active.row.owner) {
+                    continue;
+                }
+                self.serial += 1;
+                if let Begun::MustWait = node.start(active, self.serial, now_ms) {
+                    waiting.insert(active.row.owner.clone());
+                }
+            }
+            if waiting.len() == before {
+                return !waiting.is_empty();
+            }
+        }
     }
 
     fn chosen<'a>(&self, jobs: impl Iterator<Item = &'a Active> + Clone) -> Vec<JobId> {
@@ -254,6 +278,14 @@ pub(super) fn deadline_of(
     })
 }
 
+/// What has come of the beginning of an attempt.
+enum Begun {
+    /// It runs, or it has failed.
+    Settled,
+    /// There is no memory for it now.
+    MustWait,
+}
+
 /// The weight under a cap: each step of priority doubles it.
 pub(super) fn weight_of(priority: u8) -> f64 {
     2_f64.powi(i32::from(priority) - 5)
@@ -264,8 +296,10 @@ impl Node {
     fn leave(&self, id: JobId) {
         let mut jobs = self.jobs();
         if jobs.get(&id).is_some_and(|active| active.row.state.is_final()) {
-            jobs.remove(&id);
+            let gone = jobs.remove(&id);
             drop(jobs);
+            let bytes = gone.map_or(0, |active| active.row.kept_bytes);
+            self.ended_bytes.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
             if let Ok(facts) = self.stored_facts(id)
                 && let Some(watch) = facts.head.labels.0.get(watches::LABEL)
             {
@@ -274,17 +308,35 @@ impl Node {
         }
     }
 
-    /// Begins the job's next attempt. A job that cannot begin has failed.
-    fn start(&self, active: &mut Active, serial: u64, now_ms: i64) {
+    /// Begins the job's next attempt. A job that cannot begin has failed; one for whose transfer there is no
+    /// memory now waits.
+    fn start(&self, active: &mut Active, serial: u64, now_ms: i64) -> Begun {
+        let read = self.facts(active).and_then(|facts| Ok((facts, self.stored_document(active.row.id)?)));
+        if let Ok((_, document)) = &read {
+            match MemoryMinimum::of(&self.memory_of(&active.row.owner), &document.spec.options.network) {
+                Ok(room) => active.room = Some(room),
+                Err(full) => {
+                    let why = Some(format!("memory: {full}"));
+                    if active.waits_for != why {
+                        active.waits_for = why;
+                        self.show(active);
+                    }
+                    return Begun::MustWait;
+                }
+            }
+        }
+        active.waits_for = None;
         if self.step(active, JobStep::Start).is_err() {
-            return;
+            return Begun::Settled;
         }
         active.row.attempt += 1;
         active.row.due_ms = None;
-        let read = self.facts(active).and_then(|facts| Ok((facts, self.stored_document(active.row.id)?)));
         let (facts, document) = match read {
             Ok(read) => read,
-            Err(error) => return self.failed_to_start(active, &error),
+            Err(error) => {
+                self.failed_to_start(active, &error);
+                return Begun::Settled;
+            }
         };
         let row = &mut active.row;
         if row.began_ms.is_none() {
@@ -303,6 +355,7 @@ impl Node {
             }
             Err(error) => self.failed_to_start(active, &error),
         }
+        Begun::Settled
     }
 
     fn transfer(
@@ -327,6 +380,7 @@ impl Node {
         // This runs in the transfer's own thread, as it may look up a name.
         let place = move || caps.place(CapSubject::of_job(&owner, &places.0));
         job.means.weight = weight_of(row.priority);
+        job.means.budget = Some(self.memory_of(&row.owner));
         let before = self.before(row, &facts.head, now_ms)?;
         let mut transfer = JobTransfer::start(
             (row.id, serial),
@@ -414,12 +468,7 @@ impl Node {
 
     /// Looks at running transfers and reacts to what they have done: at all, or only at those that need it
     /// more often.
-    fn look_at_transfers(
-        &self,
-        jobs: &mut std::collections::BTreeMap<JobId, Active>,
-        all: bool,
-        now_ms: i64,
-    ) {
+    fn look_at_transfers(&self, jobs: &mut BTreeMap<JobId, Active>, all: bool, now_ms: i64) {
         let mut told = Vec::new();
         // A paused job must not keep a service alive that is ending.
         let held_max = match self.is_draining() {

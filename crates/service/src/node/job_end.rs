@@ -13,7 +13,7 @@ use crate::job::{JobState, JobStep};
 use crate::metrics::{DirectionLabel, OriginLabel};
 use crate::scheduler::backoff::{self, AttemptOutcome};
 use crate::scheduler::calendar::Calendar;
-use crate::store::deliveries::{self, DeliveryRow};
+use crate::store::deliveries::{self, DeliveryKind, DeliveryRow};
 use crate::store::feeds;
 use crate::store::history::{self, HistoryRecord, RecordPapers};
 use crate::store::jobs::{JobFacts, RunFigures};
@@ -146,7 +146,7 @@ impl Node {
             self.ring_when_stored();
         }
         // The store has them; they are needed again when the next attempt begins.
-        active.facts = None;
+        (active.facts, active.room, active.waits_for) = (None, None, None);
         if active.row.state.is_final() {
             // The job leaves memory only when the store has it, so that it can always be found.
             let (id, to_conductor) = (active.row.id, self.to_conductor.clone());
@@ -280,7 +280,21 @@ impl FinishedRun {
             history::insert(transaction, &self.record, &self.papers)?;
         }
         feeds::finish(transaction, &self.job, self.run)?;
-        self.deliveries.iter().try_for_each(|one| deliveries::insert(transaction, one))
+        for one in &self.deliveries {
+            let is_webhook = one.kind == DeliveryKind::Webhook;
+            if is_webhook
+                && !deliveries::has_room(transaction, &self.record.owner, deliveries::WAITING_EACH_MAX)?
+            {
+                tracing::warn!(
+                    job = self.job,
+                    "a webhook is not called: too many messages of {} wait",
+                    self.record.owner
+                );
+                continue;
+            }
+            deliveries::insert(transaction, one)?;
+        }
+        Ok(())
     }
 }
 

@@ -3,8 +3,9 @@
 //! How to read it: [`Node`] holds all that the service knows. `requests.rs` has what callers may ask about
 //! jobs. `conductor.rs` is the one thread that starts, watches and ends jobs, as the `scheduler` decides;
 //! `transfer.rs` is one running transfer, `job_end.rs` handles its end, `view.rs` is what callers see of a
-//! job. `words.rs` says what happens to it, and `promises.rs` which deadlines can be
-//! kept. `pre_hooks.rs` runs programs before an attempt; `retention.rs` deletes what is too old. `outbox.rs`
+//! job. `words.rs` says what happens to it, and `promises.rs` which deadlines can be kept. `pre_hooks.rs` runs
+//! programs before an attempt; `accounts.rs` counts what callers make the node keep; `retention.rs` deletes
+//! what is too old. `outbox.rs`
 //! says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
 //! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
 //! `logins.rs` says who a caller is, by `proofs.rs`; `tokens.rs` makes tokens.
@@ -13,6 +14,7 @@
 //! are changed under one lock, and written in the order of the changes. Memory has no documents, only rows of a
 //! few hundred bytes: what else is needed of a job is read from the store (`facts.rs`).
 
+mod accounts;
 mod browse;
 mod caps;
 mod conductor;
@@ -46,7 +48,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
 use farhaul_handover::Held as _;
-use farhaul_session::Error;
+use farhaul_session::{Charge, Error, MemoryMinimum};
 use rusqlite::Transaction;
 use serde_json::json;
 
@@ -58,6 +60,7 @@ use crate::metrics::Metrics;
 use crate::store::jobs::{JobFacts, JobRow};
 use crate::store::{Store, jobs, log};
 
+pub use accounts::QueueLimits;
 pub(crate) use browse::DirectoryView;
 pub(crate) use caps::CapView;
 pub(crate) use conductor::{Conductor, STOP_TIME};
@@ -73,8 +76,9 @@ pub(crate) use view::{JobNews, JobView};
 pub use watches::WatchSpec;
 pub(crate) use watches::{WatchView, WatchedFileView};
 
-/// The most lines that are kept of one job's log.
+/// The most lines that are kept of one job's log, and about the most bytes.
 const LOG_MAX: u64 = 2000;
+const LOG_BYTES_MAX: usize = 2 << 20;
 
 /// All that the service knows.
 pub(crate) struct Node {
@@ -92,6 +96,10 @@ pub(crate) struct Node {
     /// True if the service is ending, so that no job begins any more.
     draining: AtomicBool,
     jobs: Mutex<BTreeMap<JobId, Active>>,
+    /// What callers make the node keep.
+    pub(crate) accounts: accounts::NodeAccounts,
+    /// The bytes of documents of jobs that have ended since what is too much was last deleted.
+    ended_bytes: AtomicU64,
     /// The highest position of any job. It is changed under the lock of the jobs; a new job gets a higher
     /// one.
     last_position: AtomicI64,
@@ -130,17 +138,35 @@ pub(crate) struct Active {
     promise: promises::JobPromise,
     /// The number of the last line in the job's log.
     log_seq: u64,
+    /// The bytes of its log that this process has written.
+    log_bytes: usize,
     /// The other host that the job is counted with: its name and its port.
     host: Option<(String, Option<u16>)>,
     /// What the store has of the job beside its row; only while there is a transfer.
     facts: Option<Arc<JobFacts>>,
+    /// What its transfer needs from beginning to end.
+    room: Option<MemoryMinimum>,
+    /// Why it does not run although there is a slot for it.
+    waits_for: Option<String>,
+    /// Its document, in its owner's account.
+    _kept: Charge,
 }
 
 impl Active {
-    fn new(row: JobRow, log_seq: u64) -> Active {
+    fn new(row: JobRow, log_seq: u64, kept: Charge) -> Active {
         let host = row.peer.as_deref().and_then(places::host_of_peer);
-        let promise = promises::JobPromise::default();
-        Active { row, transfer: None, promise, log_seq, host, facts: None }
+        Active {
+            row,
+            transfer: None,
+            promise: promises::JobPromise::default(),
+            log_seq,
+            log_bytes: 0,
+            host,
+            facts: None,
+            room: None,
+            waits_for: None,
+            _kept: kept,
+        }
     }
 
     /// True if its transfer should be looked at more often than at others now.
@@ -170,12 +196,14 @@ impl Node {
             hub: Hub::new(first),
             metrics: Arc::new(Metrics::new()),
             folder: folder.to_path_buf(),
+            accounts: accounts::NodeAccounts::new(settings.memory),
             settings: RwLock::new(Arc::new(settings)),
             live_caps: LiveCaps::new(),
             caps: Mutex::new(caps::NodeCaps { set: caps, ..caps::NodeCaps::default() }),
             awake_s: AtomicU64::new(clock.since_boot().as_secs()),
             draining: AtomicBool::new(false),
             jobs: Mutex::default(),
+            ended_bytes: AtomicU64::new(0),
             last_position: AtomicI64::new(0),
             to_conductor,
             clock,
@@ -213,7 +241,8 @@ impl Node {
                 if was_running {
                     ran.push(id);
                 }
-                all.insert(id, Active::new(row, 0));
+                let kept = self.accounts.keep_anyway(&row.owner, row.kept_bytes);
+                all.insert(id, Active::new(row, 0, kept));
             })
         })?;
         self.store.read(|connection| {
@@ -244,7 +273,9 @@ impl Node {
 
     /// Takes over new settings.
     pub(crate) fn set_settings(&self, settings: NodeSettings) {
-        *self.settings.write().in_any_case() = Arc::new(settings);
+        // The memory of transfers is divided once, at the start.
+        let memory = self.settings().memory;
+        *self.settings.write().in_any_case() = Arc::new(NodeSettings { memory, ..settings });
         self.follow_configuration();
         self.look();
         self.bell.ring();
@@ -375,6 +406,10 @@ impl Node {
             return;
         }
         active.log_seq += 1;
+        active.log_bytes += text.len() + event.len();
+        if active.log_bytes > LOG_BYTES_MAX {
+            active.log_seq = LOG_MAX;
+        }
         let is_last = active.log_seq == LOG_MAX;
         let (level, text, event) = match is_last {
             false => (level, text, event),

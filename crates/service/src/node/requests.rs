@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use farhaul_session::options::{Policy, RateOptions};
-use farhaul_session::{Code, Error};
+use farhaul_session::{Charge, Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -13,7 +13,7 @@ use super::conductor::{deadline_of, weight_of};
 use super::facts::{self, no_such};
 use super::transfer::{JobTransfer, StopReason};
 use super::view::JobView;
-use super::{Active, Node, outbox, peer_of, places, promises};
+use super::{Active, Node, accounts, outbox, peer_of, places, promises};
 use crate::access::{Caller, CallerDeed, Scope};
 use crate::clock::timestamp;
 use crate::history::recent_curve::LiveCurve;
@@ -43,6 +43,15 @@ pub(crate) struct JobListPage {
     pub(crate) jobs: Vec<JobView>,
     /// The job after which the list goes on, if it does.
     pub(crate) last: Option<JobId>,
+}
+
+/// What the store says of a job to accept.
+enum Accepted {
+    New,
+    /// A request with the same key has made a job already.
+    Earlier(EarlierRequest),
+    /// The caller has used too many keys.
+    NoKey,
 }
 
 /// The fields of a job to change; a field that is left out stays as it is.
@@ -106,6 +115,7 @@ impl Node {
             return self.repeated(caller, &earlier, hash);
         }
         // Faults of the job are reported now, not when its time has come.
+        self.memory_of(&caller.subject).can_ever_hold(&spec.options.network)?;
         let mut row = self.accepted(&caller.subject, &spec, peer_of(&places.0), now_ms)?;
         let document = JobDocument { spec, reach: caller.reach.clone() };
         farhaul::check_copy(&self.prepared(&document, now_ms)?)?;
@@ -115,11 +125,12 @@ impl Node {
         let is_anyway = document.spec.anyway;
         drop(document);
         row.kept_bytes = stored.bytes();
+        let kept = self.accounts.keep(&row.owner, row.kept_bytes, self.settings().queue)?;
         let id = row.id;
         let key = idempotency.map(|(key, _)| key);
         let owner = caller.subject.clone();
         let mut all = self.jobs();
-        self.has_room(&all)?;
+        self.has_room(&all, &caller.subject)?;
         let promised = self.check_promise(&mut all, (&row, &facts.head, bytes), now_ms);
         match is_anyway {
             // Whoever takes it anyway knows that it is late.
@@ -132,19 +143,33 @@ impl Node {
             // Two requests with the same key at the same time must make one job, too.
             if let Some(key) = &key {
                 if let Some(earlier) = idempotency::find(transaction, &owner, key, now_ms)? {
-                    return Ok(Some(earlier));
+                    return Ok(Accepted::Earlier(earlier));
+                }
+                if !idempotency::has_room(transaction, &owner, idempotency::EACH_MAX)? {
+                    return Ok(Accepted::NoKey);
                 }
                 let earlier = EarlierRequest { body_hash: hash, job: id };
                 idempotency::insert(transaction, (&owner, key), &earlier, now_ms)?;
             }
             jobs::insert(transaction, &written, &stored)?;
-            Ok(None)
+            Ok(Accepted::New)
         })?;
-        if let Some(earlier) = result {
-            drop(all);
-            return self.repeated(caller, &earlier, &[]);
+        match result {
+            Accepted::New => {}
+            Accepted::Earlier(earlier) => {
+                drop(all);
+                return self.repeated(caller, &earlier, &[]);
+            }
+            Accepted::NoKey => {
+                let what = format!(
+                    "{} has used {} idempotency keys within a day, which is the limit",
+                    caller.subject,
+                    idempotency::EACH_MAX
+                );
+                return Err(Error::new(Code::TooMany, what).with_hint("submit without a key"));
+            }
         }
-        let mut view = self.begin(&mut all, row, facts, caller);
+        let mut view = self.begin(&mut all, (row, kept), facts, caller);
         if bytes.is_some()
             && let Some(active) = all.get_mut(&id)
         {
@@ -162,11 +187,11 @@ impl Node {
     pub(super) fn begin(
         &self,
         all: &mut BTreeMap<JobId, Active>,
-        row: JobRow,
+        (row, kept): (JobRow, Charge),
         facts: JobFacts,
         caller: &Caller,
     ) -> JobView {
-        let mut active = Active::new(row, 0);
+        let mut active = Active::new(row, 0, kept);
         let view = JobView::of_active(&active, &facts, caller);
         active.facts = Some(facts.into());
         self.show(&active);
@@ -176,11 +201,20 @@ impl Node {
         view
     }
 
-    /// An error if there are too many jobs already.
-    pub(super) fn has_room(&self, all: &BTreeMap<JobId, Active>) -> Result<(), Error> {
-        if all.len() >= self.settings().unfinished_max {
+    /// An error if there are too many jobs already, in all or of this owner.
+    pub(super) fn has_room(&self, all: &BTreeMap<JobId, Active>, owner: &str) -> Result<(), Error> {
+        let limits = self.settings().queue;
+        if all.len() >= limits.jobs {
             let what = format!("{} jobs are not over yet; no further job is accepted", all.len());
             return Err(Error::new(Code::TooMany, what));
+        }
+        let is_limited = accounts::is_limited(owner) && all.len() >= limits.jobs_each;
+        let own =
+            if is_limited { all.values().filter(|active| active.row.owner == owner).count() } else { 0 };
+        if own >= limits.jobs_each {
+            let what = format!("{own} jobs of {owner} are not over yet; no further one is accepted");
+            return Err(Error::new(Code::TooMany, what)
+                .with_hint("wait until some are over, or set queued_per_principal of [jobs]"));
         }
         Ok(())
     }
@@ -472,10 +506,11 @@ impl Node {
         let facts = self.stored_facts(id)?;
         self.stored_document(id)?;
         let log_seq = self.store.read(|connection| log::last(connection, id))?;
+        let kept = self.accounts.keep(&row.owner, row.kept_bytes, self.settings().queue)?;
         let view = {
             let mut all = self.jobs();
             // A job that has just ended is still in memory, and newer there than in the store.
-            let mut active = all.remove(&id).unwrap_or_else(|| Active::new(row, log_seq));
+            let mut active = all.remove(&id).unwrap_or_else(|| Active::new(row, log_seq, kept));
             let again = again(&mut active.row);
             if again.is_ok() {
                 let text = format!("run {} was requested", active.row.run);

@@ -1,13 +1,16 @@
 //! Decides how long jobs, records and manifests are kept, and deletes the rest.
 //!
-//! Always true: the newest records are kept longest; the manifest of a run is deleted with its record.
+//! Always true: the newest are kept longest; the manifest of a run is deleted with its record. One token's jobs
+//! that are over take at most half of the room, so that it pushes out its own before those of others.
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::Node;
 use super::manifests::manifest_path;
 use crate::store::history::{self, RecordSize, RunId};
+use crate::store::jobs::EndedSize;
 use crate::store::{deliveries, jobs};
 
 /// How many rows are deleted in one step of the store.
@@ -18,7 +21,8 @@ const STEP_ROWS: usize = 500;
 pub struct RetentionRules {
     /// For how many seconds jobs, records and manifests are kept.
     pub seconds: u64,
-    /// The most bytes of all records with their manifests.
+    /// The most bytes of all records with their manifests, and of the documents and logs of all jobs that are
+    /// over.
     pub bytes: u64,
 }
 
@@ -38,6 +42,38 @@ impl Node {
                 self.forget_records(surplus(&records, &sizes, kept.bytes));
             }
             Err(error) => tracing::warn!(%error, "cannot find out how large the history is"),
+        }
+        match self.store.read(jobs::ended_sizes) {
+            Ok(ended) => self.forget_jobs(&surplus_jobs(&ended, kept.bytes)),
+            Err(error) => tracing::warn!(%error, "cannot find out how large the jobs that are over are"),
+        }
+    }
+
+    /// True if so much has ended since the last time that the room may be used up.
+    pub(super) fn should_forget(&self, kept: RetentionRules) -> bool {
+        let ended = self.ended_bytes.load(Relaxed);
+        let is_much = ended >= (kept.bytes / 8).max(1);
+        if is_much {
+            self.ended_bytes.fetch_sub(ended, Relaxed);
+        }
+        is_much
+    }
+
+    fn forget_jobs(&self, gone: &[&EndedSize]) {
+        if !gone.is_empty() {
+            tracing::info!(jobs = gone.len(), "jobs that are over take too much room: deleting the oldest");
+        }
+        for step in gone.chunks(STEP_ROWS) {
+            let folder = self.folder.clone();
+            let step: Vec<(String, u32)> = step.iter().map(|job| (job.id.clone(), job.runs)).collect();
+            let ids: Vec<String> = step.iter().map(|(id, _)| id.clone()).collect();
+            self.store.later(move |transaction| {
+                jobs::remove(transaction, &ids)?;
+                for (id, runs) in &step {
+                    (1..=*runs).for_each(|run| remove_manifest(&folder, &(id.clone(), run)));
+                }
+                Ok(())
+            });
         }
     }
 
@@ -106,6 +142,24 @@ fn surplus<'a>(
     &records[kept..]
 }
 
+/// The jobs to delete, which are sorted from the one that ended last: of each token those beyond half of the
+/// room, and of the others those beyond all of it.
+fn surplus_jobs(ended: &[EndedSize], bytes_max: u64) -> Vec<&EndedSize> {
+    let (mut of, mut all, mut gone) = (HashMap::<&str, u64>::new(), 0_u64, Vec::new());
+    for job in ended {
+        let own = of.entry(&job.owner).or_default();
+        let sum = own.saturating_add(job.bytes);
+        let is_beyond_share = super::accounts::is_limited(&job.owner) && sum > bytes_max / 2;
+        if is_beyond_share || all.saturating_add(job.bytes) > bytes_max {
+            gone.push(job);
+        } else {
+            *own = sum;
+            all += job.bytes;
+        }
+    }
+    gone
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::JobState;
@@ -114,6 +168,49 @@ mod tests {
 
     fn record(id: i64, run: Option<&str>, bytes: u64) -> RecordSize {
         RecordSize { id, run: run.map(|job| (job.to_string(), 1)), bytes }
+    }
+
+    #[test]
+    fn a_token_pushes_out_its_own_jobs_before_those_of_others() {
+        let job =
+            |id: &str, owner: &str, bytes| EndedSize { id: id.into(), owner: owner.into(), runs: 1, bytes };
+        let ended = [
+            job("7", "token:a", 40),
+            job("6", "token:b", 10),
+            job("5", "token:a", 10),
+            job("4", "token:a", 1),
+            job("3", "local", 30),
+            job("2", "local", 20),
+            job("1", "token:b", 10),
+        ];
+        let gone =
+            |bytes_max| surplus_jobs(&ended, bytes_max).iter().map(|job| &job.id[..]).collect::<String>();
+        assert_eq!(gone(1000), "");
+        // Half of the room is for one token, and what fits is kept.
+        assert_eq!(gone(100), "42");
+        assert_eq!(gone(20), "74321");
+        assert_eq!(gone(0), "7654321");
+    }
+
+    #[test]
+    fn documents_of_jobs_that_are_over_are_not_kept_without_end() {
+        let mut fixture = Fixture::new();
+        fixture.stop();
+        fixture.settings.kept.bytes = 1 << 20;
+        fixture.start();
+        std::fs::create_dir(fixture.path("in")).unwrap();
+        for _ in 0..8 {
+            let mut spec = copy(fixture.path("in/"), fixture.path("out"));
+            spec.options.select.names = Some((0..2000).map(|name| format!("{name:0>100}")).collect());
+            let id = fixture.submit(spec);
+            fixture.wait(id, |view| view.state.is_final());
+        }
+        let kept = |fixture: &Fixture| {
+            let sizes = fixture.node().store.read(jobs::ended_sizes).unwrap();
+            sizes.iter().map(|job| job.bytes).sum::<u64>()
+        };
+        // It does not wait for the hour.
+        fixture.wait_until(|fixture| (1..1 << 20).contains(&kept(fixture)));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use farhaul::{CopyJob, Location, SshMessages};
-use farhaul_session::{Code, Error};
+use farhaul_session::{Code, Error, MemoryLimits};
 
-use super::{RetentionRules, WatchSpec};
+use super::{QueueLimits, RetentionRules, WatchSpec};
 use crate::config::values::{HostPattern, SecretPlace};
 use crate::config::{AccountPlaces, Config, HookEvent, JobsSection, LoadedConfig};
 use crate::hooks::webhook::{AddressRules, WebhookReceiver, WebhookSettings};
@@ -23,8 +23,10 @@ const WATCHES_MAX: usize = 100;
 pub struct NodeSettings {
     /// How many jobs run at a time.
     pub running: JobSlots,
-    /// The most jobs that are not over; further ones are refused.
-    pub unfinished_max: usize,
+    /// The most that jobs which are not over may make the node keep; further ones are refused.
+    pub queue: QueueLimits,
+    /// The memory of all transfers of this process, and of those of one token's jobs. It is read at the start.
+    pub memory: MemoryLimits,
     /// After how many seconds a paused job gives up its session.
     pub held_session_s: u64,
     /// Attempts and delays of jobs that do not name their own.
@@ -53,6 +55,13 @@ pub struct NodeSettings {
     pub watches: BTreeMap<String, WatchSpec>,
 }
 
+/// The memory that transfers may have. No other function says so.
+fn memory_of(config: &Config) -> MemoryLimits {
+    let serve = &config.serve;
+    let process = serve.memory.map_or(MemoryLimits::of_this_host().process, |size| size.0);
+    MemoryLimits { process, key: serve.memory_per_key.map_or(process / 2, |size| size.0) }
+}
+
 /// The node's rule for jobs that say nothing of their attempts.
 fn retry_rule(jobs: &JobsSection) -> RetryRule {
     let (first_s, longest_s) = (jobs.retry_first.0.as_secs(), jobs.retry_longest.0.as_secs());
@@ -67,7 +76,8 @@ impl Default for NodeSettings {
     fn default() -> NodeSettings {
         NodeSettings {
             running: JobSlots::default(),
-            unfinished_max: 100_000,
+            queue: QueueLimits::default(),
+            memory: MemoryLimits::of_this_host(),
             held_session_s: 600,
             retry: retry_rule(&JobsSection::default()),
             kept: RetentionRules::default(),
@@ -157,7 +167,13 @@ impl NodeSettings {
                 per_peer: count(jobs.running_per_peer),
                 per_owner: count(jobs.running_per_principal),
             },
-            unfinished_max: count(jobs.queued_max),
+            queue: QueueLimits {
+                jobs: count(jobs.queued_max),
+                jobs_each: count(jobs.queued_per_principal),
+                bytes: jobs.queued_size_max.0,
+                bytes_each: jobs.queued_size_per_principal.0,
+            },
+            memory: memory_of(config),
             held_session_s: jobs.paused_release.0.as_secs(),
             retry: retry_rule(jobs),
             kept: RetentionRules {

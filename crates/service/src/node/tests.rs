@@ -616,3 +616,82 @@ fn a_job_that_cannot_be_read_has_failed_and_keeps_no_other_from_starting() {
     fixture.wait_for(ids[3], JobState::Done);
     assert_eq!(fixture.wait_for(ids[2], JobState::Failed).error.unwrap().code, "FH-STORE-BROKEN");
 }
+
+#[test]
+fn more_memory_than_there_is_is_refused_and_the_usual_amount_is_cut_to_it() {
+    let memory = farhaul_session::MemoryLimits { process: 800 << 20, key: 100 << 20 };
+    let fixture = Fixture::with(NodeSettings { memory, ..NodeSettings::default() });
+    let ask = |subject: &str, bytes: u64| {
+        let mut spec = copy("zero:1000".into(), "null:".into());
+        spec.options.network.memory_bytes = bytes;
+        let caller = Caller { subject: subject.into(), ..Caller::local() };
+        fixture.node().submit(&caller, Submission { spec, idempotency: None }).map(|view| view.id)
+    };
+    for (subject, bytes, words) in [
+        ("local", 4 << 40, "--memory 4194304M is more than there is: this node has 800M"),
+        ("local", 801 << 20, "--memory 801M is more than there is: this node has 800M"),
+        ("token:x", 400 << 20, "--memory 400M is more than there is: token:x has 100M"),
+    ] {
+        let refused = ask(subject, bytes).unwrap_err();
+        assert_eq!((refused.code(), refused.to_string().as_str()), (Code::BadOption, words));
+    }
+    for job in [ask("local", 800 << 20), ask("token:x", 256 << 20)] {
+        fixture.wait_for(job.unwrap(), JobState::Done);
+    }
+}
+
+#[test]
+fn a_job_without_memory_waits_and_says_so_and_holds_up_no_other_owner() {
+    let memory = farhaul_session::MemoryLimits { process: 800 << 20, key: 100 << 20 };
+    let fixture = Fixture::with(NodeSettings { memory, ..NodeSettings::default() });
+    // As if other transfers of this token had it.
+    let taken = fixture.node().memory_of("token:x").charge(95 << 20).unwrap();
+    let submit = |subject: &str| {
+        let caller = Caller { subject: subject.into(), ..Caller::local() };
+        let spec = copy("zero:1000".into(), "null:".into());
+        fixture.node().submit(&caller, Submission { spec, idempotency: None }).unwrap().id
+    };
+    let waiting = [submit("token:x"), submit("token:x")];
+    fixture.wait_for(submit("token:y"), JobState::Done);
+    let view = fixture.wait(waiting[0], |view| view.waits_for.is_some());
+    let why = "memory: the memory of token:x is used up (100 MiB)";
+    assert_eq!((view.state, view.attempt, view.waits_for.as_deref()), (JobState::Queued, 0, Some(why)));
+    drop(taken);
+    for id in waiting {
+        let view = fixture.wait_for(id, JobState::Done);
+        assert_eq!((view.attempt, view.waits_for), (1, None));
+    }
+}
+
+#[test]
+fn a_token_makes_the_node_keep_no_more_than_its_share() {
+    let queue = QueueLimits { jobs: 100, jobs_each: 3, bytes: 10 << 20, bytes_each: 100_000 };
+    let mut fixture = Fixture::with(NodeSettings { queue, ..NodeSettings::default() });
+    let later = fixture.node().clock.now().checked_add(Duration::from_secs(3600)).unwrap();
+    let submit = |fixture: &Fixture, subject: &str, names: usize| {
+        let mut spec = copy(fixture.path("in/"), fixture.path("out"));
+        spec.options.select.names = Some((0..names).map(|name| format!("{name:0>100}")).collect());
+        spec.not_before = Some(later);
+        let caller = Caller { subject: subject.into(), ..Caller::local() };
+        fixture.node().submit(&caller, Submission { spec, idempotency: None }).map(|view| view.id)
+    };
+    std::fs::create_dir(fixture.path("in")).unwrap();
+    let first = submit(&fixture, "token:x", 700).unwrap();
+    let refused = submit(&fixture, "token:x", 700).unwrap_err();
+    assert_eq!(refused.code(), Code::TooMany);
+    assert!(refused.to_string().starts_with("the jobs of token:x that are not over take"), "{refused}");
+    // Others have their own share, and the service's own user has that of the node.
+    submit(&fixture, "token:y", 700).unwrap();
+    submit(&fixture, "local", 2000).unwrap();
+    for _ in 0..2 {
+        submit(&fixture, "token:x", 1).unwrap();
+    }
+    let refused = submit(&fixture, "token:x", 1).unwrap_err().to_string();
+    assert_eq!(refused, "3 jobs of token:x are not over yet; no further one is accepted");
+    // A restart forgets nothing, and a job that is over makes room.
+    fixture.stop();
+    fixture.start();
+    assert!(submit(&fixture, "token:x", 1).is_err());
+    fixture.node().cancel(&Caller::local(), first).unwrap();
+    fixture.wait_until(|fixture| submit(fixture, "token:x", 700).is_ok());
+}

@@ -78,6 +78,8 @@ pub struct JobView {
     pub ended: Option<Timestamp>,
     /// Why the last attempt failed.
     pub error: Option<JobFailure>,
+    /// Why a queued job does not run although there is a slot for it: what it waits for.
+    pub waits_for: Option<String>,
     /// How far it is, while it runs.
     pub progress: Option<JobProgress>,
     /// What the caller may do with it now.
@@ -176,9 +178,7 @@ impl JobProgress {
 impl JobView {
     /// A caller's view of a job that is not over.
     pub(super) fn of_active(active: &Active, facts: &JobFacts, caller: &Caller) -> JobView {
-        let promise = active.promise_view(&facts.head);
-        let view = JobView::new((&active.row, &facts.head), active.transfer.as_deref(), promise);
-        view.of_caller(&facts.places, caller)
+        JobView::of_any(active, &facts.head).of_caller(&facts.places, caller)
     }
 
     /// A caller's view of a job that is over.
@@ -192,6 +192,13 @@ impl JobView {
             self.may.clear();
         }
         self
+    }
+
+    /// The same with all that its state allows, whoever looks.
+    fn of_any(active: &Active, head: &JobHead) -> JobView {
+        let waits_for = active.waits_for.clone();
+        let promise = active.promise_view(head);
+        JobView { waits_for, ..JobView::new((&active.row, head), active.transfer.as_deref(), promise) }
     }
 
     /// With all that its state allows, whoever looks.
@@ -229,6 +236,7 @@ impl JobView {
             began: time(row.began_ms),
             ended: time(row.ended_ms),
             error: row.error.clone(),
+            waits_for: None,
             progress: transfer.map(|transfer| transfer.progress(row.id)),
             may: JobDeed::of(row.state, transfer.is_some_and(JobTransfer::is_cancelled)),
         }
@@ -237,8 +245,7 @@ impl JobView {
 
 impl JobNews {
     pub(super) fn of(active: &Active, head: &JobHead) -> JobNews {
-        let promise = active.promise_view(head);
-        let mut view = JobView::new((&active.row, head), active.transfer.as_deref(), promise);
+        let mut view = JobView::of_any(active, head);
         let may = std::mem::take(&mut view.may);
         let text = serde_json::to_string(&view).unwrap_or_default();
         // `may` is the last field.

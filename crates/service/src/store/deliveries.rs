@@ -39,6 +39,16 @@ impl DeliveryKind {
     }
 }
 
+/// The most messages to the webhooks that one owner's jobs name that wait; further ones are not kept.
+pub(crate) const WAITING_EACH_MAX: i64 = 10_000;
+
+/// True if one more message of this owner's jobs may wait.
+pub(crate) fn has_room(connection: &Connection, owner: &str, each_max: i64) -> rusqlite::Result<bool> {
+    let question = "SELECT 1 FROM deliveries JOIN jobs ON jobs.id = deliveries.job
+         WHERE deliveries.kind = 'webhook' AND deliveries.ended_ms IS NULL AND jobs.owner = ?1 LIMIT 1 OFFSET ?2";
+    connection.prepare_cached(question)?.exists(params![owner, each_max - 1]).map(|is_full| !is_full)
+}
+
 /// Adds a delivery; one that is already there stays as it is.
 pub(crate) fn insert(transaction: &Transaction<'_>, one: &DeliveryRow) -> rusqlite::Result<()> {
     transaction
@@ -115,7 +125,7 @@ pub(crate) fn again(transaction: &Transaction<'_>, id: &str, due_ms: i64, why: &
     Ok(())
 }
 
-/// Notes that a delivery is over, with its outcome.
+/// Notes that a delivery is over, with its outcome. Its message is not needed any more.
 pub(crate) fn end(
     transaction: &Transaction<'_>,
     id: &str,
@@ -124,7 +134,7 @@ pub(crate) fn end(
 ) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
-            "UPDATE deliveries SET attempt = attempt + 1, ended_ms = ?2, outcome = ?3
+            "UPDATE deliveries SET attempt = attempt + 1, ended_ms = ?2, outcome = ?3, body = ''
              WHERE id = ?1 AND ended_ms IS NULL",
         )?
         .execute(params![id, now_ms, outcome])?;

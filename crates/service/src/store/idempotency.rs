@@ -7,6 +7,9 @@ use crate::job::JobId;
 /// How long a key is remembered.
 pub(crate) const KEPT_MS: i64 = 24 * 3600 * 1000;
 
+/// The most keys that one caller may use within that time.
+pub(crate) const EACH_MAX: i64 = 100_000;
+
 /// The request that a key was first used with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EarlierRequest {
@@ -27,6 +30,12 @@ pub(crate) fn find(
         .query_row(params![owner, key, now_ms - KEPT_MS], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
         .optional()?;
     Ok(found.and_then(|(body_hash, job)| Some(EarlierRequest { body_hash, job: job.parse().ok()? })))
+}
+
+/// True if the owner may use one more key.
+pub(crate) fn has_room(connection: &Connection, owner: &str, each_max: i64) -> rusqlite::Result<bool> {
+    let question = "SELECT 1 FROM idempotency WHERE owner = ?1 LIMIT 1 OFFSET ?2";
+    connection.prepare_cached(question)?.exists(params![owner, each_max - 1]).map(|is_full| !is_full)
 }
 
 /// Remembers a key, and deletes keys that are too old.

@@ -494,6 +494,41 @@ pub(crate) fn counts(connection: &Connection) -> rusqlite::Result<Vec<(JobState,
     counts.collect()
 }
 
+/// The size in the store of a job that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EndedSize {
+    pub(crate) id: String,
+    pub(crate) owner: String,
+    pub(crate) runs: u32,
+    /// The bytes of its document and of its log.
+    pub(crate) bytes: u64,
+}
+
+/// The sizes of jobs that are over, the one that ended last first.
+pub(crate) fn ended_sizes(connection: &Connection) -> rusqlite::Result<Vec<EndedSize>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, owner, run, kept_bytes + coalesce((
+             SELECT sum(octet_length(text) + octet_length(event)) FROM log WHERE log.job = jobs.id), 0)
+         FROM jobs WHERE state IN ('done', 'partly_failed', 'failed', 'cancelled') ORDER BY ended_ms DESC, id DESC",
+    )?;
+    let sizes = statement.query_map([], |row| {
+        let bytes = u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0).saturating_add(ROW_BYTES);
+        Ok(EndedSize { id: row.get(0)?, owner: row.get(1)?, runs: row.get(2)?, bytes })
+    })?;
+    sizes.collect()
+}
+
+/// Roughly the bytes that a row takes besides its document.
+const ROW_BYTES: u64 = 512;
+
+/// Deletes these jobs, if they are still over.
+pub(crate) fn remove(transaction: &Transaction<'_>, ids: &[String]) -> rusqlite::Result<()> {
+    let mut statement = transaction.prepare_cached(
+        "DELETE FROM jobs WHERE id = ?1 AND state IN ('done', 'partly_failed', 'failed', 'cancelled')",
+    )?;
+    ids.iter().try_for_each(|id| statement.execute([id]).map(drop))
+}
+
 /// Deletes at most `count` jobs that ended before `ms`. Yields them, each with the number of its runs.
 pub(crate) fn forget(
     transaction: &Transaction<'_>,

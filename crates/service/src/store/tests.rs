@@ -373,3 +373,48 @@ fn jobs_and_watches_of_an_earlier_version_take_the_reach_of_their_token() {
         }
     }
 }
+
+#[test]
+fn keys_and_messages_of_one_owner_have_a_limit() {
+    let (_folder, store) = store();
+    store.write(|transaction| add(transaction, &job(1, JobState::Done, &[]))).unwrap();
+    let id = store
+        .read(|connection| connection.query_row("SELECT id FROM jobs", [], |row| row.get::<_, String>(0)));
+    let id = id.unwrap();
+    let message = |number: usize| deliveries::DeliveryRow {
+        id: number.to_string(),
+        job: id.clone(),
+        run: 1,
+        kind: deliveries::DeliveryKind::Webhook,
+        target: "{}".into(),
+        body: "long".into(),
+        attempt: 0,
+        due_ms: 0,
+    };
+    let (messages, earlier) = (
+        [message(1), message(2)],
+        idempotency::EarlierRequest { body_hash: vec![], job: id.parse().unwrap() },
+    );
+    store
+        .write(move |transaction| {
+            messages.iter().try_for_each(|one| deliveries::insert(transaction, one))?;
+            ["a", "b"]
+                .iter()
+                .try_for_each(|key| idempotency::insert(transaction, ("local", key), &earlier, 1))
+        })
+        .unwrap();
+    let keys =
+        |owner: &str, most| store.read(|connection| idempotency::has_room(connection, owner, most)).unwrap();
+    assert_eq!([keys("local", 2), keys("local", 3), keys("token:x", 1)], [false, true, true]);
+    let waiting =
+        |owner: &str, most| store.read(|connection| deliveries::has_room(connection, owner, most)).unwrap();
+    assert_eq!([waiting("local", 2), waiting("local", 3), waiting("token:x", 1)], [false, true, true]);
+    // A message that is over waits no more, and its text is gone.
+    store.write(|transaction| deliveries::end(transaction, "1", 1, "200")).unwrap();
+    assert!(waiting("local", 2));
+    let body = "SELECT body FROM deliveries WHERE id = '1'";
+    assert_eq!(
+        store.read(|connection| connection.query_row(body, [], |row| row.get::<_, String>(0))).unwrap(),
+        ""
+    );
+}

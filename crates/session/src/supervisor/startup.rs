@@ -49,7 +49,9 @@ impl Supervisor {
         let further = FurtherPaths::new(setup.reserved, first_paths, &options);
         let paths = first_paths + further.count();
         let shares = flows + (further.count() * usize::from(options.flows)) as u64;
-        let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
+        // Blocks that the budget will never have room for need no tables either.
+        let memory_bytes = options.memory_bytes.min(setup.budget.memory_max());
+        let window_max = (memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
         let outgoing_blocks = window_max * shares + FILLED_MAX as u64;
         // One share more than the flows need, for the stream carrier that may take over from them.
         let incoming_blocks = window_max * (shares + 1);

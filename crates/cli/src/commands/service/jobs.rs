@@ -163,9 +163,10 @@ fn described(job: &Value) -> String {
         ("began", "began"),
         ("ended", "ended"),
         ("finish by", "finish_by"),
+        ("waits for", "waits_for"),
     ] {
-        if let Some(time) = job[field].as_str() {
-            lines.push((name, time.into()));
+        if let Some(words) = job[field].as_str() {
+            lines.push((name, words.into()));
         }
     }
     if let Some(repeat) = job["repeat"].as_object() {

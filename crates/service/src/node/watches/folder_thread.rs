@@ -458,15 +458,16 @@ impl Node {
         let stored = StoredDocument::of(&document, &facts)?;
         drop(document);
         row.kept_bytes = stored.bytes();
+        let kept = self.accounts.keep(&row.owner, row.kept_bytes, self.settings().queue)?;
         let mut all = self.jobs();
-        self.has_room(&all)?;
+        self.has_room(&all, &watch.owner)?;
         row.position = self.next_position(now_ms);
         let (written, watch) = (row.clone(), watch.id.clone());
         self.store.write(move |transaction| {
             jobs::insert(transaction, &written, &stored)?;
             watches::change(transaction, &watch, &changes)
         })?;
-        self.begin(&mut all, row, facts, &Caller::local());
+        self.begin(&mut all, (row, kept), facts, &Caller::local());
         drop(all);
         self.look();
         Ok(())

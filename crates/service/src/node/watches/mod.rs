@@ -259,6 +259,7 @@ impl Node {
         let now_ms = self.clock.now_ms();
         // Faults of its jobs are reported now.
         let example = spec.job("0", vec!["x".into()]);
+        self.memory_of(&caller.subject).can_ever_hold(&example.options.network)?;
         self.prepared(&JobDocument { spec: example, reach: caller.reach.clone() }, now_ms)?;
         let row = WatchRow {
             id: JobId::new(now_ms).map_err(Error::no_random_numbers)?.to_string(),
@@ -272,6 +273,11 @@ impl Node {
             let all = self.watches.all.lock().in_any_case();
             if all.len() >= most {
                 let what = format!("{} folders are watched; no further one is accepted", all.len());
+                return Err(Error::new(Code::TooMany, what));
+            }
+            let own = all.values().filter(|there| there.row.owner == row.owner).count();
+            if crate::node::accounts::is_limited(&row.owner) && own >= most.div_ceil(2) {
+                let what = format!("{own} folders of {} are watched; no further one is accepted", row.owner);
                 return Err(Error::new(Code::TooMany, what));
             }
             let is_same = |there: &&RunningWatch| {

@@ -420,3 +420,41 @@ def test_a_configuration_is_read_anew_while_jobs_run(service):
 def test_an_empty_id_or_name_is_refused_before_anything_is_asked(net, words):
     done = net.alpha.run(["farhaul", *words.split(), ""], timeout=30)
     assert done.returncode == EXIT_USAGE and b"a value is required" in done.stderr, done
+
+
+def test_no_token_gets_the_account_by_a_root(own_net):
+    service = Service(own_net, own_net.alpha)
+    home = service.host.home
+    (home / "data").mkdir()
+    for root in [home, home.parent, home / "data", service.state, "/", "/proc/self/root"]:
+        service.run("token", "create", "--scope", "submit", "--root", root, expect=EXIT_USAGE)
+        assert "a token cannot be kept below" in service.stderr and service.stderr.count("\n") <= 2, service.stderr
+    service.run("token", "create", "--scope", "admin", expect=EXIT_USAGE)
+    assert "--everything" in service.stderr
+    service.run("token", "create", "--scope", "submit", "--everything")
+    assert "it is the whole account of the service's user" in service.stderr
+    service.run("token", "create", "--scope", "read")
+    assert "it reaches no file and no peer" in service.stderr
+    assert sorted(line.split()[-1] for line in service.run("token", "list").splitlines()[1:]) == ["everything", "nothing"]
+
+
+def test_what_a_revoked_token_left_behind_stops_and_is_taken_over(own_net):
+    service = Service(own_net, own_net.alpha, arguments=["--api-listen", "127.0.0.1:34080"])
+    token = service.run("token", "create", "--scope", "submit,read", "--everything", "-q").strip()
+    (service.host.home / ".config/farhaul/token").write_text(token)
+    over_tcp = {"FARHAUL_API": "http://127.0.0.1:34080"}
+    waiting = service.submit("zero:5", "null:", "--not-before", "2200-01-01T00:00:00Z", env=over_tcp)
+    running = service.submit("zero:", "null:", "--rate", "8M", env=over_tcp)
+    wait_until(lambda: service.job(running)["state"] == "running", what="the job runs")
+    name = service.json("token", "list")[0]["id"]
+    service.run("token", "revoke", name)
+    for id in (waiting, running):
+        wait_until(lambda: service.job(id)["state"] == "stopped", what="the job is stopped")
+        assert f"the token {name} was revoked" in service.job(id)["error"]["text"]
+        assert "stopped" in service.run("job", id) and f"the token {name} was revoked" in service.run("logs", id)
+        service.run("retry", id, expect=EXIT_USAGE)
+    assert {record["state"] for record in service.json("history")} == {"stopped"}
+    service.run("take", waiting, running)
+    assert (service.job(waiting)["state"], service.job(waiting)["owner"]) == ("waiting", "local")
+    wait_until(lambda: service.job(running)["state"] == "running", what="the job goes on")
+    service.run("cancel", running)

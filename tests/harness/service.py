@@ -5,7 +5,7 @@ import os
 
 from .product import Daemon
 
-FINAL = {"done", "partly_failed", "failed", "cancelled"}
+FINAL = {"done", "partly_failed", "failed", "cancelled", "stopped"}
 
 
 class Service:

@@ -75,6 +75,8 @@ pub enum Verb {
     Cancel(service::JobIdsArgs),
     /// Run jobs again that have ended, and those at once that wait for their next attempt
     Retry(service::JobIdsArgs),
+    /// Take over jobs that were stopped because the token of their owner is no longer valid
+    Take(service::JobIdsArgs),
     Set(service::JobSetArgs),
     Logs(service::LogsArgs),
     History(service::HistoryArgs),
@@ -539,6 +541,7 @@ impl Verb {
             | Verb::Resume(_)
             | Verb::Cancel(_)
             | Verb::Retry(_)
+            | Verb::Take(_)
             | Verb::Set(_)
             | Verb::Logs(_)
             | Verb::History(_)

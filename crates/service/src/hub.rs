@@ -62,7 +62,7 @@ impl NewsBody {
         match self {
             NewsBody::Job { job, places, news } => {
                 let is_seen = is_asked(job) && caller.sees(places);
-                is_seen.then(|| ("job", news.text(caller.may_steer(places).is_ok())))
+                is_seen.then(|| ("job", news.text(caller, places)))
             }
             NewsBody::Log { job, places, text } => {
                 // Log lines go only to readers that ask for this job, as there are too many of them.

@@ -13,6 +13,7 @@ export const STATE_WORDS: Record<JobState, string> = {
   partly_failed: "partly failed",
   failed: "failed",
   cancelled: "cancelled",
+  stopped: "stopped",
 };
 
 /** The priorities of jobs, the highest first, as the service describes them. */

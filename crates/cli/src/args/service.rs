@@ -198,7 +198,7 @@ impl FromArgMatches for GivenOptions {
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
 pub struct JobsArgs {
     /// List only jobs in these states: queued, waiting, running, paused, retrying, done, partly_failed,
-    /// failed, cancelled
+    /// failed, cancelled, stopped
     #[arg(long, value_name = "STATES", value_delimiter = ',')]
     pub state: Vec<String>,
     /// List only jobs with this label; may be repeated
@@ -335,7 +335,7 @@ pub struct HistoryArgs {
     /// List only transfers with this host, as farhaul peers names it
     #[arg(long, value_name = "PEER")]
     pub peer: Option<String>,
-    /// List only transfers that ended like this: done, partly_failed, failed, cancelled
+    /// List only transfers that ended like this: done, partly_failed, failed, cancelled, stopped
     #[arg(long, value_name = "STATES", value_delimiter = ',')]
     pub state: Vec<String>,
     /// List only transfers with this text in the source or the destination
@@ -456,6 +456,14 @@ pub enum WatchVerb {
     },
     /// Try files again that have failed
     Retry {
+        /// Id of the watch
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+        #[command(flatten)]
+        answer: AnswerArgs,
+    },
+    /// Take over a watch whose owner's token is no longer valid
+    Take {
         /// Id of the watch
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,

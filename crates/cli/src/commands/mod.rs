@@ -78,6 +78,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Resume(args) => return coded(service::act(&args, "resume")),
         Verb::Cancel(args) => return coded(service::act(&args, "cancel")),
         Verb::Retry(args) => return coded(service::act(&args, "retry")),
+        Verb::Take(args) => return coded(service::act(&args, "take")),
         Verb::Jobs(args) => service::jobs(&args),
         Verb::Job(args) => service::job(&args),
         Verb::Open(args) => service::open(&args),
@@ -142,7 +143,8 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Pause(args)
         | Verb::Resume(args)
         | Verb::Cancel(args)
-        | Verb::Retry(args) => args.answer.json,
+        | Verb::Retry(args)
+        | Verb::Take(args) => args.answer.json,
         Verb::Set(args) => args.answer.json,
         Verb::Store(args) => match &args.verb {
             StoreVerb::Backup { .. } => false,

@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Caller, CallerDeed, JobPlaces, Scope};
+use crate::job::JobDeed;
 
 /// A kind of thing that a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
@@ -21,6 +22,8 @@ pub(crate) enum DeedKind {
     Control,
     /// Add and remove watched folders within its reach, and retry their files.
     Watch,
+    /// Take over jobs and watches whose owner's token is no longer valid.
+    Take,
     /// Set and remove caps.
     Caps,
     /// See sums over all transfers.
@@ -35,11 +38,12 @@ pub(crate) enum DeedKind {
 
 impl DeedKind {
     /// All kinds.
-    pub(crate) const ALL: [DeedKind; 9] = [
+    pub(crate) const ALL: [DeedKind; 10] = [
         DeedKind::See,
         DeedKind::Submit,
         DeedKind::Control,
         DeedKind::Watch,
+        DeedKind::Take,
         DeedKind::Caps,
         DeedKind::Usage,
         DeedKind::Tokens,
@@ -53,9 +57,12 @@ impl DeedKind {
             DeedKind::See => Scope::Read,
             DeedKind::Submit => Scope::Submit,
             DeedKind::Control | DeedKind::Watch => Scope::Control,
-            DeedKind::Caps | DeedKind::Usage | DeedKind::Tokens | DeedKind::Store | DeedKind::Codes => {
-                Scope::Admin
-            }
+            DeedKind::Take
+            | DeedKind::Caps
+            | DeedKind::Usage
+            | DeedKind::Tokens
+            | DeedKind::Store
+            | DeedKind::Codes => Scope::Admin,
         }
     }
 
@@ -80,6 +87,14 @@ impl Caller {
     /// The kinds of things that the caller may do.
     pub(crate) fn deeds(&self) -> Vec<DeedKind> {
         DeedKind::ALL.into_iter().filter(|kind| self.may_do(*kind).is_ok()).collect()
+    }
+
+    /// Those of these deeds that the caller may do with a job at these places.
+    pub(crate) fn may_of(&self, places: &JobPlaces, deeds: &[JobDeed]) -> Vec<JobDeed> {
+        let may_steer = !deeds.is_empty() && self.may_steer(places).is_ok();
+        let may =
+            |deed: &JobDeed| may_steer && (*deed != JobDeed::Take || self.may_do(DeedKind::Take).is_ok());
+        deeds.iter().copied().filter(may).collect()
     }
 
     /// An error if the caller may not steer a job at these places.

@@ -219,13 +219,11 @@ impl CallerReach {
         self.everything || names_of(peer).iter().any(|name| self.peers.contains_key(name))
     }
 
-    #[cfg(test)]
     /// True if a job may name this identity of the configuration.
     pub(crate) fn may_be(&self, identity: &str) -> bool {
         self.everything || self.identities.iter().any(|name| name == identity)
     }
 
-    #[cfg(test)]
     /// What both reach.
     pub(crate) fn and(&self, other: &CallerReach) -> CallerReach {
         if self.everything {
@@ -295,12 +293,12 @@ impl CallerReach {
     }
 }
 
-#[cfg(test)]
 /// The directories that lie in a directory of each list.
 fn below_both<P: AsRef<Path> + Clone + PartialEq>(one: &[P], other: &[P]) -> Vec<P> {
     let lies_in = |path: &P, list: &[P]| list.iter().any(|above| is_below(path.as_ref(), above.as_ref()));
     let mut both: Vec<P> = one.iter().filter(|path| lies_in(path, other)).cloned().collect();
-    both.extend(other.iter().filter(|path| lies_in(path, one) && !one.contains(path)).cloned());
+    let further = other.iter().filter(|path| lies_in(path, one) && !lies_in(path, &both));
+    both.extend(further.cloned().collect::<Vec<_>>());
     both
 }
 

@@ -301,6 +301,7 @@ needs! {
     ToSubmit = Some(DeedKind::Submit), "Submits jobs.";
     ToControl = Some(DeedKind::Control), "Steers jobs.";
     ToWatch = Some(DeedKind::Watch), "Steers watched folders.";
+    ToTake = Some(DeedKind::Take), "Takes over what a token has left behind.";
     ToSetCaps = Some(DeedKind::Caps), "Changes caps.";
     ToSumUp = Some(DeedKind::Usage), "Sums up all transfers.";
     ToKeepTokens = Some(DeedKind::Tokens), "Keeps the tokens.";

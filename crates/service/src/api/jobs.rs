@@ -13,7 +13,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToControl, ToRead, ToSubmit};
+use super::extract::{
+    App, JsonBody, May, PathParameters, QueryParameters, ToControl, ToRead, ToSubmit, ToTake,
+};
 use super::problem::HandlerFailure;
 use crate::history::recent_curve::LiveCurve;
 use crate::job::{JobId, JobSpec, JobState};
@@ -32,6 +34,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(resume))
         .routes(routes!(cancel))
         .routes(routes!(retry))
+        .routes(routes!(take))
         .routes(routes!(lines))
         .routes(routes!(files))
 }
@@ -308,6 +311,17 @@ async fn retry(
     PathParameters(id): PathParameters<JobId>,
 ) -> Result<Json<JobView>, HandlerFailure> {
     may.act("retry job", id.to_string(), move |node, caller| node.retry(caller, id)).await.map(Json)
+}
+
+/// Takes over a job that was stopped because the token of its owner is not valid any more. It goes on as the
+/// caller's job, or waits for its next time.
+#[utoipa::path(post, path = "/jobs/{id}/take", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The job as it is now", body = JobView)))]
+async fn take(
+    may: May<ToTake>,
+    PathParameters(id): PathParameters<JobId>,
+) -> Result<Json<JobView>, HandlerFailure> {
+    may.act("take job", id.to_string(), move |node, caller| node.take(caller, id)).await.map(Json)
 }
 
 /// Which lines of the log to list.

@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToRead, ToWatch};
+use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToRead, ToTake, ToWatch};
 use super::jobs::{bad_query, page};
 use super::problem::HandlerFailure;
 use crate::node::{WatchSpec, WatchView, WatchedFileView};
@@ -19,6 +19,7 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(show, remove))
         .routes(routes!(files))
         .routes(routes!(retry))
+        .routes(routes!(take))
 }
 
 /// All watched folders. There are never many, so there are no pages.
@@ -76,6 +77,17 @@ async fn retry(
 ) -> Result<StatusCode, HandlerFailure> {
     may.act("retry a watch", id.clone(), move |node, caller| node.retry_watch(caller, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Takes over a watch whose owner's token is not valid any more. From now on it is the caller's.
+#[utoipa::path(post, path = "/watches/{id}/take", tag = "watches", params(("id" = String, Path)),
+    responses((status = 200, description = "The watch as it is now", body = WatchView)))]
+async fn take(
+    may: May<ToTake>,
+    PathParameters(id): PathParameters<String>,
+) -> Result<Json<WatchView>, HandlerFailure> {
+    let view = may.act("take watch", id.clone(), move |node, caller| node.take_watch(caller, &id));
+    Ok(Json(view.await?))
 }
 
 /// Which files to list.

@@ -22,12 +22,14 @@ pub enum JobDeed {
     Retry,
     /// Change its rate, policy, priority or place in the queue.
     Change,
+    /// Take it over: its owner's token is no longer valid.
+    Take,
 }
 
 impl JobDeed {
     /// All of them.
-    pub const ALL: [JobDeed; 5] =
-        [JobDeed::Pause, JobDeed::Resume, JobDeed::Cancel, JobDeed::Retry, JobDeed::Change];
+    pub const ALL: [JobDeed; 6] =
+        [JobDeed::Pause, JobDeed::Resume, JobDeed::Cancel, JobDeed::Retry, JobDeed::Change, JobDeed::Take];
 
     /// The word for it in JSON, and in the path of the request.
     pub fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl JobDeed {
             JobDeed::Cancel => "cancel",
             JobDeed::Retry => "retry",
             JobDeed::Change => "change",
+            JobDeed::Take => "take",
         }
     }
 
@@ -50,6 +53,7 @@ impl JobDeed {
             JobDeed::Cancel => can(JobStep::Cancel),
             JobDeed::Retry => can(JobStep::Retry) || can(JobStep::Due),
             JobDeed::Change => !state.is_final(),
+            JobDeed::Take => can(JobStep::TakeOver { is_due: true }),
         };
         JobDeed::ALL.into_iter().filter(|deed| !is_being_cancelled && is_possible(deed)).collect()
     }
@@ -73,6 +77,7 @@ mod tests {
             (JobState::PartlyFailed, "retry"),
             (JobState::Failed, "retry"),
             (JobState::Cancelled, "retry"),
+            (JobState::Stopped, "take"),
         ] {
             assert_eq!(of(state), deeds, "{state:?}");
             assert_eq!(JobDeed::of(state, true), []);

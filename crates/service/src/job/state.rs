@@ -1,6 +1,6 @@
 //! The states of a job, and the steps between them.
 //!
-//! Always true: only a retry that a user asks for leaves a final state; a step that comes twice takes effect
+//! Always true: only a retry or a take-over that a user asks for leaves a final state; a step that comes twice takes effect
 //! once, as the second one is refused.
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ pub enum JobState {
     Failed,
     /// Somebody has cancelled it.
     Cancelled,
+    /// The token of its owner was revoked or has expired. An admin may take it over.
+    Stopped,
 }
 
 /// A step from one state to another.
@@ -58,6 +60,10 @@ pub enum JobStep {
     Interrupted,
     /// Somebody wants another run of a job that has ended.
     Retry,
+    /// The token of its owner is no longer valid.
+    Stop,
+    /// An admin has taken over a job that was stopped. It waits for its time, or goes on.
+    TakeOver { is_due: bool },
 }
 
 /// A step that a job cannot take in its state.
@@ -70,7 +76,7 @@ pub struct StepRefusal {
 
 impl JobState {
     /// All states.
-    pub const ALL: [JobState; 9] = [
+    pub const ALL: [JobState; 10] = [
         JobState::Queued,
         JobState::Waiting,
         JobState::Running,
@@ -80,11 +86,23 @@ impl JobState {
         JobState::PartlyFailed,
         JobState::Failed,
         JobState::Cancelled,
+        JobState::Stopped,
     ];
 
     /// True if the job stays in this state by itself.
     pub fn is_final(self) -> bool {
-        matches!(self, JobState::Done | JobState::PartlyFailed | JobState::Failed | JobState::Cancelled)
+        match self {
+            JobState::Done
+            | JobState::PartlyFailed
+            | JobState::Failed
+            | JobState::Cancelled
+            | JobState::Stopped => true,
+            JobState::Queued
+            | JobState::Waiting
+            | JobState::Running
+            | JobState::Paused
+            | JobState::Retrying => false,
+        }
     }
 
     /// The word for it in JSON and in the store.
@@ -99,6 +117,7 @@ impl JobState {
             JobState::PartlyFailed => "partly_failed",
             JobState::Failed => "failed",
             JobState::Cancelled => "cancelled",
+            JobState::Stopped => "stopped",
         }
     }
 
@@ -117,7 +136,9 @@ impl JobState {
 
     /// The state after a step. No other function decides it.
     pub fn after(self, step: JobStep) -> Result<JobState, StepRefusal> {
-        use JobState::{Cancelled, Done, Failed, PartlyFailed, Paused, Queued, Retrying, Running, Waiting};
+        use JobState::{
+            Cancelled, Done, Failed, PartlyFailed, Paused, Queued, Retrying, Running, Stopped, Waiting,
+        };
         let next = match (self, step) {
             (Waiting | Retrying, JobStep::Due) => Queued,
             (Queued, JobStep::Start) => Running,
@@ -131,31 +152,45 @@ impl JobState {
             (Running | Paused, JobStep::Broke) => Failed,
             (Running, JobStep::BrokeForNow) => Retrying,
             (Running | Paused, JobStep::Repeat) => Waiting,
-            (Running, JobStep::Interrupted) => Queued,
+            // A job can be resumed while its transfer still gives back its session.
+            (Running | Queued, JobStep::Interrupted) => Queued,
             // Whoever paused the job decides when it goes on.
             (Paused, JobStep::BrokeForNow | JobStep::Interrupted) => Paused,
             (Done | PartlyFailed | Failed | Cancelled, JobStep::Retry) => Queued,
-            (Queued | Running | Paused | Done | PartlyFailed | Failed | Cancelled, JobStep::Due)
+            (Queued | Waiting | Retrying | Running | Paused, JobStep::Stop) => Stopped,
+            (Stopped, JobStep::TakeOver { is_due: true }) => Queued,
+            (Stopped, JobStep::TakeOver { is_due: false }) => Waiting,
+            (
+                Queued | Running | Paused | Done | PartlyFailed | Failed | Cancelled | Stopped,
+                JobStep::Due,
+            )
             | (
-                Waiting | Running | Paused | Retrying | Done | PartlyFailed | Failed | Cancelled,
+                Waiting | Running | Paused | Retrying | Done | PartlyFailed | Failed | Cancelled | Stopped,
                 JobStep::Start,
             )
-            | (Paused | Done | PartlyFailed | Failed | Cancelled, JobStep::Pause)
+            | (Paused | Done | PartlyFailed | Failed | Cancelled | Stopped, JobStep::Pause)
             | (
-                Queued | Waiting | Running | Retrying | Done | PartlyFailed | Failed | Cancelled,
+                Queued | Waiting | Running | Retrying | Done | PartlyFailed | Failed | Cancelled | Stopped,
                 JobStep::Resume { .. },
             )
-            | (Done | PartlyFailed | Failed | Cancelled, JobStep::Cancel)
+            | (Done | PartlyFailed | Failed | Cancelled | Stopped, JobStep::Cancel | JobStep::Stop)
             | (
-                Queued | Waiting | Retrying | Done | PartlyFailed | Failed | Cancelled,
+                Queued | Waiting | Retrying | Done | PartlyFailed | Failed | Cancelled | Stopped,
                 JobStep::Arrived
                 | JobStep::ArrivedPartly
                 | JobStep::Broke
                 | JobStep::BrokeForNow
-                | JobStep::Repeat
-                | JobStep::Interrupted,
+                | JobStep::Repeat,
             )
-            | (Queued | Waiting | Running | Paused | Retrying, JobStep::Retry) => {
+            | (
+                Waiting | Retrying | Done | PartlyFailed | Failed | Cancelled | Stopped,
+                JobStep::Interrupted,
+            )
+            | (Queued | Waiting | Running | Paused | Retrying | Stopped, JobStep::Retry)
+            | (
+                Queued | Waiting | Running | Paused | Retrying | Done | PartlyFailed | Failed | Cancelled,
+                JobStep::TakeOver { .. },
+            ) => {
                 return Err(StepRefusal { state: self, step });
             }
         };
@@ -179,6 +214,8 @@ impl JobStep {
             JobStep::Repeat => "repeated",
             JobStep::Interrupted => "interrupted",
             JobStep::Retry => "retried",
+            JobStep::Stop => "stopped",
+            JobStep::TakeOver { .. } => "taken over",
         }
     }
 }
@@ -187,7 +224,7 @@ impl JobStep {
 mod tests {
     use super::*;
 
-    const STEPS: [JobStep; 13] = [
+    const STEPS: [JobStep; 16] = [
         JobStep::Due,
         JobStep::Start,
         JobStep::Pause,
@@ -201,14 +238,57 @@ mod tests {
         JobStep::Repeat,
         JobStep::Interrupted,
         JobStep::Retry,
+        JobStep::Stop,
+        JobStep::TakeOver { is_due: true },
+        JobStep::TakeOver { is_due: false },
     ];
 
     /// All pairs of state and step; `-` is refused. The columns are in the order of [`STEPS`].
-    const TABLE: [(JobState, [&str; 13]); 9] = {
+    const TABLE: [(JobState, [&str; 16]); 10] = {
         use JobState::*;
         [
-            (Queued, ["-", "running", "paused", "-", "-", "cancelled", "-", "-", "-", "-", "-", "-", "-"]),
-            (Waiting, ["queued", "-", "paused", "-", "-", "cancelled", "-", "-", "-", "-", "-", "-", "-"]),
+            (
+                Queued,
+                [
+                    "-",
+                    "running",
+                    "paused",
+                    "-",
+                    "-",
+                    "cancelled",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "queued",
+                    "-",
+                    "stopped",
+                    "-",
+                    "-",
+                ],
+            ),
+            (
+                Waiting,
+                [
+                    "queued",
+                    "-",
+                    "paused",
+                    "-",
+                    "-",
+                    "cancelled",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "stopped",
+                    "-",
+                    "-",
+                ],
+            ),
             (
                 Running,
                 [
@@ -224,6 +304,9 @@ mod tests {
                     "retrying",
                     "waiting",
                     "queued",
+                    "-",
+                    "stopped",
+                    "-",
                     "-",
                 ],
             ),
@@ -243,13 +326,46 @@ mod tests {
                     "waiting",
                     "paused",
                     "-",
+                    "stopped",
+                    "-",
+                    "-",
                 ],
             ),
-            (Retrying, ["queued", "-", "paused", "-", "-", "cancelled", "-", "-", "-", "-", "-", "-", "-"]),
-            (Done, ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued"]),
-            (PartlyFailed, ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued"]),
-            (Failed, ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued"]),
-            (Cancelled, ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued"]),
+            (
+                Retrying,
+                [
+                    "queued",
+                    "-",
+                    "paused",
+                    "-",
+                    "-",
+                    "cancelled",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "stopped",
+                    "-",
+                    "-",
+                ],
+            ),
+            (Done, ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "-", "-", "-"]),
+            (
+                PartlyFailed,
+                ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "-", "-", "-"],
+            ),
+            (Failed, ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "-", "-", "-"]),
+            (
+                Cancelled,
+                ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "-", "-", "-"],
+            ),
+            (
+                Stopped,
+                ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "waiting"],
+            ),
         ]
     };
 

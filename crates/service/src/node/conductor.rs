@@ -13,10 +13,12 @@ use farhaul::{CopyJob, Event};
 use farhaul_session::{Error, EventLevel, MemoryMinimum};
 
 use super::courier::Courier;
+use super::owners::OwnerTokens;
 use super::pre_hooks::{ManifestRenewal, PreHooks};
 use super::promises::zone_of;
 use super::transfer::{DeadlineOrder, JobTransfer, StopReason};
 use super::{Active, Node, RetentionRules, Signal, outbox, watches};
+use crate::access::CallerReach;
 use crate::caps::spec::CapSubject;
 use crate::clock::Steps;
 use crate::hooks::{self, Hook, HookMoment};
@@ -58,6 +60,7 @@ impl Conductor {
         let work = Work {
             node: node.clone(),
             steps: Steps::default(),
+            owners: OwnerTokens::default(),
             serial: 0,
             looked: None,
             looked_at_all: None,
@@ -99,6 +102,7 @@ impl Conductor {
 struct Work {
     node: Arc<Node>,
     steps: Steps,
+    owners: OwnerTokens,
     serial: u64,
     looked: Option<Instant>,
     looked_at_all: Option<Instant>,
@@ -146,8 +150,16 @@ impl Work {
         let now_ms = node.clock.now_ms();
         node.awake_s.store(node.clock.since_boot().as_secs(), std::sync::atomic::Ordering::Relaxed);
         let mut jobs = node.jobs();
-        let mut next_ms: Option<i64> = None;
+        let over = self.owners.over(&node, jobs.values().map(|active| active.row.owner.as_str()));
+        let over = over.unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read whose tokens are valid");
+            Default::default()
+        });
+        let mut next_ms = self.owners.next_ms(now_ms);
         for active in jobs.values_mut() {
+            if let Some(error) = over.get(&active.row.owner) {
+                node.stop_for_owner(active, error);
+            }
             if step_ms != 0 {
                 node.follow_clock(active, step_ms);
             }
@@ -366,7 +378,7 @@ impl Node {
         now_ms: i64,
     ) -> Result<JobTransfer, Error> {
         let (row, facts) = (&active.row, self.facts(active)?);
-        let mut job = self.prepared(document, now_ms)?;
+        let mut job = self.prepared(document, row.steering.within.as_ref(), now_ms)?;
         let rate = row.rate_options(&facts.head);
         let network = &mut job.options.network;
         (network.policy, network.rate_bps) = (rate.policy, rate.rate_bps);
@@ -434,18 +446,22 @@ impl Node {
         Ok(PreHooks { job: row.id, hooks, stop, renewal, to_conductor: self.to_conductor.clone() })
     }
 
-    /// The copy that the engine runs for a document, confined to what the job's owner reaches.
+    /// The copy that the engine runs for a document, confined to what the job's owner reaches and, in addition,
+    /// to `within`.
     pub(super) fn prepared(
         &self,
         JobDocument { spec, reach }: &JobDocument,
+        within: Option<&CallerReach>,
         now_ms: i64,
     ) -> Result<CopyJob, Error> {
         let mut job = spec.copy_job(now_ms / 1000)?;
         self.settings().identify(spec, &mut job)?;
+        let reach = &within.map_or_else(|| reach.clone(), |within| reach.and(within));
         let (sources, destination) = spec.places()?;
         job.within = reach.confines(&sources, &destination)?;
-        // Links and mounts may lead elsewhere than when the token was made.
+        // Links and mounts may lead elsewhere than when the token was made, and peers have other identities.
         self.judge_reach(reach)?;
+        self.judge_identity(reach, spec, &[&sources[..], std::slice::from_ref(&destination)].concat())?;
         Ok(job)
     }
 

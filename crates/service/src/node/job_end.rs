@@ -20,7 +20,7 @@ use crate::store::jobs::{JobFacts, RunFigures};
 
 impl Node {
     /// Handles the end of a transfer: the job takes the step that follows.
-    pub(super) fn ended(&self, end: TransferEnd) {
+    pub(super) fn ended(&self, mut end: TransferEnd) {
         let mut jobs = self.jobs();
         let Some(active) = jobs.get_mut(&end.job) else { return };
         if active.transfer.as_ref().is_none_or(|transfer| transfer.serial != end.serial) {
@@ -33,12 +33,13 @@ impl Node {
         active.row.error = end.error.clone().or_else(|| end.report.shortfall()).as_ref().map(Into::into);
         self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
         let step = self.next_step(active, &end, transfer.stop, now_ms);
+        if step == JobStep::Stop {
+            end.error = self.judge_owner(&active.row.owner).err().or(end.error);
+            active.row.error = end.error.as_ref().map(Into::into);
+        }
         self.tell_end(active, step, &end);
         self.tell_dry_run(active, &end);
-        let is_run_over = matches!(
-            step,
-            JobStep::Arrived | JobStep::ArrivedPartly | JobStep::Broke | JobStep::Cancel | JobStep::Repeat
-        );
+        let is_run_over = ends_run(step);
         let over = is_run_over.then(|| {
             let state = run_state(step, &end);
             let curve =
@@ -75,6 +76,7 @@ impl Node {
         match (stop, outcome) {
             (_, AttemptOutcome::Arrived) => {}
             (Some(StopReason::Cancel), _) => return JobStep::Cancel,
+            (Some(StopReason::OwnerOver), _) => return JobStep::Stop,
             (Some(StopReason::Interrupt), _) => {
                 // The attempt did not fail, so it does not count.
                 active.row.attempt = active.row.attempt.saturating_sub(1);
@@ -123,12 +125,9 @@ impl Node {
         if step == JobStep::Repeat {
             let row = &mut active.row;
             (row.run, row.attempt, row.began_ms, row.finish_by_ms) = (row.run + 1, 0, None, None);
-            row.figures = RunFigures::default();
+            (row.figures, row.steering.within) = (RunFigures::default(), None);
         }
-        if matches!(
-            step,
-            JobStep::Arrived | JobStep::ArrivedPartly | JobStep::Broke | JobStep::Cancel | JobStep::Repeat
-        ) {
+        if ends_run(step) {
             active.row.ended_ms = Some(now_ms);
         }
         match active.row.state.after(step) {
@@ -180,6 +179,10 @@ impl Node {
             JobStep::Repeat => {
                 let text = format!("run {} has ended; the next run is at {}", active.row.run, pause(active));
                 self.say(active, "info", &text);
+            }
+            JobStep::Stop => {
+                let why = end.error.as_ref().map(ToString::to_string).unwrap_or_default();
+                self.say(active, "warning", &why);
             }
             _ => {}
         }
@@ -298,10 +301,31 @@ impl FinishedRun {
     }
 }
 
+/// True if the job's run is over with this step.
+fn ends_run(step: JobStep) -> bool {
+    match step {
+        JobStep::Arrived
+        | JobStep::ArrivedPartly
+        | JobStep::Broke
+        | JobStep::Cancel
+        | JobStep::Stop
+        | JobStep::Repeat => true,
+        JobStep::Due
+        | JobStep::Start
+        | JobStep::Pause
+        | JobStep::Resume { .. }
+        | JobStep::BrokeForNow
+        | JobStep::Interrupted
+        | JobStep::Retry
+        | JobStep::TakeOver { .. } => false,
+    }
+}
+
 /// The state in which a run has ended.
 fn run_state(step: JobStep, end: &TransferEnd) -> JobState {
     match step {
         JobStep::Cancel => JobState::Cancelled,
+        JobStep::Stop => JobState::Stopped,
         _ => match backoff::judge(&end.report, end.error.as_ref()) {
             AttemptOutcome::Arrived => JobState::Done,
             AttemptOutcome::Partly { .. } => JobState::PartlyFailed,

@@ -135,7 +135,7 @@ impl CallerIdentity {
 }
 
 /// Why a token is not valid now; `None` if it is.
-fn fault_of(row: &TokenRow, now_ms: i64) -> Option<String> {
+pub(super) fn fault_of(row: &TokenRow, now_ms: i64) -> Option<String> {
     match (row.revoked_ms, row.expires_ms) {
         (Some(_), _) => Some(format!("the token {} was revoked", row.id)),
         (None, Some(expires_ms)) if expires_ms <= now_ms => Some(format!("the token {} has expired", row.id)),
@@ -267,6 +267,8 @@ impl Node {
     /// Says that a token or a log-in was withdrawn: callers that follow events are checked again.
     pub(crate) fn withdraw(&self) {
         self.logins.withdrawn.send_modify(|count| *count += 1);
+        self.watches.look();
+        self.look();
     }
 
     /// A receiver whose value changes with each [`Self::withdraw`].

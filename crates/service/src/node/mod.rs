@@ -8,7 +8,8 @@
 //! what is too old. `outbox.rs`
 //! says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
 //! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
-//! `logins.rs` says who a caller is, by `proofs.rs`; `tokens.rs` makes tokens.
+//! `logins.rs` says who a caller is, by `proofs.rs`; `tokens.rs` makes tokens, and `owners.rs` says what becomes
+//! of the jobs of a token that is not valid any more.
 //!
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; jobs in memory
 //! are changed under one lock, and written in the order of the changes. Memory has no documents, only rows of a
@@ -25,6 +26,7 @@ mod job_end;
 pub(crate) mod logins;
 mod manifests;
 mod outbox;
+mod owners;
 mod peers;
 mod places;
 mod pre_hooks;

@@ -47,6 +47,15 @@ pub(crate) fn host_of_peer(peer: &str) -> Option<(String, Option<u16>)> {
     place.host().map(|host| (host.name.clone(), host.port))
 }
 
+/// The host of a location and its port, as tables of peers name them; `None` on this host.
+pub(super) fn host_of(place: &LocationSpec) -> Option<(&str, Option<u16>)> {
+    match place {
+        LocationSpec::Daemon(host, _) => Some((&host.name, Some(host.port.unwrap_or(DEFAULT_PORT)))),
+        LocationSpec::Ssh(host, _) => Some((&host.name, host.port)),
+        LocationSpec::Local(_) | LocationSpec::Pipe => None,
+    }
+}
+
 fn bracketed(name: &str) -> String {
     if name.contains(':') { format!("[{name}]") } else { name.to_string() }
 }

@@ -118,7 +118,7 @@ impl Node {
         self.memory_of(&caller.subject).can_ever_hold(&spec.options.network)?;
         let mut row = self.accepted(&caller.subject, &spec, peer_of(&places.0), now_ms)?;
         let document = JobDocument { spec, reach: caller.reach.clone() };
-        farhaul::check_copy(&self.prepared(&document, now_ms)?)?;
+        farhaul::check_copy(&self.prepared(&document, None, now_ms)?)?;
         let facts = facts::facts_of(&document.spec, places);
         let stored = StoredDocument::of(&document, &facts)?;
         let bytes = row.finish_by_ms.and_then(|_| promises::size_of(&document));
@@ -226,14 +226,7 @@ impl Node {
         peer: Option<String>,
         now_ms: i64,
     ) -> Result<JobRow, Error> {
-        let first = match &spec.repeat {
-            Some(repeat) => {
-                Calendar::new(repeat)?.first(timestamp(now_ms)).map(|first| first.as_millisecond())
-            }
-            None => None,
-        };
-        let not_before = spec.not_before.map(|moment| moment.as_millisecond());
-        let due_ms = first.max(not_before).filter(|due| *due > now_ms);
+        let due_ms = Node::first_due(spec, now_ms)?;
         // Each run of a job that repeats has its own deadline, from when it begins.
         let finish_by_ms = match (&spec.repeat, spec.finish_by) {
             (None, Some(by)) => Some(by.of_run(timestamp(due_ms.unwrap_or(now_ms)), &calendar::zone(None)?)),
@@ -260,6 +253,18 @@ impl Node {
             changed_ms: now_ms,
             kept_bytes: 0,
         })
+    }
+
+    /// When a job begins that is accepted now; `None` if at once.
+    pub(super) fn first_due(spec: &JobSpec, now_ms: i64) -> Result<Option<i64>, Error> {
+        let first = match &spec.repeat {
+            Some(repeat) => {
+                Calendar::new(repeat)?.first(timestamp(now_ms)).map(|first| first.as_millisecond())
+            }
+            None => None,
+        };
+        let not_before = spec.not_before.map(|moment| moment.as_millisecond());
+        Ok(first.max(not_before).filter(|due| *due > now_ms))
     }
 
     fn earlier(&self, caller: &Caller, key: &str, now_ms: i64) -> Result<Option<EarlierRequest>, Error> {
@@ -301,7 +306,7 @@ impl Node {
         Ok(row)
     }
 
-    fn stored(&self, id: JobId) -> Result<JobRow, Error> {
+    pub(super) fn stored(&self, id: JobId) -> Result<JobRow, Error> {
         self.store.read(|connection| jobs::get(connection, id))?.ok_or_else(|| no_such(id))
     }
 
@@ -449,6 +454,16 @@ impl Node {
     pub(crate) fn resume(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
             goes_on(active)?;
+            active.row.state.after(JobStep::Resume { is_alive: false }).map_err(not_now)?;
+            let before = active.row.steering.within.clone();
+            node.act_on(caller, &mut active.row)?;
+            if before != active.row.steering.within
+                && let Some(transfer) = &mut active.transfer
+            {
+                // Its session may use more than the caller may: another one begins.
+                transfer.stop(StopReason::Interrupt);
+                transfer.handle.resume();
+            }
             let is_alive = active.transfer.as_ref().is_some_and(|transfer| !transfer.is_stopping());
             node.step(active, JobStep::Resume { is_alive }).map_err(not_now)?;
             if let Some(transfer) = active.transfer.as_mut().filter(|_| is_alive) {
@@ -496,6 +511,7 @@ impl Node {
         if is_live {
             return self.steer(caller, id, |node, active| {
                 active.row.state.after(JobStep::Due).map_err(not_now)?;
+                node.act_on(caller, &mut active.row)?;
                 active.row.due_ms = None;
                 node.step(active, JobStep::Due).map_err(not_now)
             });
@@ -510,18 +526,18 @@ impl Node {
         let view = {
             let mut all = self.jobs();
             // A job that has just ended is still in memory, and newer there than in the store.
-            let mut active = all.remove(&id).unwrap_or_else(|| Active::new(row, log_seq, kept));
-            let again = again(&mut active.row);
-            if again.is_ok() {
-                let text = format!("run {} was requested", active.row.run);
-                self.say(&mut active, "info", &text);
-                self.changed(&mut active);
-            }
+            let mut row = all.get(&id).map_or(row, |active| active.row.clone());
+            row.state = row.state.after(JobStep::Retry).map_err(not_now)?;
+            row.due_ms = None;
+            begin_run(&mut row);
+            self.act_on(caller, &mut row)?;
+            let text = format!("run {} was requested by {}", row.run, caller.subject);
+            let mut active = all.remove(&id).unwrap_or_else(|| Active::new(row.clone(), log_seq, kept));
+            active.row = row;
+            self.say(&mut active, "info", &text);
+            self.changed(&mut active);
             let view = JobView::of_active(&active, &facts, caller);
-            if !active.row.state.is_final() {
-                all.insert(id, active);
-            }
-            again.map_err(not_now)?;
+            all.insert(id, active);
             view
         };
         self.look();
@@ -660,13 +676,11 @@ fn places_in_queue(
 }
 
 /// Begins another run of a job that has ended.
-fn again(row: &mut JobRow) -> Result<(), StepRefusal> {
-    row.state = row.state.after(JobStep::Retry)?;
-    (row.run, row.attempt, row.began_ms, row.due_ms, row.error) = (row.run + 1, 0, None, None, None);
-    row.figures = RunFigures::default();
+pub(super) fn begin_run(row: &mut JobRow) {
+    (row.run, row.attempt, row.began_ms, row.error) = (row.run + 1, 0, None, None);
+    (row.figures, row.steering.within) = (RunFigures::default(), None);
     // A time of day is another day's in another run.
     row.finish_by_ms = None;
-    Ok(())
 }
 
 fn is_over(id: JobId, state: JobState) -> Error {
@@ -681,6 +695,6 @@ fn goes_on(active: &Active) -> Result<(), Error> {
     }
 }
 
-fn not_now(refused: StepRefusal) -> Error {
+pub(super) fn not_now(refused: StepRefusal) -> Error {
     Error::new(Code::NotNow, refused.to_string())
 }

@@ -23,7 +23,25 @@ impl Fixture {
         std::fs::create_dir(folder.path().join("data")).unwrap();
         let mut fixture = Fixture { folder, settings, running: None };
         fixture.start();
+        fixture.add_token("x");
         fixture
+    }
+
+    /// Adds a token with this id, so that it can own jobs.
+    fn add_token(&self, id: &str) {
+        let row = crate::store::tokens::TokenRow {
+            id: id.into(),
+            hash: *blake3::hash(id.as_bytes()).as_bytes(),
+            name: String::new(),
+            scopes: vec![Scope::Submit],
+            reach: CallerReach::everything(),
+            is_whole_by_default: false,
+            created_by: "local".into(),
+            created_ms: 0,
+            expires_ms: None,
+            revoked_ms: None,
+        };
+        self.node().store.write(move |transaction| crate::store::tokens::insert(transaction, &row)).unwrap();
     }
 
     /// Sets the node's clock ahead by this many seconds.
@@ -133,7 +151,7 @@ pub(super) fn copy(from: String, to: String) -> JobSpec {
 }
 
 /// A job with endless content, at a rate that leaves time to look at it.
-fn endless() -> JobSpec {
+pub(super) fn endless() -> JobSpec {
     let mut spec = copy("zero:".into(), "null:".into());
     spec.options.network.rate_bps = Some(8_000_000);
     spec

@@ -39,6 +39,8 @@ const WIRE_MORE_MAX: f64 = 2.0;
 pub(super) enum StopReason {
     /// Somebody has cancelled the job.
     Cancel,
+    /// The token of the job's owner is not valid any more.
+    OwnerOver,
     /// The transfer goes on later: the service ends, or a paused job gives up its session.
     Interrupt,
 }

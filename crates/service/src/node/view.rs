@@ -188,9 +188,7 @@ impl JobView {
     }
 
     fn of_caller(mut self, places: &JobPlaces, caller: &Caller) -> JobView {
-        if caller.may_steer(places).is_err() {
-            self.may.clear();
-        }
+        self.may = caller.may_of(places, &self.may);
         self
     }
 
@@ -253,10 +251,10 @@ impl JobNews {
         JobNews { head, may }
     }
 
-    /// The view in JSON, of a caller that may steer the job or not.
-    pub(crate) fn text(&self, may_steer: bool) -> String {
-        let may = if may_steer { self.may.as_slice() } else { &[] };
-        format!("{}{}}}", self.head, serde_json::to_string(may).unwrap_or_default())
+    /// The view in JSON of a caller; the job is at these places.
+    pub(crate) fn text(&self, caller: &Caller, places: &JobPlaces) -> String {
+        let may = caller.may_of(places, &self.may);
+        format!("{}{}}}", self.head, serde_json::to_string(&may).unwrap_or_default())
     }
 
     pub(crate) fn bytes(&self) -> usize {

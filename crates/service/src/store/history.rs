@@ -25,7 +25,7 @@ pub struct HistoryRecord {
     pub destination: String,
     /// The other host.
     pub peer: Option<String>,
-    /// `done`, `partly_failed`, `failed` or `cancelled`.
+    /// `done`, `partly_failed`, `failed`, `cancelled` or `stopped`.
     pub state: String,
     /// True if it was a dry run, which changes nothing: no files and no bytes arrived.
     pub dry_run: bool,

@@ -104,7 +104,7 @@ impl StoredDocument {
 }
 
 /// Changes to a job since it was submitted, as far as they matter to its transfers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct JobSteering {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +112,10 @@ pub(crate) struct JobSteering {
     /// `Some(None)`: the job's own limit was removed.
     #[serde(skip_serializing_if = "Option::is_none", with = "double_option")]
     pub(crate) rate_bps: Option<Option<u64>>,
+    /// The reach of those who have made the present run go on and are not its owner: it may use only what
+    /// these reach, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) within: Option<CallerReach>,
 }
 
 /// Sums over the attempts of a run, and what was told of it.
@@ -280,6 +284,18 @@ pub(crate) fn set_aside(
         )?
         .execute(params![id.as_str(), now_ms, json(&JobFailure::from(&unreadable(id, why)))?])?;
     Ok(())
+}
+
+/// Writes whose job it is, and what it may use.
+pub(crate) fn set_owner(
+    transaction: &Transaction<'_>,
+    id: JobId,
+    owner: &str,
+    reach: &CallerReach,
+) -> rusqlite::Result<()> {
+    transaction.execute("UPDATE jobs SET owner = ?2 WHERE id = ?1", params![id.as_str(), owner])?;
+    let update = "UPDATE documents SET reach = ?2 WHERE job = ?1";
+    transaction.execute(update, params![id.as_str(), json(reach)?]).map(|_| ())
 }
 
 /// Writes the fields that can change. Does nothing if the job was deleted.
@@ -537,7 +553,7 @@ pub(crate) fn forget(
 ) -> rusqlite::Result<Vec<(String, u32)>> {
     let mut statement = transaction.prepare_cached(
         "DELETE FROM jobs WHERE id IN (
-           SELECT id FROM jobs WHERE state IN ('done', 'partly_failed', 'failed', 'cancelled') AND ended_ms < ?1
+           SELECT id FROM jobs WHERE state IN ('done', 'partly_failed', 'failed', 'cancelled', 'stopped') AND ended_ms < ?1
            ORDER BY ended_ms LIMIT ?2)
          RETURNING id, run",
     )?;

@@ -54,6 +54,12 @@ pub(crate) fn revoke(transaction: &Transaction<'_>, id: &str, now_ms: i64) -> ru
 const COLUMNS: &str = "id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms, \
                        is_whole_by_default";
 
+/// The token with this id, even if it has expired or was revoked.
+pub(crate) fn get(connection: &Connection, id: &str) -> rusqlite::Result<Option<TokenRow>> {
+    let question = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
+    Ok(readable("token", connection.prepare_cached(&question)?.query([id])?, row)?.pop())
+}
+
 /// At most `count` tokens, sorted by id, after this id.
 pub(crate) fn list(connection: &Connection, after: &str, count: usize) -> rusqlite::Result<Vec<TokenRow>> {
     let question = format!("SELECT {COLUMNS} FROM tokens WHERE id > ?1 ORDER BY id LIMIT ?2");

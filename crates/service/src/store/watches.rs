@@ -52,6 +52,12 @@ fn write(transaction: &Transaction<'_>, watch: &WatchRow, conflict: &str) -> rus
     )
 }
 
+/// Writes whose watch it is, and what its jobs may use.
+pub(crate) fn set_owner(transaction: &Transaction<'_>, watch: &WatchRow) -> rusqlite::Result<()> {
+    let update = "UPDATE watches SET owner = ?2, reach = ?3 WHERE id = ?1";
+    transaction.execute(update, params![watch.id, watch.owner, json(&watch.reach)?]).map(|_| ())
+}
+
 /// Removes a watch, with the rows of its files.
 pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM watches WHERE id = ?1", [id]).map(|_| ())

@@ -44,6 +44,9 @@ pub fn watch(args: &WatchArgs) -> Result<(), Error> {
         WatchVerb::Retry { id, answer } => {
             client(&answer.api)?.post_only(&format!("/watches/{}/retry", quoted(id)), &json!({}))
         }
+        WatchVerb::Take { id, answer } => {
+            client(&answer.api)?.post_only(&format!("/watches/{}/take", quoted(id)), &json!({}))
+        }
         WatchVerb::Remove { id, answer } => client(&answer.api)?.delete(&format!("/watches/{}", quoted(id))),
     }
 }

@@ -242,3 +242,19 @@ async fn events_end_when_the_token_that_they_were_asked_with_is_revoked() {
         assert!(body.frame().await.is_none(), "the stream has not ended");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_token_at_the_log_in_counts_as_a_wrong_one() {
+    let fixture = Fixture::new();
+    let expired = fixture.token(&[Scope::Read], CallerReach::everything());
+    let id = NewTokenText::read(&expired).unwrap().id();
+    fixture.node.revoke_token(&id).unwrap();
+    let browser = Browser::new(&fixture);
+    let mut statuses = Vec::new();
+    for _ in 0..25 {
+        let body = json!({"token": expired});
+        statuses.push(browser.own(Method::POST, "/login", Some(body)).await.0);
+    }
+    assert_eq!(statuses[0], StatusCode::UNAUTHORIZED);
+    assert_eq!(statuses[24], StatusCode::TOO_MANY_REQUESTS, "{statuses:?}");
+}

@@ -20,6 +20,7 @@ const ROUTES: &[(&str, &str, DeedKind)] = &[
     ("post", "/api/v1/jobs/{id}/resume", DeedKind::Control),
     ("post", "/api/v1/jobs/{id}/cancel", DeedKind::Control),
     ("post", "/api/v1/jobs/{id}/retry", DeedKind::Control),
+    ("post", "/api/v1/jobs/{id}/take", DeedKind::Take),
     ("get", "/api/v1/jobs/{id}/log", DeedKind::See),
     ("get", "/api/v1/jobs/{id}/files", DeedKind::See),
     ("get", "/api/v1/watches", DeedKind::See),
@@ -28,6 +29,7 @@ const ROUTES: &[(&str, &str, DeedKind)] = &[
     ("delete", "/api/v1/watches/{id}", DeedKind::Watch),
     ("get", "/api/v1/watches/{id}/files", DeedKind::See),
     ("post", "/api/v1/watches/{id}/retry", DeedKind::Watch),
+    ("post", "/api/v1/watches/{id}/take", DeedKind::Take),
     ("get", "/api/v1/history", DeedKind::See),
     ("get", "/api/v1/history/{id}", DeedKind::See),
     ("get", "/api/v1/history/{id}/curve", DeedKind::See),
@@ -139,7 +141,7 @@ async fn me_says_what_the_routes_do_for_each_set_of_scopes() {
     }
     assert!(told.contains("") && told.contains("see") && told.contains("see control watch"), "{told:?}");
     // `admin` implies the other scopes; only the service's own user makes codes.
-    let admin = "see submit control watch caps usage tokens store";
+    let admin = "see submit control watch take caps usage tokens store";
     assert!(told.contains(admin) && told.contains(&format!("{admin} codes")), "{told:?}");
 }
 
@@ -150,7 +152,7 @@ async fn a_log_in_by_a_code_of_scope_admin_is_told_that_it_may_do_everything_on_
     let (status, me) =
         fixture.ask(Method::POST, "/login?nobody", None, Some(json!({"code": code.as_str()}))).await;
     assert_eq!(status, StatusCode::OK, "{me}");
-    let may = json!(["see", "submit", "control", "watch", "caps", "usage", "tokens", "store"]);
+    let may = json!(["see", "submit", "control", "watch", "take", "caps", "usage", "tokens", "store"]);
     assert_eq!((&me["may"], &me["begins"]), (&may, &json!(["/"])));
 }
 

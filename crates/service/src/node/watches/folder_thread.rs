@@ -81,9 +81,8 @@ impl FolderThread {
                     return;
                 }
             }
-            if !self.is_within() {
-                let text = "a link leads the folder out of what its owner may reach";
-                *self.notices.lock().in_any_case() = vec![text.into()];
+            if let Some(text) = self.why_not() {
+                *self.notices.lock().in_any_case() = vec![text];
                 let goes_on = match self.inbox.recv_timeout(LOOK_AGAIN) {
                     Ok(order) => self.obey(order),
                     Err(RecvTimeoutError::Timeout) => true,
@@ -113,6 +112,7 @@ impl FolderThread {
                 let changes = self.watcher.retry_failed();
                 self.write(changes);
             }
+            Order::Look => {}
             Order::End => return false,
         }
         true
@@ -157,6 +157,14 @@ impl FolderThread {
         if is_taking && !group.is_empty() {
             self.take(group);
         }
+    }
+
+    /// Why nothing is taken from the folder now, as far as its owner is the reason.
+    fn why_not(&self) -> Option<String> {
+        if let Err(error) = self.node.judge_watch_owner(&self.row.owner) {
+            return Some(error.to_string());
+        }
+        (!self.is_within()).then(|| "a link leads the folder out of what its owner may reach".to_string())
     }
 
     /// True if the folder lies within its owner's reach after links are resolved.
@@ -448,6 +456,7 @@ impl Node {
         names: &[WatchedName],
         changes: Vec<StoreChange>,
     ) -> Result<(), Error> {
+        self.judge_watch_owner(&watch.owner)?;
         let names = names.iter().map(ToString::to_string).collect();
         let spec = watch.spec.job(&watch.id, names).checked()?;
         let now_ms = self.clock.now_ms();

@@ -59,6 +59,8 @@ enum Order {
     Over(JobId),
     /// Files that have failed must be taken again.
     Retry,
+    /// Something has changed that decides whether files are taken.
+    Look,
     End,
 }
 
@@ -127,6 +129,14 @@ impl WatchTable {
     pub(super) fn over(&self, watch: &str, job: JobId) {
         if let Some(running) = self.all.lock().in_any_case().get(watch) {
             let _ = running.orders.send(Order::Over(job));
+            running.waker.wake();
+        }
+    }
+
+    /// Tells all threads to look whether their owners' tokens are still valid.
+    pub(super) fn look(&self) {
+        for running in self.all.lock().in_any_case().values() {
+            let _ = running.orders.send(Order::Look);
             running.waker.wake();
         }
     }
@@ -259,8 +269,7 @@ impl Node {
         let now_ms = self.clock.now_ms();
         // Faults of its jobs are reported now.
         let example = spec.job("0", vec!["x".into()]);
-        self.memory_of(&caller.subject).can_ever_hold(&example.options.network)?;
-        self.prepared(&JobDocument { spec: example, reach: caller.reach.clone() }, now_ms)?;
+        self.prepared(&JobDocument { spec: example, reach: caller.reach.clone() }, None, now_ms)?;
         let row = WatchRow {
             id: JobId::new(now_ms).map_err(Error::no_random_numbers)?.to_string(),
             owner: caller.subject.clone(),
@@ -323,11 +332,52 @@ impl Node {
     /// Takes files that have failed again.
     pub(crate) fn retry_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
         caller.may(CallerDeed::At(Scope::Control, &*self.watch_places(id)?))?;
+        self.judge_watch_act(caller, id)?;
         if let Some(running) = self.watches.all.lock().in_any_case().get(id) {
             let _ = running.orders.send(Order::Retry);
             running.waker.wake();
         }
         Ok(())
+    }
+
+    /// An error if the caller may not make somebody else's watch go on. Its jobs run as their owner's, so who
+    /// makes it go on must reach as far.
+    fn judge_watch_act(&self, caller: &Caller, id: &str) -> Result<(), Error> {
+        let all = self.watches.all.lock().in_any_case();
+        let row = all.get(id).map(|one| one.row.clone()).ok_or_else(|| no_such(id))?;
+        drop(all);
+        self.judge_watch_owner(&row.owner)?;
+        if caller.subject == row.owner || row.reach.and(&caller.reach) == row.reach {
+            return Ok(());
+        }
+        let what = format!("the jobs of watch {id} run as {}, who reaches further than the token", row.owner);
+        Err(Error::new(Code::OutOfScope, what))
+    }
+
+    /// An error if nothing may be done any more for the owner of a watch, as its token is not valid.
+    pub(super) fn judge_watch_owner(&self, owner: &str) -> Result<(), Error> {
+        self.judge_owner(owner)
+            .map_err(|error| error.with_hint("an admin can take it over: farhaul watch take ID"))
+    }
+
+    /// Takes over a watch whose owner's token is not valid any more.
+    pub(crate) fn take_watch(&self, caller: &Caller, id: &str) -> Result<WatchView, Error> {
+        let places = self.watch_places(id)?;
+        caller.may(CallerDeed::At(Scope::Admin, &places))?;
+        let all = self.watches.all.lock().in_any_case();
+        let mut row = all.get(id).map(|one| one.row.clone()).ok_or_else(|| no_such(id))?;
+        drop(all);
+        if self.judge_owner(&row.owner).is_ok() {
+            let what = format!("watch {id} belongs to {}, whose token is valid", row.owner);
+            return Err(Error::new(Code::NotNow, what));
+        }
+        (row.owner, row.reach) = (caller.subject.clone(), caller.reach.clone());
+        let written = row.clone();
+        self.store.write(move |transaction| watches::set_owner(transaction, &written))?;
+        self.end_watch(id);
+        self.begin_watch(row)?;
+        self.tell_watch(id, json!({ "event": "taken over", "by": caller.subject }));
+        self.watch_view(caller, id)
     }
 
     /// The watches that the caller may see.

@@ -438,3 +438,65 @@ fn a_link_leads_no_watch_out_of_its_owner_s_reach() {
     });
     assert!(fixture.records().is_empty() && Path::new(&fixture.path("secret/a")).exists());
 }
+
+fn token(fixture: &Fixture, scopes: &[Scope], reach: CallerReach) -> Caller {
+    let wish = crate::node::tokens::TokenWish {
+        name: String::new(),
+        scopes: scopes.to_vec(),
+        reach,
+        expires_in: None,
+    };
+    let (row, _) = fixture.node().make_token(&Caller::local(), wish).unwrap();
+    Caller { subject: format!("token:{}", row.id), scopes: row.scopes, reach: row.reach, address: None }
+}
+
+#[test]
+fn a_watch_of_a_revoked_token_takes_nothing_until_an_admin_takes_it_over() {
+    let fixture = Fixture::new();
+    for name in ["in", "out"] {
+        std::fs::create_dir_all(fixture.path(name)).unwrap();
+    }
+    let owner = token(&fixture, &[Scope::Control, Scope::Read], CallerReach::everything());
+    let asked = spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Keep);
+    let watch = fixture.node().add_watch(&owner, asked).unwrap().id;
+    let node = fixture.node();
+    assert_eq!(node.take_watch(&Caller::local(), &watch).unwrap_err().code(), Code::NotNow);
+    node.revoke_token(owner.subject.strip_prefix("token:").unwrap()).unwrap();
+    fixture.file("in/a", 10);
+    wait_until("there is no notice", || {
+        let view = node.watch_view(&Caller::local(), &watch).unwrap();
+        view.notices.iter().any(|notice| notice.contains("was revoked"))
+    });
+    assert_eq!(node.retry_watch(&Caller::local(), &watch).unwrap_err().code(), Code::NoToken);
+    assert!(node.list(&Caller::local(), &jobs::JobFilter::default(), 9).unwrap().jobs.is_empty());
+    let control = token(&fixture, &[Scope::Control], CallerReach::everything());
+    assert_eq!(node.take_watch(&control, &watch).unwrap_err().code(), Code::OutOfScope);
+    assert_eq!(node.take_watch(&Caller::local(), &watch).unwrap().owner, "local");
+    wait_until("the file was not sent", || Path::new(&fixture.path("out/a")).exists());
+    let row = node.store.read(watches::all).unwrap().into_iter().find(|row| row.id == watch).unwrap();
+    assert_eq!(row.owner, "local");
+}
+
+#[test]
+fn somebody_else_s_watch_is_retried_only_by_who_reaches_as_far() {
+    let fixture = Fixture::new();
+    let watch = add(&fixture, AfterAction::Keep);
+    let node = fixture.node();
+    let near = CallerReach { local: vec![fixture.path("").into()], ..CallerReach::default() };
+    let near = token(&fixture, &[Scope::Control], near);
+    assert_eq!(node.retry_watch(&near, &watch).unwrap_err().code(), Code::OutOfScope);
+    node.retry_watch(&token(&fixture, &[Scope::Control], CallerReach::everything()), &watch).unwrap();
+    let own = spec(&fixture.path("in"), &fixture.path("out2"), AfterAction::Keep);
+    std::fs::create_dir_all(fixture.path("out2")).unwrap();
+    let watch = node.add_watch(&near, own).unwrap().id;
+    node.retry_watch(&near, &watch).unwrap();
+    node.retry_watch(&Caller::local(), &watch).unwrap();
+    let other = CallerReach {
+        local: vec![fixture.path("in").into(), fixture.path("out2").into()],
+        ..CallerReach::default()
+    };
+    assert_eq!(
+        node.retry_watch(&token(&fixture, &[Scope::Control], other), &watch).unwrap_err().code(),
+        Code::OutOfScope
+    );
+}

@@ -165,7 +165,11 @@ impl JobLine {
             JobState::Queued => 2,
             JobState::Retrying => 3,
             JobState::Waiting => 4,
-            JobState::Done | JobState::PartlyFailed | JobState::Failed | JobState::Cancelled => 5,
+            JobState::Done
+            | JobState::PartlyFailed
+            | JobState::Failed
+            | JobState::Cancelled
+            | JobState::Stopped => 5,
         };
         let due = if group == 4 || group == 3 { self.due.clone() } else { None };
         // Of the jobs that are over, the one that has ended last comes first.

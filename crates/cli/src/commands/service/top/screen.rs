@@ -84,7 +84,8 @@ fn title(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffe
 fn totals(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffer) {
     let is_narrow = area.width < NARROW;
     let live = [JobState::Running, JobState::Paused, JobState::Queued, JobState::Waiting, JobState::Retrying];
-    let over = [JobState::Done, JobState::PartlyFailed, JobState::Failed, JobState::Cancelled];
+    let over =
+        [JobState::Done, JobState::PartlyFailed, JobState::Failed, JobState::Cancelled, JobState::Stopped];
     let waits: u64 = [JobState::Queued, JobState::Waiting, JobState::Retrying]
         .map(|state| model.count(state))
         .iter()
@@ -306,7 +307,7 @@ fn why(job: &JobLine) -> String {
             Some(progress) => format!("at {}", share(progress)),
             None => String::new(),
         },
-        JobState::PartlyFailed | JobState::Failed => error,
+        JobState::PartlyFailed | JobState::Failed | JobState::Stopped => error,
         JobState::Running => "starting".into(),
         JobState::Queued | JobState::Waiting | JobState::Done | JobState::Cancelled => String::new(),
     }
@@ -325,7 +326,7 @@ pub fn tone_of(job: &JobLine) -> Tone {
         JobState::Running if job.is_stopping => Tone::Held,
         JobState::Running | JobState::Done => Tone::Good,
         JobState::Paused | JobState::Retrying => Tone::Held,
-        JobState::PartlyFailed | JobState::Failed => Tone::Bad,
+        JobState::PartlyFailed | JobState::Failed | JobState::Stopped => Tone::Bad,
         JobState::Queued | JobState::Waiting | JobState::Cancelled => Tone::Plain,
     }
 }

@@ -458,3 +458,20 @@ def test_what_a_revoked_token_left_behind_stops_and_is_taken_over(own_net):
     assert (service.job(waiting)["state"], service.job(waiting)["owner"]) == ("waiting", "local")
     wait_until(lambda: service.job(running)["state"] == "running", what="the job goes on")
     service.run("cancel", running)
+
+
+@pytest.mark.parametrize("name", ["alpha", "127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
+def test_a_peer_that_is_this_host_is_no_way_to_its_files(own_net, name):
+    service = Service(own_net, own_net.alpha, arguments=["--api-listen", "127.0.0.1:34080"])
+    mine = service.net.folder("mine").resolve()
+    make_file(mine / "a", 100)
+    port = service.daemon.port
+    peers = ["--peer", f"{name}:{port}:/", "--peer", f"ssh://{name}:/"]
+    token = service.run("token", "create", "--scope", "submit,read", "--root", mine, *peers, "-q").strip()
+    (service.host.home / ".config/farhaul/token").write_text(token)
+    over_tcp = {"FARHAUL_API": "http://127.0.0.1:34080"}
+    id = service.submit(mine / "a", f"fh://{name}:{port}/x", env=over_tcp)
+    wait_until(lambda: service.job(id)["state"] == "failed", what="the job is refused")
+    error = service.job(id)["error"]
+    assert error["code"] == "FH-FORBIDDEN" and "is this host itself" in error["text"] and "name the directory itself" in error["hint"], error
+    assert not (service.daemon.root / "x").exists()

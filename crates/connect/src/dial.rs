@@ -27,6 +27,7 @@ use super::flows::reachable_from;
 use super::hello::HelloSecret;
 use super::identity::{Identity, default_identity_path};
 use super::race::RaceFailure;
+use super::this_host::ThisHost;
 use super::trust;
 use super::{EstablishedSession, GRANTS, HelloParams};
 
@@ -75,6 +76,8 @@ pub struct DaemonTarget {
     pub busy_wait: Duration,
     /// If true, nobody is asked about a server that was never seen before, even if there is a terminal.
     pub batch: bool,
+    /// Whether it may be a daemon on this host, by the addresses that are connected to.
+    pub this_host: ThisHost,
 }
 
 impl Default for DaemonTarget {
@@ -88,6 +91,7 @@ impl Default for DaemonTarget {
             accept_new: false,
             busy_wait: BUSY_WAIT,
             batch: false,
+            this_host: ThisHost::Allowed,
         }
     }
 }
@@ -138,6 +142,7 @@ pub(crate) fn connect_asking(
     let identity = &Apart::begin(requester, move || Identity::load(&identity_file))?.wait(requester)??;
     let server = KnownServer::load(target, ask, requester)?;
     let addresses = resolve(host, port, requester)?;
+    target.this_host.judge(host, &addresses)?;
     let route = Route { host, port, addresses, identity, params: &params, grant: None };
     let (connection, runtime) = dial(&route, &server, target.busy_wait, requester)?;
     server.remember(connection, runtime)

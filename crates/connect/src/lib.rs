@@ -50,6 +50,7 @@ mod rights;
 mod serve;
 mod ssh;
 mod tcp;
+mod this_host;
 mod tls;
 mod trust;
 
@@ -77,6 +78,7 @@ pub use principal::{
 pub use remote_program::RemoteProgram;
 pub use rights::{Access, AllowedRequest, ContentDirection, CopyReach, Errand, Rights, RightsRequest};
 pub use ssh::{SshMessages, SshTarget, ssh_connect};
+pub use this_host::ThisHost;
 pub use trust::is_same_fingerprint;
 
 /// The port of a daemon, and the first of the ports that far ends over ssh use.

@@ -38,6 +38,7 @@ use super::dial_requester::{Apart, DialRequester, LOOK_EVERY, pause};
 use super::flows::{bind_flows, bind_further_flows, dialled_flows, random_flow_ids, reserved_ids};
 use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret};
+use super::this_host::ThisHost;
 use super::{EstablishedSession, HelloParams, direct_tcp, discovery, with_session};
 
 /// How long ssh may take to end after the far end has ended.
@@ -73,6 +74,8 @@ pub struct SshTarget {
     pub answer_wait: Duration,
     /// Who hears what ssh says on its standard error.
     pub messages: SshMessages,
+    /// Whether it may be this host, by the addresses of its name and by the one at which its sshd was reached.
+    pub this_host: ThisHost,
 }
 
 impl Default for SshTarget {
@@ -89,6 +92,7 @@ impl Default for SshTarget {
             remote_program: "farhaul".into(),
             answer_wait: ANSWER_WAIT,
             messages: SshMessages::default(),
+            this_host: ThisHost::Allowed,
         }
     }
 }
@@ -229,6 +233,7 @@ pub fn ssh_connect(
     };
     let mut warnings = Vec::new();
     let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref(), requester)?;
+    target.this_host.judge(&target.host, &addresses)?;
     let direct = match reply.tcp_port {
         Some(port) if params.udp && !options.udp_only => {
             let candidates = direct_tcp::candidates(&addresses, port);

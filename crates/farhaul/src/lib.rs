@@ -57,7 +57,7 @@ mod transfer;
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{
     DEFAULT_PORT, DaemonTarget, DialRequester, KnownHosts, PathPrefixes, PublicKey, SshMessages, SshTarget,
-    default_identity_path, default_known_hosts_path, is_same_fingerprint, keygen, no_key,
+    ThisHost, default_identity_path, default_known_hosts_path, is_same_fingerprint, keygen, no_key,
 };
 pub use farhaul_copy::{
     CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, Confines, CopyDirection,

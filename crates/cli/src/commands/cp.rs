@@ -8,7 +8,7 @@ use std::time::Duration;
 use farhaul::DEFAULT_PORT;
 use farhaul::{
     Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, HostSpec, Location, LocationSpec,
-    OverwriteMode, REPORT_SCHEMA, ReceiptOptions, Report, SshMessages, SshTarget, SyncOptions,
+    OverwriteMode, REPORT_SCHEMA, ReceiptOptions, Report, SshMessages, SshTarget, SyncOptions, ThisHost,
     TransferOptions,
 };
 
@@ -353,6 +353,7 @@ pub(super) fn ssh_target(host: &HostSpec, connection: &ConnectionArgs, quiet: bo
         remote_program: connection.remote_program.clone().unwrap_or_else(|| "farhaul".into()),
         answer_wait: connection.answer_wait.map_or(SshTarget::default().answer_wait, Duration::from_secs),
         messages: SshMessages::Shown,
+        this_host: ThisHost::Allowed,
     }
 }
 
@@ -367,6 +368,7 @@ pub(super) fn daemon_target(host: &HostSpec, connection: &ConnectionArgs) -> Dae
         accept_new: connection.accept_new,
         batch: connection.batch,
         busy_wait: connection.busy_wait.map_or(DaemonTarget::default().busy_wait, Duration::from_secs),
+        this_host: ThisHost::Allowed,
     }
 }
 

@@ -80,6 +80,9 @@ impl Node {
             | LocationSpec::Ssh(..)
             | LocationSpec::Daemon(..) => {
                 let mut location = parsed.to_location();
+                if !caller.reach.everything {
+                    super::settings::keep_elsewhere(&mut location);
+                }
                 self.settings().identify_location(None, None, &mut location)?;
                 // At a peer, where a link leads is found out there.
                 let within = caller.reach.prefixes_at(&parsed)?;

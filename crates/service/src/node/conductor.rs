@@ -16,6 +16,7 @@ use super::courier::Courier;
 use super::owners::OwnerTokens;
 use super::pre_hooks::{ManifestRenewal, PreHooks};
 use super::promises::zone_of;
+use super::settings::keep_elsewhere;
 use super::transfer::{DeadlineOrder, JobTransfer, StopReason};
 use super::{Active, Node, RetentionRules, Signal, outbox, watches};
 use crate::access::CallerReach;
@@ -454,14 +455,18 @@ impl Node {
         within: Option<&CallerReach>,
         now_ms: i64,
     ) -> Result<CopyJob, Error> {
-        let mut job = spec.copy_job(now_ms / 1000)?;
-        self.settings().identify(spec, &mut job)?;
         let reach = &within.map_or_else(|| reach.clone(), |within| reach.and(within));
         let (sources, destination) = spec.places()?;
-        job.within = reach.confines(&sources, &destination)?;
         // Links and mounts may lead elsewhere than when the token was made, and peers have other identities.
         self.judge_reach(reach)?;
         self.judge_identity(reach, spec, &[&sources[..], std::slice::from_ref(&destination)].concat())?;
+        let mut job = spec.copy_job(now_ms / 1000)?;
+        self.settings().identify(spec, &mut job)?;
+        job.within = reach.confines(&sources, &destination)?;
+        if !reach.everything {
+            // What a token reaches at its peers says nothing of files here.
+            job.sources.iter_mut().chain([&mut job.destination]).for_each(keep_elsewhere);
+        }
         Ok(job)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use farhaul::{CopyJob, Location, SshMessages};
+use farhaul::{CopyJob, Location, SshMessages, ThisHost};
 use farhaul_session::{Code, Error, MemoryLimits};
 
 use super::{QueueLimits, RetentionRules, WatchSpec};
@@ -277,6 +277,15 @@ impl NodeSettings {
             Location::Local(_) | Location::Pipe => {}
         }
         Ok(())
+    }
+}
+
+/// Lets a location at a peer be no directory of this host: that is named as one, and judged as one.
+pub(super) fn keep_elsewhere(location: &mut Location) {
+    match location {
+        Location::Daemon { target, .. } => target.this_host = ThisHost::Refused,
+        Location::Ssh { target, .. } => target.this_host = ThisHost::Refused,
+        Location::Local(_) | Location::Pipe => {}
     }
 }
 

@@ -67,6 +67,7 @@ pub use dial_requester::DialRequester;
 pub use discovery::ClientInterface;
 pub use endpoint::endpoint_in_program;
 pub use endpoint::{OpeningJudge, endpoint_stdio, ssh_endpoint};
+pub use farhaul_net::is_of_this_host;
 pub use grants::{GRANT_SECS, GRANT_SECS_MAX, GrantWish};
 pub use identity::{Identity, PublicKey, default_identity_path, fingerprint, keygen, no_key};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};

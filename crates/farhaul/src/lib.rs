@@ -57,7 +57,8 @@ mod transfer;
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{
     DEFAULT_PORT, DaemonTarget, DialRequester, KnownHosts, PathPrefixes, PublicKey, SshMessages, SshTarget,
-    ThisHost, default_identity_path, default_known_hosts_path, is_same_fingerprint, keygen, no_key,
+    ThisHost, default_identity_path, default_known_hosts_path, is_of_this_host, is_same_fingerprint, keygen,
+    no_key,
 };
 pub use farhaul_copy::{
     CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, Confines, CopyDirection,

@@ -5,7 +5,8 @@
 //! GRO), [`StreamLink`] (the same datagrams over a pipe or a TCP connection), [`memory_pair`] (both ends in
 //! one process, for tests) and [`FaultLink`] (loses datagrams on purpose, by a seed). The thread that owns a
 //! link sleeps in [`wait()`], from which a [`Waker`] wakes it. [`interfaces()`] lists the addresses by which
-//! this host can be reached, [`source_address`] the one from which it would send.
+//! this host can be reached, [`source_address`] the one from which it would send,
+//! [`is_of_this_host`] whether an address is one of its own.
 //!
 //! Always true: no call blocks except [`wait()`]; a datagram that the network or the kernel refuses is
 //! counted in [`LinkStats`] and is never an error; an error means that the link can no longer be used.
@@ -18,6 +19,7 @@ mod fault;
 mod interfaces;
 mod link;
 mod memory;
+mod own_address;
 mod scope;
 mod socket;
 mod stream;
@@ -30,6 +32,7 @@ pub use fault::{Fault, FaultError, FaultLink};
 pub use interfaces::{Interface, interfaces, source_address};
 pub use link::{Capabilities, Link, LinkStats, SendStatus, TcpPath};
 pub use memory::{MemoryLink, memory_pair};
+pub use own_address::is_of_this_host;
 pub use scope::{interface_of, is_link_local, on_interface, scoped, with_port, with_scope};
 pub use socket::{SOCKET_BUFFER_BYTES, UdpLink, keep_datagrams_apart};
 pub use stream::{NonblockingStream, StreamLink};

@@ -1,5 +1,5 @@
 //! The host that the node runs on, from the kernel's counters: interfaces, processors, disks, memory,
-//! temperatures, energy; and which addresses are its own.
+//! temperatures, energy.
 //!
 //! How to read it: [`look`] reads all of it once, below a root that tests can replace; each kind of thing has
 //! a file. Counts are cumulative and carry the time of the look: a client that asks twice can compute rates,
@@ -8,7 +8,6 @@
 //! Always true: values that the kernel does not provide are left out, and a reading that fails does not
 //! affect the others.
 
-mod addresses;
 mod energy;
 mod files;
 mod network;
@@ -20,7 +19,6 @@ use std::path::Path;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-pub(crate) use addresses::is_of_this_host;
 pub(crate) use energy::{Energy, Power, Temperature};
 pub(crate) use network::InterfaceView;
 pub(crate) use processors::{Core, MemoryView};

@@ -236,7 +236,7 @@ pub(super) enum AddressRefusal {
     Unknown(String),
 }
 
-/// Answers whether an address belongs to this host; [`crate::host::is_of_this_host`] but for tests.
+/// Answers whether an address belongs to this host; [`farhaul::is_of_this_host`] but for tests.
 pub(super) type OwnAddressCheck = fn(SocketAddr) -> io::Result<bool>;
 
 impl AddressRules {

@@ -166,7 +166,7 @@ impl WebhookSender {
     pub fn new(config: DeliveryConfig, resolver: Box<dyn Resolve>) -> Result<WebhookSender, Error> {
         let DeliveryConfig { addresses, roots, limits } = config;
         let tls = TlsConnector::from(Arc::new(tls(&roots)?));
-        let is_of_this_host = crate::host::is_of_this_host;
+        let is_of_this_host = farhaul::is_of_this_host;
         Ok(WebhookSender { addresses, is_of_this_host, limits, tls, resolver })
     }
 

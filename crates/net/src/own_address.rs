@@ -25,7 +25,7 @@ const FAMILY_V6: u8 = 10;
 
 /// True if what is sent to this address stays on this host. The port does not matter. An IPv4 address inside of
 /// an IPv6 one (`::ffff:192.0.2.1`) counts as that IPv4 address.
-pub(crate) fn is_of_this_host(address: SocketAddr) -> io::Result<bool> {
+pub fn is_of_this_host(address: SocketAddr) -> io::Result<bool> {
     let ip = address.ip().to_canonical();
     if ip.is_unspecified() || ip.is_loopback() {
         return Ok(true);

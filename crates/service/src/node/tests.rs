@@ -662,6 +662,7 @@ fn more_memory_than_there_is_is_refused_and_the_usual_amount_is_cut_to_it() {
 fn a_job_without_memory_waits_and_says_so_and_holds_up_no_other_owner() {
     let memory = farhaul_session::MemoryLimits { process: 800 << 20, key: 100 << 20 };
     let fixture = Fixture::with(NodeSettings { memory, ..NodeSettings::default() });
+    fixture.add_token("y");
     // As if other transfers of this token had it.
     let taken = fixture.node().memory_of("token:x").charge(95 << 20).unwrap();
     let submit = |subject: &str| {

@@ -348,7 +348,7 @@ mod tests {
         let handle = sender.shared.requests.get(FIRST).unwrap().handle.clone();
         for wanted in [Some(guarantee), None] {
             handle.set_guarantee(wanted);
-            sender.drive(Duration::ZERO).unwrap();
+            sender.check().unwrap();
             assert_eq!(sender.shared.rate_shares.guarantee(), wanted);
         }
         sender.close(None);

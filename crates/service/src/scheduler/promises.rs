@@ -208,8 +208,8 @@ impl Left {
         }
         let open = self.open_to(job);
         let earliest_ms = self.done_at(&open, bits);
-        let untils = [(planned_until(job), false), (usable_until(self.now_ms, job), true)];
-        let fits = |done: i64| Some((done, untils.into_iter().find(|(until, _)| done <= *until)?));
+        let ends = [(planned_until(job), false), (usable_until(self.now_ms, job), true)];
+        let fits = |done: i64| Some((done, ends.into_iter().find(|(until, _)| done <= *until)?));
         let Some((earliest_ms, (until_ms, takes_reserve))) = earliest_ms.and_then(fits) else {
             return Keeping::Late { earliest_ms: None };
         };

@@ -36,7 +36,7 @@ pub enum Event {
     Connected {
         /// The far end, by the name that people know.
         peer: String,
-        /// The word of the [`Carrier`](crate::carrier::Carrier).
+        /// The word of the [`Carrier`].
         transport: &'static str,
         /// The cipher that seals the content.
         cipher: &'static str,

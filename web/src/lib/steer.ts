@@ -8,7 +8,7 @@ import { shortName, sourcesWords } from "./words.ts";
 /** How long a cancellation can be taken back. */
 const UNDO_SECONDS = 5;
 
-type Verb = "pause" | "resume" | "retry" | "cancel";
+type Verb = "pause" | "resume" | "retry" | "take" | "cancel";
 
 async function ask(id: string, verb: Verb): Promise<void> {
   const params = { path: { id } };
@@ -21,6 +21,9 @@ async function ask(id: string, verb: Verb): Promise<void> {
       break;
     case "retry":
       await got(client.POST("/api/v1/jobs/{id}/retry", { params }));
+      break;
+    case "take":
+      await got(client.POST("/api/v1/jobs/{id}/take", { params }));
       break;
     case "cancel":
       await got(client.POST("/api/v1/jobs/{id}/cancel", { params }));

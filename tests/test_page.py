@@ -229,7 +229,7 @@ def does_everything(visitor, link):
     button("Save").click()
     expect(page.get_by_role("article", name="Cap uplink")).to_contain_text("of 50.0 Mbit/s")
     visitor.go("account")
-    expect(page.get_by_role("main")).to_contain_text("look, submit jobs, steer jobs, watch folders, set caps")
+    expect(page.get_by_role("main")).to_contain_text("look, submit jobs, steer jobs, watch folders, take over jobs whose owner is gone, set caps")
 
 
 # ---- from the form to the history ----------------------------------------------------------------------------------

@@ -270,6 +270,7 @@ pub(super) mod tests {
     use crate::request::FIRST;
     use crate::session::{Dialogue, DialogueStep, Session};
     use crate::setup::{Setup, local_pair};
+    use crate::shared::FlowState;
 
     const MESSAGES: u64 = 512;
 
@@ -341,6 +342,11 @@ pub(super) mod tests {
     fn a_panic_in_any_thread_is_the_failure_of_its_session_at_both_ends() {
         let (near, far) = local_pair().unwrap();
         let (mut near, mut far) = (start(near, ContentRole::Receiver), start(far, ContentRole::Receiver));
+        // A flow that nobody has answered yet says no goodbye.
+        while near.shared.flow_list().iter().any(|flow| flow.state() != FlowState::Up) {
+            near.drive(CHECK_INTERVAL).unwrap();
+            far.drive(CHECK_INTERVAL).unwrap();
+        }
         let shared = near.shared.clone();
         std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
         let error = until_end(&mut near);

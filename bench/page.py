@@ -72,7 +72,7 @@ def paint(results, chosen, playwright):
             visitor.page.reload()
             visitor.page.get_by_role("heading", name="Now", exact=True).wait_for()
             # The browser paints a little later than the document has the content.
-            painted = visitor.page.wait_for_function("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+            painted = visitor.page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
             times.append(painted.json_value())
         visitor.browser.close()
     middle = statistics.median(times)

@@ -6,8 +6,8 @@
 //! over ssh to a program without a session. Whoever waits for one of these is a [`DialRequester`]
 //! (`dial_requester.rs`). The sockets, addresses and ids of a session's flows are chosen in `flows.rs`.
 //! Keys and trust: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`. Principals and their
-//! rights: `principal.rs`, `rights.rs`, `accounts.rs`, `prefixes.rs`. Keys that come on behalf of a principal: `grants.rs`,
-//! `client_tables.rs`.
+//! rights: `principal.rs`, `rights.rs`, `accounts.rs`, `prefixes.rs`. Keys that come on behalf of
+//! a principal: `grants.rs`, `client_tables.rs`.
 //!
 //! Always true: no secret is in an argument, in the environment, or in a file other than the key files. A
 //! flow index, from which keys derive, is used once in a session: the client chooses it, and neither end

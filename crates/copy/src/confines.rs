@@ -159,8 +159,8 @@ impl ConfineRoot {
 }
 
 impl ConfinedPath {
-    /// The paths below the directory that this one stands for as a pattern. What is found may be a link that leads
-    /// out of the directory; whoever uses it does not follow it.
+    /// The paths below the directory that this one stands for as a pattern. What is found may be a link
+    /// that leads out of the directory; whoever uses it does not follow it.
     pub(crate) fn expand(
         &self,
         only_directories: bool,

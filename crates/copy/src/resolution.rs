@@ -46,7 +46,8 @@ pub(crate) enum Confinement {
     Local,
     /// As [`Confinement::Local`], but only below certain directories.
     Within(Confines),
-    /// At a far end, only below certain directories: of its host, or below a daemon's root. Patterns are expanded.
+    /// At a far end, only below certain directories: of its host, or below a daemon's root. Patterns are
+    /// expanded.
     FarWithin(Confines),
     /// Anywhere that the user who runs this may go; relative paths start at the working directory.
     User,
@@ -231,8 +232,8 @@ fn expanded(
     expanded.iter().map(|path| source(path, root)).collect()
 }
 
-/// As [`expanded`], below the directories of `confines`. What is found may be a link that leads out of them; it is
-/// not followed when it is read.
+/// As [`expanded`], below the directories of `confines`. What is found may be a link that leads out of
+/// them; such a link is not followed when it is read.
 fn expanded_within(
     confines: &Confines,
     path: &[u8],

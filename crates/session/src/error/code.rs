@@ -114,7 +114,7 @@ codes! {
     IntoItself = 1006, "FH-INTO-ITSELF", User, Usage, Futile, "A directory would be copied into itself.", None;
     SameFile = 1063, "FH-SAME-FILE", User, Usage, Futile, "Source and destination are one file.", None;
     NotOneFile = 1007, "FH-NOT-ONE-FILE", User, Usage, Futile, "A single file or directory is needed, and there is another number of them.", None;
-    UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "A daemon's own files lie in what it is to serve.", None;
+    UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "Files of the service itself, or of its user's account, lie in a directory that others are to reach.", None;
     Misuse = 1009, "FH-MISUSE", User, Usage, Futile, "A program has called the library in a way that it does not allow.", None;
     NoSuchAddress = 1010, "FH-NO-SUCH-ADDRESS", User, Usage, Futile, "An address or a CPU that was named is not one of this host.", None;
     BadConfig = 1048, "FH-BAD-CONFIG", User, Usage, Futile, "The configuration of the service has a fault.", None;

@@ -3,10 +3,12 @@ is used."""
 
 import os
 import random
+import shutil
 import time
 
 import pytest
 
+from harness.hosts import USER, USER_ID
 from harness.product import EXIT_FILES, EXIT_USAGE, cp, finish
 from harness.trees import differences, leftovers, make_file, sha256
 
@@ -107,16 +109,58 @@ def test_every_kind_of_change_arrives(way, what):
 def test_in_place_only_when_asked(way):
     source, target = both(way, "big")
     change(source)
-    os.link(target, way.target.parent / "other-name")
+    file = os.stat(target).st_ino
     report = way.sync("--inplace").report
-    assert report["bytes"] < 2 * MIB
-    assert os.stat(target).st_nlink == 2 and sha256(way.target.parent / "other-name") == sha256(source)
-    assert differences(way.source, way.target) == []
+    assert report["bytes"] < 2 * MIB and report["parted"] == 0
+    assert os.stat(target).st_ino == file and differences(way.source, way.target) == []
     change(source, seed=2)
     way.sync()
-    assert os.stat(target).st_nlink == 1 and sha256(target) == sha256(source)
-    assert sha256(way.target.parent / "other-name") != sha256(source)
-    os.unlink(way.target.parent / "other-name")
+    assert os.stat(target).st_ino != file and sha256(target) == sha256(source)
+
+
+def test_in_place_changes_no_other_name_of_a_file(way):
+    """A hard link that only the destination has is a snapshot (`cp -al`), or another file's content."""
+    source, target = both(way, "a", 8 * MIB)
+    other = way.source / "b"
+    shutil.copy2(source, other)
+    os.link(target, way.target / "b")
+    old, snapshot = sha256(target), way.target.parent / "snapshot"
+    os.link(target, snapshot)
+    change(source)
+    change(other, seed=2)
+    dry = way.sync("--inplace", "--dry-run").report
+    assert dry["parted"] == 2 and sha256(target) == old, dry
+    outcome = way.sync("--inplace", "--verify", "readback")
+    assert outcome.report["parted"] == 2 and outcome.report["bytes"] < 3 * MIB, outcome
+    assert "parted 2 from other names" in outcome.stderr, outcome
+    assert differences(way.source, way.target) == [] and not leftovers(way.target)
+    assert sha256(snapshot) == old and os.stat(snapshot).st_nlink == 1
+    os.unlink(snapshot)
+
+
+def test_in_place_keeps_the_hard_links_of_the_source(way):
+    source, target = both(way, "a", 8 * MIB)
+    os.link(source, way.source / "b")
+    os.link(target, way.target / "b")
+    change(source)
+    assert way.sync("--inplace").report["bytes"] < 2 * MIB
+    assert os.path.samefile(target, way.target / "b") and differences(way.source, way.target) == []
+
+
+def test_in_place_changes_a_file_of_ones_own_that_nobody_may_write(net):
+    own = net.folder("own")
+    os.chown(own, USER_ID, USER_ID)
+    source, target = make_file(own / "a", 4 * MIB), older(make_file(own / "b", 4 * MIB))
+    change(source)
+    for name in (source, target):
+        os.chmod(name, 0o444)
+        os.chown(name, USER_ID, USER_ID)
+    file = os.stat(target).st_ino
+    cp(net.alpha, "--inplace", "--dry-run", source, target, user=USER)
+    report = cp(net.alpha, "--inplace", source, target, user=USER).report
+    after = os.stat(target)
+    assert report["bytes"] < 2 * MIB and (after.st_ino, after.st_mode & 0o777) == (file, 0o444), report
+    assert sha256(source) == sha256(target)
 
 
 def test_a_file_that_has_no_room_in_its_place_stays_as_it_was(own_net):

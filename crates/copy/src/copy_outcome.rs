@@ -104,6 +104,7 @@ impl CopyOutcome {
             skipped: end.skipped,
             deleted: end.deleted,
             replaced: end.replaced,
+            parted: end.parted,
             left: end.left.listed.clone(),
             left_count: end.left.count,
             renames: end.renames,

@@ -15,6 +15,7 @@ pub(crate) struct EndSummary {
     pub(crate) skipped: u64,
     pub(crate) deleted: u64,
     pub(crate) replaced: u64,
+    pub(crate) parted: u64,
     pub(crate) left: ListedPart<LeftEntry>,
     pub(crate) renames: u64,
     pub(crate) bytes: u64,

@@ -243,6 +243,11 @@ pub(crate) enum CopyMessage {
         was: EntrySort,
         by: EntrySort,
     },
+    /// A file that was to be changed in place has other names, so it is written (in a dry run: would be) as
+    /// one of its own.
+    Parted {
+        path: Vec<u8>,
+    },
     /// For the receiver's manifest: an entry at the source that is not taken.
     Skipped {
         path: Vec<u8>,
@@ -309,6 +314,7 @@ impl CopyMessage {
             CopyMessage::NotDeleted { .. } => "not-deleted",
             CopyMessage::Left { .. } => "left",
             CopyMessage::Replaced { .. } => "replaced",
+            CopyMessage::Parted { .. } => "parted",
             CopyMessage::Skipped { .. } => "skipped",
             CopyMessage::Placed { .. } => "placed",
             CopyMessage::Renamed { .. } => "renamed",

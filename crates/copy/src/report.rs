@@ -117,6 +117,10 @@ pub struct Report {
     /// make room).
     #[serde(default)]
     pub replaced: u64,
+    /// Files that `in_place` has not changed in place, since they had other names (hard links) at the
+    /// destination: they were written as files of their own, and the other names keep the old content.
+    #[serde(default)]
+    pub parted: u64,
     /// Surplus entries at the destination that stay, since they are mounted; the list is bounded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<LeftEntry>,

@@ -39,6 +39,7 @@ pub(crate) struct ReportLists {
     not_set: BoundedList<NotSetEntry>,
     left: BoundedList<LeftEntry>,
     replaced: AtomicU64,
+    parted: AtomicU64,
 }
 
 impl ReportLists {
@@ -61,6 +62,7 @@ impl ReportLists {
             not_set: BoundedList::for_user(is_client),
             left: BoundedList::new(LEFT_BYTES_MAX),
             replaced: AtomicU64::new(0),
+            parted: AtomicU64::new(0),
         }
     }
 
@@ -107,6 +109,16 @@ impl ReportLists {
         });
     }
 
+    /// Counts a file that is written (in a dry run: would be) as one of its own, since it has other names.
+    pub(crate) fn add_parted(&self, path: &[u8], dry_run: bool) {
+        self.parted.fetch_add(1, Relaxed);
+        self.handle.tell_detail(|| Event::EntryDone {
+            path: escape(path),
+            done: EntryAction::Parted,
+            dry_run,
+        });
+    }
+
     /// Adds a surplus entry that stays, since it is mounted.
     pub(crate) fn add_left(&self, path: &[u8], border: Border, dry_run: bool) {
         let reason = match border {
@@ -129,6 +141,7 @@ impl ReportLists {
             not_set: self.not_set.take(),
             left: self.left.take(),
             replaced: self.replaced.load(Relaxed),
+            parted: self.parted.load(Relaxed),
             ..EndSummary::default()
         }
     }

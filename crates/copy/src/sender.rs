@@ -381,6 +381,10 @@ impl CopySender {
                 self.lists.add_replaced(&path, was, by, self.dry_run);
                 Ok(())
             }
+            CopyMessage::Parted { path } => {
+                self.lists.add_parted(&path, self.dry_run);
+                Ok(())
+            }
             CopyMessage::NotDeleted { path, failure } => {
                 self.fail(&path, &failure, FailedAction::Delete, None);
                 Ok(())

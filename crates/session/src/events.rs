@@ -200,6 +200,9 @@ pub enum EntryAction {
         /// The kind of the new entry.
         by: String,
     },
+    /// It was to be changed in place, but has other names at the destination, so it was written as a file of
+    /// its own.
+    Parted,
     /// It is at the destination but not in the source, and stays there.
     Left {
         /// The reason.
@@ -312,6 +315,7 @@ impl EntryAction {
             EntryAction::Sent { .. }
             | EntryAction::Received { .. }
             | EntryAction::Deleted
+            | EntryAction::Parted
             | EntryAction::Replaced { .. } => 0,
         }
     }
@@ -400,6 +404,10 @@ impl EntryAction {
             (EntryAction::Replaced { was, by }, dry_run) => {
                 let does = if dry_run { "would replace" } else { "replaced" };
                 write!(formatter, "{does} {path}: {was} makes room for {by}")
+            }
+            (EntryAction::Parted, dry_run) => {
+                let does = if dry_run { "would part" } else { "parted" };
+                write!(formatter, "{does} {path}: its other names at the destination keep the old content")
             }
             (EntryAction::Left { reason }, true) => write!(formatter, "would leave {path}: {reason}"),
             (EntryAction::Left { reason }, false) => write!(formatter, "left {path}: {reason}"),

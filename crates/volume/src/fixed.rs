@@ -64,6 +64,14 @@ pub(crate) fn check_writable(dir: BorrowedFd<'_>, may_change_mode: bool) -> rust
 /// Fails as opening an existing file to write to it would.
 pub(crate) fn check_file_writable(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
     match fs::accessat(dir, name, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS) {
+        // The owner of a file that may be read gives itself the permission to write.
+        Err(Errno::ACCESS)
+            if fs::accessat(dir, name, Access::READ_OK, AtFlags::EACCESS).is_ok()
+                && fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw()) =>
+        {
+            Ok(())
+        }
         Err(error @ (Errno::ACCESS | Errno::ROFS | Errno::TXTBSY)) => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }

@@ -74,7 +74,7 @@ pub use links::leads_out;
 pub use metadata::{is_about_metadata, umask};
 pub use mount::Border;
 pub use multiset::Multiset;
-pub use partial::{Partial, PatchOutcome, Resume, SourceIdentity, SourceState};
+pub use partial::{InPlace, Partial, PatchOutcome, Resume, SourceIdentity, SourceState};
 pub use precision::{Precision, are_within, coarser};
 pub use ranges::ChunkMap;
 pub use rel_path::{RelPath, RelPathError};

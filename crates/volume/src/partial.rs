@@ -43,7 +43,7 @@ mod prior_chunks;
 mod sync;
 
 use old_version::OldChunk;
-pub use old_version::PatchOutcome;
+pub use old_version::{InPlace, PatchOutcome};
 
 /// The largest file that offsets can describe, with a chunk to spare.
 const SIZE_MAX: u64 = i64::MAX as u64 - CHUNK;

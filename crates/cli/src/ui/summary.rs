@@ -37,6 +37,10 @@ pub fn line(report: &Report, dry_run: bool) -> String {
         let would = if dry_run { "would replace " } else { "replaced " };
         parts.push(format!("{would}{} of another kind", report.replaced));
     }
+    if report.parted > 0 {
+        let would = if dry_run { "would part " } else { "parted " };
+        parts.push(format!("{would}{} from other names", report.parted));
+    }
     if report.left_count > 0 {
         parts.push(format!(
             "{}left {} that are mounted",
@@ -150,6 +154,7 @@ mod tests {
             skipped: 2,
             deleted: 4,
             replaced: 5,
+            parted: 9,
             left_count: 6,
             not_taken_count: 5,
             failed_count: 3,
@@ -162,11 +167,11 @@ mod tests {
             },
             ..report()
         };
-        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, replaced 5 of another kind, left 6 that are mounted, 5 not taken, 3 FAILED, 8 without all of their metadata, 3.4 s, \
+        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, replaced 5 of another kind, parted 9 from other names, left 6 that are mounted, 5 not taken, 3 FAILED, 8 without all of their metadata, 3.4 s, \
                     10.1 Gbit/s over ssh";
         assert_eq!(line(&report, false), text);
         let dry = "would copy 7 files, 1.00 MiB from an earlier run, 2 files already there, would delete 4, \
-                   would replace 5 of another kind, would have left 6 that are mounted, 5 not taken, 3 FAILED, 8 without all of their metadata";
+                   would replace 5 of another kind, would part 9 from other names, would have left 6 that are mounted, 5 not taken, 3 FAILED, 8 without all of their metadata";
         assert_eq!(line(&report, true), dry);
     }
 

@@ -98,6 +98,7 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
             was: decode_sort(&mut reader)?,
             by: decode_sort(&mut reader)?,
         },
+        39 => CopyMessage::Parted { path: reader.bytes()?.to_vec() },
         _ => return Err(Malformed),
     };
     #[cfg(feature = "planted-bug")]

@@ -114,6 +114,10 @@ impl Encoder {
                 put_bytes(out, path);
                 out.extend_from_slice(&[was.number(), by.number()]);
             }
+            CopyMessage::Parted { path } => {
+                out.push(39);
+                put_bytes(out, path);
+            }
             CopyMessage::Names { names, is_last } => put_list(out, 23, names, *is_last),
             CopyMessage::Paths { paths, is_last } => put_list(out, 38, paths, *is_last),
             CopyMessage::Marks { id, chunk, marks } => {

@@ -94,6 +94,7 @@ fn all() -> Vec<CopyMessage> {
         CopyMessage::Same { id: 5, chunk: 4 },
         CopyMessage::DirectoriesDone { count: 3, new: None },
         CopyMessage::DirectoriesDone { count: 3, new: Some(2) },
+        CopyMessage::Parted { path: b"a/b".to_vec() },
         CopyMessage::Receipt { statement: b"{}".to_vec(), reason: String::new() },
         CopyMessage::Receipt { statement: Vec::new(), reason: "no root".into() },
     ]

@@ -16,12 +16,16 @@ impl CopyReceiver {
     /// In a dry run: fails as writing a file would.
     pub(super) fn check_file(&self, target: &TargetTree, item: &IncomingEntry) -> Result<(), Failure> {
         let (root, path) = (target.roots.of(&item.path), &item.path);
-        let in_place = self.rules.files.in_place
-            && item.entry.size() > CHUNK
-            && root
-                .metadata(path)
-                .is_ok_and(|there| there.is_some_and(|there| there.is_file() && there.size >= CHUNK));
-        if in_place {
+        let there = root.metadata(path).ok().flatten();
+        let changed = there.filter(|there| {
+            let is_large = item.entry.size() > CHUNK && there.size >= CHUNK;
+            self.rules.files.in_place && is_large && there.is_file()
+        });
+        let has_other_names = changed.is_some_and(|there| there.nlink > 1);
+        if has_other_names {
+            self.note_parted(path);
+        }
+        if changed.is_some() && !has_other_names {
             let what = "open it to be changed in place";
             return root.check_change(path).map_err(|error| self.cannot(what, path, &error));
         }

@@ -189,6 +189,14 @@ impl CopyReceiver {
         self.shared.send(&[CopyMessage::Replaced { path: path.to_vec(), was, by }]);
     }
 
+    /// Notes that a file which was to be changed in place is written (in a dry run: would be) beside its name
+    /// instead, since it has other names at the destination, which keep the old content.
+    pub(super) fn note_parted(&self, path: &RelPath) {
+        let path = path.as_bytes();
+        self.lists.add_parted(path, self.rules.dry_run);
+        self.shared.send(&[CopyMessage::Parted { path: path.to_vec() }]);
+    }
+
     /// Makes the links that have waited for a file until it was in its place or had failed.
     pub(super) fn link_target_done(&self, item: &IncomingEntry, outcome: LinkTargetOutcome) {
         // A file that is sent again may have lost its other names meanwhile.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{
-    Partial, PartialError, RelPath, Resume, SourceIdentity, SourceState, is_out_of_descriptors,
+    InPlace, Partial, PartialError, RelPath, Resume, SourceIdentity, SourceState, is_out_of_descriptors,
 };
 
 use super::super::chunked_file::{ChunkedFile, JOURNAL_MIN};
@@ -214,15 +214,22 @@ impl CopyReceiver {
             (false, VerifyMode::Readback) => Resume::Compared,
         };
         let root = target.roots.of(path);
-        if self.rules.files.in_place
-            && let Some(partial) = Partial::open_in_place(root, path, identity)?
-        {
-            return Ok(partial);
+        let mut has_other_names = false;
+        if self.rules.files.in_place {
+            match Partial::open_in_place(root, path, identity)? {
+                InPlace::Open(partial) => return Ok(*partial),
+                InPlace::Absent => {}
+                InPlace::HasOtherNames => has_other_names = true,
+            }
         }
-        match self.rules.delta {
+        let partial = match self.rules.delta {
             true => Partial::open_over(root, path, identity, resume),
             false => Partial::open(root, path, identity, resume),
+        }?;
+        if has_other_names {
+            self.note_parted(path);
         }
+        Ok(partial)
     }
 
     pub(super) fn retry_locked(&self, conversation: &mut ConversationState) -> Result<(), Error> {

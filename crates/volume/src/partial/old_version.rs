@@ -79,32 +79,60 @@ fn open_plain(dir: &OwnedFd, name: &[u8], access: OFlags) -> io::Result<Option<(
     Ok(meta.is_file().then_some((file, meta)))
 }
 
+/// Opens a file to read and change it. Its owner may do that whatever its mode is: a mode that forbids
+/// writing is changed and put back while the file is opened.
+fn open_to_change(dir: &OwnedFd, name: &[u8]) -> io::Result<Option<(File, Metadata)>> {
+    let refused = match open_plain(dir, name, OFlags::RDWR) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => error,
+        opened => return opened,
+    };
+    let Ok(Some((file, meta))) = open_plain(dir, name, OFlags::RDONLY) else { return Err(refused) };
+    if meta.uid != rustix::process::geteuid().as_raw() || meta.mode & 0o200 != 0 {
+        return Err(refused);
+    }
+    fs::fchmod(&file, Mode::from_raw_mode(meta.mode | 0o200))?;
+    let opened = open_plain(dir, name, OFlags::RDWR);
+    fs::fchmod(&file, Mode::from_raw_mode(meta.mode))?;
+    opened
+}
+
+/// How a file under its own name can be changed.
+#[derive(Debug)]
+pub enum InPlace {
+    Open(Box<Partial>),
+    /// There is no plain file of at least a chunk.
+    Absent,
+    /// The file has other names (hard links), which must not get the new content.
+    HasOtherNames,
+}
+
 impl Partial {
-    /// Opens the file under its own name to change it in place; `None` if there is no plain file of at least
-    /// a chunk. An interrupted run leaves the file half new, and a later run can tell that only by its time.
-    /// Nothing is changed before [`Partial::begin_in_place`].
-    pub fn open_in_place(
-        root: &Root,
-        path: &RelPath,
-        identity: &SourceIdentity,
-    ) -> Result<Option<Partial>, Error> {
+    /// Opens the file under its own name to change it in place. An interrupted run leaves the file half new,
+    /// and a later run can tell that only by its time. Nothing is changed before
+    /// [`Partial::begin_in_place`].
+    pub fn open_in_place(root: &Root, path: &RelPath, identity: &SourceIdentity) -> Result<InPlace, Error> {
         if identity.size > SIZE_MAX {
             return Err(Error::io("create a file")(Errno::FBIG));
         }
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
-        let opened = match open_plain(&dir, target, OFlags::RDWR) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        let opened = match open_to_change(&dir, target) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(InPlace::Absent),
             opened => {
                 opened.map_err(|source| Error::Io { what: "open it to be changed in place", source })?
             }
         };
-        let Some((file, meta)) = opened.filter(|(_, meta)| meta.size >= CHUNK) else { return Ok(None) };
+        let Some((file, meta)) = opened.filter(|(_, meta)| meta.size >= CHUNK) else {
+            return Ok(InPlace::Absent);
+        };
+        if meta.nlink > 1 {
+            return Ok(InPlace::HasOtherNames);
+        }
         dir.check_own(target).map_err(Error::io("change it in place"))?;
         // As for a partial file: where there are no locks, the user has to avoid two transfers of one file.
         if fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(Error::Locked);
         }
-        Ok(Some(Partial {
+        Ok(InPlace::Open(Box::new(Partial {
             target: target.to_vec(),
             name: target.to_vec(),
             journal_name: Vec::new(),
@@ -120,7 +148,7 @@ impl Partial {
             is_in_place: true,
             state: State::new(identity).into(),
             dir: Arc::clone(&dir),
-        }))
+        })))
     }
 
     /// Gives a file that is changed in place its new size; until then it is only read. Does nothing for other

@@ -723,26 +723,33 @@ fn a_patch_that_does_not_make_the_chunk_changes_nothing() {
 fn a_file_is_changed_in_its_place_only_when_asked() {
     let place = place(false);
     let new = content();
-    assert!(Partial::open_in_place(&place.root, &place.path, &place.identity).unwrap().is_none());
+    assert!(matches!(Partial::open_in_place(&place.root, &place.path, &place.identity), Ok(InPlace::Absent)));
     let mut old = new.clone();
     old.extend(vec![1; 10_000]);
     old[CHUNK as usize] ^= 1;
     std::fs::write(place.file(b"target"), &old).unwrap();
     std::fs::hard_link(place.file(b"target"), place.file(b"other")).unwrap();
-    let open = || Partial::open_in_place(&place.root, &place.path, &place.identity);
-    let partial = when_free(open).unwrap().unwrap();
+    let look = || Partial::open_in_place(&place.root, &place.path, &place.identity);
+    assert!(matches!(look(), Ok(InPlace::HasOtherNames)), "its other name must not get the new content");
+    std::fs::remove_file(place.file(b"other")).unwrap();
+    let open = || match look()? {
+        InPlace::Open(partial) => Ok(*partial),
+        other => panic!("{other:?}"),
+    };
+    let partial = when_free(open).unwrap();
     assert!(matches!(open(), Err(Error::Locked)));
     assert!(std::fs::read(place.file(b"target")).unwrap() == old, "it may still be refused");
     partial.begin_in_place().unwrap();
     assert!((bring_to(&partial, &new) as u64) < CHUNK / 10);
     partial.finish(&WriteOptions { mode: 0o600, ..WriteOptions::default() }).unwrap();
     drop(partial);
-    assert!(std::fs::read(place.file(b"other")).unwrap() == new, "the same file under its other name");
-    drop(when_free(open).unwrap().unwrap());
+    assert!(std::fs::read(place.file(b"target")).unwrap() == new);
+    drop(when_free(open).unwrap());
     assert!(place.file(b"target").exists(), "what is left unfinished is left there");
     std::fs::remove_file(place.file(b"target")).unwrap();
+    std::fs::write(place.file(b"other"), &old).unwrap();
     std::os::unix::fs::symlink("other", place.file(b"target")).unwrap();
-    assert!(open().is_err(), "never through a link");
+    assert!(look().is_err(), "never through a link");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The kinds of things that callers ask for, the scope that each needs, and which of them a caller may do.
+//! The kinds of things that callers ask for, the scopes that each needs, and which of them a caller may do.
 //!
 //! Always true: the routes ask [`Caller::may_do`], and `GET /me` is made from it, so a page or a command line
 //! is told what its caller may do and need not work it out from scopes.
@@ -18,9 +18,10 @@ pub(crate) enum DeedKind {
     See,
     /// Submit jobs within its reach.
     Submit,
-    /// Pause, resume, cancel, retry and change jobs within its reach.
+    /// Pause, resume, cancel, retry and change jobs within its reach, remove watched folders, and retry their
+    /// files.
     Control,
-    /// Add and remove watched folders within its reach, and retry their files.
+    /// Watch folders within its reach, whose files then become jobs.
     Watch,
     /// Take over jobs and watches whose owner's token is no longer valid.
     Take,
@@ -51,18 +52,20 @@ impl DeedKind {
         DeedKind::Codes,
     ];
 
-    /// The scope that it needs. No other function says so.
-    fn scope(self) -> Scope {
+    /// The scopes that it needs, all of them. No other function says so. A watch submits jobs, and goes on until
+    /// somebody steers it.
+    fn scopes(self) -> &'static [Scope] {
         match self {
-            DeedKind::See => Scope::Read,
-            DeedKind::Submit => Scope::Submit,
-            DeedKind::Control | DeedKind::Watch => Scope::Control,
+            DeedKind::See => &[Scope::Read],
+            DeedKind::Submit => &[Scope::Submit],
+            DeedKind::Control => &[Scope::Control],
+            DeedKind::Watch => &[Scope::Submit, Scope::Control],
             DeedKind::Take
             | DeedKind::Caps
             | DeedKind::Usage
             | DeedKind::Tokens
             | DeedKind::Store
-            | DeedKind::Codes => Scope::Admin,
+            | DeedKind::Codes => &[Scope::Admin],
         }
     }
 
@@ -76,7 +79,7 @@ impl Caller {
     /// An error if the caller may do nothing of this kind. Where it concerns places, each one is judged
     /// besides.
     pub(crate) fn may_do(&self, kind: DeedKind) -> Result<(), Error> {
-        self.may(CallerDeed::Any(kind.scope()))?;
+        kind.scopes().iter().try_for_each(|scope| self.may(CallerDeed::Any(*scope)))?;
         if kind == DeedKind::Codes && *self != Caller::local() {
             let what = "only the service's own user gets a one-time code, over the Unix socket";
             return Err(Error::new(Code::OutOfScope, what).with_hint("log in with the token itself"));
@@ -99,6 +102,7 @@ impl Caller {
 
     /// An error if the caller may not steer a job at these places.
     pub(crate) fn may_steer(&self, places: &JobPlaces) -> Result<(), Error> {
-        self.may(CallerDeed::At(DeedKind::Control.scope(), places))
+        self.may_do(DeedKind::Control)?;
+        self.may(CallerDeed::At(Scope::Control, places))
     }
 }

@@ -35,9 +35,10 @@ pub enum Scope {
     Read,
     /// Submit jobs within its reach.
     Submit,
-    /// Pause, resume, cancel, retry and change jobs within its reach.
+    /// Pause, resume, cancel, retry and change jobs within its reach, and remove watches there. With `submit`,
+    /// make watches there.
     Control,
-    /// Everything, everywhere: also caps, watches, tokens and the store.
+    /// Everything, everywhere: also caps, tokens and the store.
     Admin,
 }
 

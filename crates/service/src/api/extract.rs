@@ -299,8 +299,8 @@ needs! {
     ToBeKnown = None, "Asks only about the caller itself.";
     ToRead = Some(DeedKind::See), "Reads something.";
     ToSubmit = Some(DeedKind::Submit), "Submits jobs.";
-    ToControl = Some(DeedKind::Control), "Steers jobs.";
-    ToWatch = Some(DeedKind::Watch), "Steers watched folders.";
+    ToControl = Some(DeedKind::Control), "Steers jobs and watched folders.";
+    ToWatch = Some(DeedKind::Watch), "Watches folders.";
     ToTake = Some(DeedKind::Take), "Takes over what a token has left behind.";
     ToSetCaps = Some(DeedKind::Caps), "Changes caps.";
     ToSumUp = Some(DeedKind::Usage), "Sums up all transfers.";

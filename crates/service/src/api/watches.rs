@@ -7,7 +7,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToRead, ToTake, ToWatch};
+use super::extract::{
+    App, JsonBody, May, PathParameters, QueryParameters, ToControl, ToRead, ToTake, ToWatch,
+};
 use super::jobs::{bad_query, page};
 use super::problem::HandlerFailure;
 use crate::node::{WatchSpec, WatchView, WatchedFileView};
@@ -61,7 +63,7 @@ async fn show(
 #[utoipa::path(delete, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
     responses((status = 204, description = "The folder is not watched any more")))]
 async fn remove(
-    may: May<ToWatch>,
+    may: May<ToControl>,
     PathParameters(id): PathParameters<String>,
 ) -> Result<StatusCode, HandlerFailure> {
     may.act("remove a watch", id.clone(), move |node, caller| node.remove_watch(caller, &id)).await?;
@@ -72,7 +74,7 @@ async fn remove(
 #[utoipa::path(post, path = "/watches/{id}/retry", tag = "watches", params(("id" = String, Path)),
     responses((status = 204, description = "The files will be taken again")))]
 async fn retry(
-    may: May<ToWatch>,
+    may: May<ToControl>,
     PathParameters(id): PathParameters<String>,
 ) -> Result<StatusCode, HandlerFailure> {
     may.act("retry a watch", id.clone(), move |node, caller| node.retry_watch(caller, &id)).await?;

@@ -86,7 +86,7 @@ pub fn act(
     files: &[(WatchedName, FileVersion)],
 ) -> Vec<Result<AfterOutcome, Error>> {
     let (folder, after) = (watch.folder.as_path(), &watch.after);
-    let root = match tree::open_root(folder, &watch.reach) {
+    let root = match watch.reach.open(folder) {
         Ok(root) => root,
         Err(error) => {
             let error = Error::of_host(format!("cannot open {}", folder.display()), error);
@@ -370,14 +370,14 @@ fn rename_new(from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> io::Resu
 /// Makes the directories of the path `below` in `target`, where they are missing. Also makes `target` itself,
 /// but nothing above it.
 fn make_directories(target: &Path, below: &[u8], reach: &FolderReach) -> io::Result<OwnedFd> {
-    let mut directory = match (tree::open_root(target, reach), target.parent(), target.file_name()) {
+    let mut directory = match (reach.open(target), target.parent(), target.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
-            let parent = tree::open_root(parent, reach)?;
+            let parent = reach.open(parent)?;
             match mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o777)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
-            tree::open_root(target, reach)?
+            reach.open(target)?
         }
         (opened, _, _) => opened?,
     };

@@ -26,4 +26,5 @@ pub use config::{AfterAction, FolderWatch};
 pub use entry::{FileStatus, FileVersion, PastStatus, STATES, StoreChange, WatchedFile, WatchedName};
 pub use folder::{FileToTake, FolderMoment};
 pub use tree::FolderReach;
+pub(crate) use tree::leads_out;
 pub use watcher::{Notice, Watcher, WatcherWaker};

@@ -2,8 +2,8 @@
 //! folder.
 
 use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -42,25 +42,52 @@ const SHARED: [u64; 15] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FolderReach(pub Option<Vec<PathBuf>>);
 
+/// The error if a path, or a symbolic link in it, leads out of what the owner may reach.
+#[derive(Debug, thiserror::Error)]
+#[error("a link leads it out of what the watch's owner may reach")]
+struct LeadsOut;
+
+/// True if a path was refused because it leads out of what its owner may reach.
+pub(crate) fn leads_out(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<LeadsOut>())
+}
+
 impl FolderReach {
-    /// True if an open directory lies in one of them, by where it really is now.
-    fn holds(&self, directory: &OwnedFd) -> io::Result<bool> {
-        let Some(prefixes) = &self.0 else { return Ok(true) };
-        let real = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))?;
-        let mut real_prefixes = prefixes.iter().filter_map(|prefix| prefix.canonicalize().ok());
-        Ok(real_prefixes.any(|prefix| real.starts_with(prefix)))
+    /// Opens a directory. It is resolved below the directory that the owner may reach, so that nothing outside is
+    /// ever opened, whatever links are in the path and whoever swaps them meanwhile. A link may lead elsewhere
+    /// below that directory. The directory of the owner itself has no link in its path, as for jobs.
+    pub(crate) fn open(&self, directory: &Path) -> io::Result<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+        let Some(prefixes) = &self.0 else {
+            return Ok(openat(CWD, directory, flags | OFlags::CLOEXEC, Mode::empty())?);
+        };
+        let within = prefixes.iter().find_map(|prefix| Some((prefix, directory.strip_prefix(prefix).ok()?)));
+        let (prefix, below) = within.ok_or_else(|| io::Error::new(ErrorKind::PermissionDenied, LeadsOut))?;
+        let top = openat(CWD, "/", PLACE | OFlags::CLOEXEC, Mode::empty())?;
+        let whole = prefix.strip_prefix("/").unwrap_or(prefix);
+        let prefix = resolve(&top, whole, PLACE, ResolveFlags::NO_SYMLINKS)?;
+        resolve(&prefix, below, flags, ResolveFlags::empty())
     }
 }
 
-/// Opens the folder itself. Its path may contain links, as it is the user who names it. The open directory is
-/// judged, not the path, which somebody may change meanwhile.
-pub(super) fn open_root(folder: &Path, reach: &FolderReach) -> io::Result<OwnedFd> {
-    let root = openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    if reach.holds(&root)? {
-        return Ok(root);
+/// How a directory is opened that others are opened from.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+
+/// Opens what a path leads to below a directory, and nothing elsewhere.
+fn resolve(root: impl AsFd, path: &Path, flags: OFlags, more: ResolveFlags) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
+    loop {
+        match openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            // Something on the path was renamed in the meantime.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(Errno::XDEV) => return Err(io::Error::new(ErrorKind::PermissionDenied, LeadsOut)),
+            Err(Errno::LOOP) if more.contains(ResolveFlags::NO_SYMLINKS) => {
+                return Err(io::Error::new(ErrorKind::PermissionDenied, LeadsOut));
+            }
+            other => return Ok(other?),
+        }
     }
-    let what = "a link leads it out of what the watch's owner may reach";
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
 /// Opens something below the folder.
@@ -178,4 +205,61 @@ fn read(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use rustix::fs::{RenameFlags, renameat_with};
+
+    use super::*;
+
+    #[test]
+    fn nothing_outside_is_opened_while_a_link_is_swapped_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().canonicalize().unwrap().join(name);
+        for name in ["mine/in/deep", "mine/other/deep", "secret/deep"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        let real = std::fs::metadata(at("mine/in/deep")).unwrap().ino();
+        symlink(at("secret"), at("mine/link")).unwrap();
+        symlink("../../secret", at("mine/other/climbing")).unwrap();
+        symlink("other", at("mine/near")).unwrap();
+        symlink(at("mine"), at("mine_too")).unwrap();
+        let reach = FolderReach(Some(vec![at("mine")]));
+        for out in
+            ["mine/link", "mine/link/deep", "mine/other/climbing/deep", "secret/deep", "mine/../secret"]
+        {
+            assert!(leads_out(&reach.open(&at(out)).unwrap_err()), "{out}");
+        }
+        assert!(reach.open(&at("mine/near/deep")).is_ok(), "a link may lead elsewhere below the prefix");
+        assert!(!leads_out(&reach.open(&at("mine/missing")).unwrap_err()));
+        let by_link = FolderReach(Some(vec![at("mine_too")]));
+        assert!(leads_out(&by_link.open(&at("mine_too/in")).unwrap_err()));
+        let (is_over, mut seen) = (AtomicBool::new(false), [0, 0]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    let exchange = RenameFlags::EXCHANGE;
+                    renameat_with(CWD, at("mine/in"), CWD, at("mine/link"), exchange).unwrap();
+                }
+            });
+            for _ in 0..3000 {
+                match reach.open(&at("mine/in/deep")) {
+                    Ok(opened) => {
+                        assert_eq!(fstat(&opened).unwrap().st_ino, real);
+                        seen[0] += 1;
+                    }
+                    Err(error) => {
+                        assert!(leads_out(&error), "{error}");
+                        seen[1] += 1;
+                    }
+                }
+            }
+            is_over.store(true, Relaxed);
+        });
+        assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+    }
 }

@@ -296,7 +296,7 @@ impl Watcher {
         if hints.is_empty() {
             return;
         }
-        let Ok(root) = tree::open_root(&self.watch.folder, &self.watch.reach) else {
+        let Ok(root) = self.watch.reach.open(&self.watch.folder) else {
             return self.walk_soon();
         };
         let mut files = BTreeSet::new();
@@ -342,7 +342,7 @@ impl Watcher {
     /// Scans the whole folder.
     fn walk(&mut self) {
         let begin = (self.clock)();
-        let root = match tree::open_root(&self.watch.folder, &self.watch.reach) {
+        let root = match self.watch.reach.open(&self.watch.folder) {
             Ok(root) => root,
             Err(error) => {
                 self.notices = BTreeSet::from([Notice::Missing(plain(&error))]);
@@ -421,7 +421,7 @@ impl Watcher {
             return;
         }
         self.next_look = now.steady + LOOKS;
-        let Ok(root) = tree::open_root(&self.watch.folder, &self.watch.reach) else {
+        let Ok(root) = self.watch.reach.open(&self.watch.folder) else {
             return self.walk_soon();
         };
         let id = |stat: &Stat| -> FileId { (stat.st_dev, stat.st_ino) };

@@ -27,8 +27,8 @@ use crate::store::history;
 use crate::store::jobs::{self, JobDocument, JobFacts, JobRow, StoredDocument};
 use crate::store::watches::{self, WatchRow};
 use crate::watch::{
-    AfterAction, AfterOutcome, Confirmation, FileStatus, FileToTake, FileVersion, Notice, PastStatus,
-    StoreChange, WatchedName, Watcher, act,
+    AfterAction, AfterOutcome, Confirmation, FileStatus, FileToTake, FileVersion, FolderWatch, Notice,
+    PastStatus, StoreChange, WatchedName, Watcher, act, leads_out,
 };
 
 /// The most files of one job, and the most bytes of their names, as the job keeps the names in memory and in
@@ -59,6 +59,12 @@ struct EndedJob {
     row: JobRow,
     spec: JobSpec,
     report: Option<Report>,
+}
+
+/// True if a link leads a directory out of what the owner of the watch may reach. Who then uses the directory opens
+/// it in the same way, and is judged again.
+fn is_out_of_reach(watch: &FolderWatch, directory: &Path) -> bool {
+    watch.reach.open(directory).is_err_and(|error| leads_out(&error))
 }
 
 impl FolderThread {
@@ -164,22 +170,12 @@ impl FolderThread {
         if let Err(error) = self.node.judge_watch_owner(&self.row.owner) {
             return Some(error.to_string());
         }
-        (!self.is_within()).then(|| "a link leads the folder out of what its owner may reach".to_string())
-    }
-
-    /// True if the folder lies within its owner's reach after links are resolved.
-    fn is_within(&self) -> bool {
-        self.row.spec.watch().is_ok_and(|watch| self.reaches(&watch.folder))
-    }
-
-    fn reaches(&self, path: &Path) -> bool {
-        if self.row.reach.everything {
-            return true;
-        }
-        // A path that does not exist yet lies where its nearest existing parent lies.
-        let Some(real) = path.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
-        let mut real_prefixes = self.row.reach.local.iter().filter_map(|prefix| prefix.canonicalize().ok());
-        real_prefixes.any(|prefix| real.starts_with(prefix))
+        let watch = match self.row.watch() {
+            Ok(watch) => watch,
+            Err(error) => return Some(error.to_string()),
+        };
+        let is_out = is_out_of_reach(&watch, &watch.folder);
+        is_out.then(|| "a link leads the folder out of what its owner may reach".to_string())
     }
 
     /// Makes one job of these files. Yields false if that failed.
@@ -379,7 +375,7 @@ impl FolderThread {
             AfterAction::Mark | AfterAction::Delete => watch.folder.clone(),
             AfterAction::Move(to) => watch.folder.join(to),
         };
-        if !self.reaches(&watch.folder) || !self.reaches(&target) {
+        if is_out_of_reach(&watch, &watch.folder) || is_out_of_reach(&watch, &target) {
             let text = "the files are left as they are: a link leads out of what the watch's owner may reach";
             let event = json!({ "event": "watch", "watch": self.row.id, "text": text });
             self.node.said(job, ("warning", text, &event.to_string()));

@@ -21,13 +21,13 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::Node;
-use crate::access::{Caller, CallerDeed, CallerReach, JobPlaces, Scope};
+use crate::access::{Caller, CallerDeed, CallerReach, DeedKind, JobPlaces, Scope};
 use crate::clock::timestamp;
 use crate::hub::NewsBody;
 use crate::job::JobId;
 use crate::store::jobs::JobDocument;
 use crate::store::watches::{self, WatchRow};
-use crate::watch::{FileStatus, PastStatus, WatchedFile, Watcher, WatcherWaker};
+use crate::watch::{FileStatus, FolderWatch, PastStatus, WatchedFile, Watcher, WatcherWaker, leads_out};
 
 pub(super) use spec::LABEL;
 pub use spec::WatchSpec;
@@ -259,13 +259,9 @@ impl Node {
     pub(crate) fn add_watch(&self, caller: &Caller, spec: WatchSpec) -> Result<WatchView, Error> {
         let spec = spec.checked()?;
         let used = spec.job("0", vec!["x".into()]).used()?;
-        caller.may(CallerDeed::With(Scope::Control, &spec.places()?, &used))?;
+        caller.may_do(DeedKind::Watch)?;
+        caller.may(CallerDeed::With(Scope::Submit, &spec.places()?, &used))?;
         super::outbox::check_webhook(spec.webhook.as_deref())?;
-        // A folder that is not there yet may come.
-        if std::fs::metadata(&spec.watch()?.folder).is_ok_and(|there| !there.is_dir()) {
-            let what = format!("{} is not a directory, so it cannot be watched", spec.folder);
-            return Err(Error::new(Code::NotADirectory, what));
-        }
         let now_ms = self.clock.now_ms();
         // Faults of its jobs are reported now.
         let example = spec.job("0", vec!["x".into()]);
@@ -277,6 +273,7 @@ impl Node {
             created_ms: now_ms,
             spec,
         };
+        judge_folder(&row.watch()?)?;
         let most = self.settings().watches_max;
         {
             let all = self.watches.all.lock().in_any_case();
@@ -341,13 +338,18 @@ impl Node {
     }
 
     /// An error if the caller may not make somebody else's watch go on. Its jobs run as their owner's, so who
-    /// makes it go on must reach as far.
+    /// makes it go on must reach as far, and be allowed its options.
     fn judge_watch_act(&self, caller: &Caller, id: &str) -> Result<(), Error> {
         let all = self.watches.all.lock().in_any_case();
         let row = all.get(id).map(|one| one.row.clone()).ok_or_else(|| no_such(id))?;
         drop(all);
         self.judge_watch_owner(&row.owner)?;
-        if caller.subject == row.owner || row.reach.and(&caller.reach) == row.reach {
+        if caller.subject == row.owner {
+            return Ok(());
+        }
+        let used = row.spec.job("0", vec!["x".into()]).used()?;
+        caller.may(CallerDeed::With(Scope::Control, &row.spec.places()?, &used))?;
+        if row.reach.and(&caller.reach) == row.reach {
             return Ok(());
         }
         let what = format!("the jobs of watch {id} run as {}, who reaches further than the token", row.owner);
@@ -437,6 +439,19 @@ impl Node {
             what["id"] = json!(id);
             self.hub.tell(NewsBody::Watch { places, text: what.to_string() });
         }
+    }
+}
+
+/// An error if what is there now cannot be watched. A folder that is not there yet may come.
+fn judge_folder(watch: &FolderWatch) -> Result<(), Error> {
+    let folder = watch.folder.display();
+    match watch.reach.open(&watch.folder) {
+        Err(error) if leads_out(&error) => Err(Error::new(Code::OutOfScope, format!("{folder}: {error}"))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            let what = format!("{folder} is not a directory, so it cannot be watched");
+            Err(Error::new(Code::NotADirectory, what))
+        }
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

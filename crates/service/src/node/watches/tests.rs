@@ -400,7 +400,7 @@ fn who_does_not_reach_a_folder_does_not_see_or_watch_it() {
     let fixture = Fixture::new();
     let watch = add(&fixture, AfterAction::Keep);
     let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
-    caller.scopes = vec![Scope::Read, Scope::Control];
+    caller.scopes = vec![Scope::Read, Scope::Submit, Scope::Control];
     caller.reach = CallerReach { local: vec!["/projects".into()], ..CallerReach::default() };
     let node = fixture.node();
     assert!(node.list_watches(&caller).unwrap().is_empty());
@@ -426,17 +426,31 @@ fn a_link_leads_no_watch_out_of_its_owner_s_reach() {
         std::fs::create_dir_all(fixture.path(name)).unwrap();
     }
     fixture.file("secret/a", 100);
-    std::os::unix::fs::symlink(fixture.path("secret"), fixture.path("mine/in")).unwrap();
+    std::fs::create_dir(fixture.path("mine/in")).unwrap();
     let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
-    caller.scopes = vec![Scope::Control, Scope::Read];
+    caller.scopes = vec![Scope::Submit, Scope::Control, Scope::Read];
     caller.reach = CallerReach { local: vec![fixture.path("mine").into()], ..CallerReach::default() };
     let asked = spec(&fixture.path("mine/in"), &fixture.path("mine/out"), AfterAction::Delete);
-    let watch = fixture.node().add_watch(&caller, asked).unwrap().id;
+    let watch = fixture.node().add_watch(&caller, asked.clone()).unwrap().id;
+    std::fs::remove_dir(fixture.path("mine/in")).unwrap();
+    std::os::unix::fs::symlink(fixture.path("secret"), fixture.path("mine/in")).unwrap();
     wait_until("there is no notice", || {
         let view = fixture.node().watch_view(&caller, &watch).unwrap();
         view.notices.iter().any(|notice| notice.contains("may reach"))
     });
     assert!(fixture.records().is_empty() && Path::new(&fixture.path("secret/a")).exists());
+    // Who asks for such a watch hears the same whatever the link leads to.
+    let told = ["secret", "secret/a", "nothing"].map(|name| {
+        std::fs::remove_file(fixture.path("mine/in")).unwrap();
+        std::os::unix::fs::symlink(fixture.path(name), fixture.path("mine/in")).unwrap();
+        let error = fixture.node().add_watch(&caller, asked.clone()).unwrap_err();
+        (error.code(), error.to_string())
+    });
+    assert_eq!(told[0].0, Code::OutOfScope, "{told:?}");
+    assert!(
+        told[0].1.contains("a link leads it out") && told[1] == told[0] && told[2] == told[0],
+        "{told:?}"
+    );
 }
 
 fn token(fixture: &Fixture, scopes: &[Scope], reach: CallerReach) -> Caller {
@@ -456,7 +470,7 @@ fn a_watch_of_a_revoked_token_takes_nothing_until_an_admin_takes_it_over() {
     for name in ["in", "out"] {
         std::fs::create_dir_all(fixture.path(name)).unwrap();
     }
-    let owner = token(&fixture, &[Scope::Control, Scope::Read], CallerReach::everything());
+    let owner = token(&fixture, &[Scope::Submit, Scope::Control, Scope::Read], CallerReach::everything());
     let asked = spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Keep);
     let watch = fixture.node().add_watch(&owner, asked).unwrap().id;
     let node = fixture.node();
@@ -483,7 +497,7 @@ fn somebody_else_s_watch_is_retried_only_by_who_reaches_as_far() {
     let watch = add(&fixture, AfterAction::Keep);
     let node = fixture.node();
     let near = CallerReach { local: vec![fixture.path("").into()], ..CallerReach::default() };
-    let near = token(&fixture, &[Scope::Control], near);
+    let near = token(&fixture, &[Scope::Submit, Scope::Control], near);
     assert_eq!(node.retry_watch(&near, &watch).unwrap_err().code(), Code::OutOfScope);
     node.retry_watch(&token(&fixture, &[Scope::Control], CallerReach::everything()), &watch).unwrap();
     let own = spec(&fixture.path("in"), &fixture.path("out2"), AfterAction::Keep);
@@ -499,4 +513,37 @@ fn somebody_else_s_watch_is_retried_only_by_who_reaches_as_far() {
         node.retry_watch(&token(&fixture, &[Scope::Control], other), &watch).unwrap_err().code(),
         Code::OutOfScope
     );
+}
+
+#[test]
+fn a_watch_needs_the_scope_to_submit_and_the_scope_to_steer() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path("in")).unwrap();
+    let node = fixture.node();
+    let asked = || spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Keep);
+    for (scopes, lacks) in
+        [(&[Scope::Control, Scope::Read][..], "submit"), (&[Scope::Submit, Scope::Read], "control")]
+    {
+        let error = node.add_watch(&token(&fixture, scopes, CallerReach::everything()), asked()).unwrap_err();
+        assert_eq!(error.code(), Code::OutOfScope);
+        assert!(error.to_string().contains(&format!("the scope {lacks}")), "{error}");
+    }
+    let owner = token(&fixture, &[Scope::Submit, Scope::Control], CallerReach::everything());
+    let watch = node.add_watch(&owner, asked()).unwrap().id;
+    // Who steers may end it.
+    node.remove_watch(&token(&fixture, &[Scope::Control], CallerReach::everything()), &watch).unwrap();
+}
+
+#[test]
+fn who_may_not_use_an_option_may_not_make_a_watch_go_on_that_has_it() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path("in")).unwrap();
+    let mut asked = spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Keep);
+    asked.options.files.keep_setuid = true;
+    let node = fixture.node();
+    let watch = node.add_watch(&Caller::local(), asked).unwrap().id;
+    let control = token(&fixture, &[Scope::Control], CallerReach::everything());
+    let error = node.retry_watch(&control, &watch).unwrap_err();
+    assert!(error.code() == Code::OutOfScope && error.to_string().contains("keep_setuid"), "{error}");
+    node.retry_watch(&token(&fixture, &[Scope::Admin], CallerReach::everything()), &watch).unwrap();
 }

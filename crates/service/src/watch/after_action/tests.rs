@@ -23,7 +23,7 @@ fn folder() -> (TempDir, (WatchedName, FileVersion)) {
 }
 
 fn seen(folder: &TempDir, name: &str) -> (WatchedName, FileVersion) {
-    let root = tree::open_root(folder.path(), &FolderReach::default()).unwrap();
+    let root = FolderReach::default().open(folder.path()).unwrap();
     let name = WatchedName::new(name);
     let stat = tree::look(root, &name).unwrap().unwrap();
     (name, FileVersion::of(&stat))
@@ -237,7 +237,7 @@ fn a_deletion_that_was_cut_off_goes_on() {
 #[test]
 fn what_is_renamed_by_mistake_gets_its_name_back() {
     let (folder, (name, version)) = folder();
-    let root = tree::open_root(folder.path(), &FolderReach::default()).unwrap();
+    let root = FolderReach::default().open(folder.path()).unwrap();
     let renamed = |version: FileVersion| {
         let place = FilePlace::of(&root, folder.path(), &name, version).unwrap().unwrap();
         rename_new(&place.parent, b"a.h5", &place.parent, b".own").unwrap();
@@ -261,7 +261,7 @@ fn what_is_renamed_by_mistake_gets_its_name_back() {
 #[test]
 fn a_writer_that_came_in_time_keeps_its_file() {
     let (folder, (name, version)) = folder();
-    let root = tree::open_root(folder.path(), &FolderReach::default()).unwrap();
+    let root = FolderReach::default().open(folder.path()).unwrap();
     let place = FilePlace::of(&root, folder.path(), &name, version).unwrap().unwrap();
     let BegunAction::Renamed(file) = place.begin_deletion().unwrap() else { panic!("it is the right file") };
     assert!(writers::open_for_writing(&BTreeSet::from([file.id])).is_empty());

@@ -1,5 +1,6 @@
 """Webhooks: who takes a message for genuine, and which addresses hear one."""
 
+import json
 import pathlib
 import re
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from harness.hosts import call, wait_until
+from harness.product import EXIT_USAGE
 from harness.receiver import Receiver
 from harness.service import Service
 from harness.trees import make_file
@@ -128,3 +130,18 @@ deny_networks = ["{own_net.beta.v4}"]
     id = submit(service, denied.url())
     assert "deny_networks" in is_given_up(service, id)
     assert denied.messages() == []
+
+
+def test_a_dry_run_calls_the_webhook_of_a_job_that_asks_for_it(own_net):
+    receiver = Receiver(own_net, own_net.beta, own_net.beta.v4, 8080)
+    service = service_with(own_net, f'[webhooks]\nallow_networks = ["{own_net.beta.v4}"]\n')
+    source = own_net.folder("source") / "a"
+    make_file(source, 1000)
+    ask = lambda path, *options: service.submit(source, source.with_name("b"), "--webhook", receiver.url(path), "--wait", *options)
+    ask("/silent", "--dry-run")
+    ask("/asked", "--dry-run", "--webhook-dry-run")
+    assert json.loads(receiver.next("/asked").body)["job"]["dry_run"] is True
+    ask("/real", "--webhook-dry-run")
+    assert json.loads(receiver.next("/real").body)["job"].get("dry_run", False) is False
+    assert not receiver.messages("/silent"), "nobody has asked for it"
+    service.submit(source, source.with_name("b"), "--webhook-dry-run", expect=EXIT_USAGE)

@@ -116,16 +116,15 @@ impl std::fmt::Display for LimitReached {
 
 impl From<LimitReached> for Error {
     fn from(full: LimitReached) -> Error {
-        let more = match full.what {
+        let by = match full.what {
             Resource::Memory | Resource::Overflow => {
-                "give the far end more (serve --memory, --memory-per-key; memory= before its key)"
+                "serve --memory, --memory-per-key; memory= before its key"
             }
-            Resource::Threads => "let the far end have more (ulimit -u, or TasksMax= of its unit)",
-            Resource::Descriptors | Resource::LargeFiles => {
-                "let the far end have more (ulimit -n, or LimitNOFILE= of its unit)"
-            }
+            Resource::Threads => "ulimit -u, or TasksMax= of its unit",
+            Resource::Descriptors | Resource::LargeFiles => "ulimit -n, or LimitNOFILE= of its unit",
         };
-        let hint = format!("try again when others have ended, or {more}");
+        // The owner may be at either end of a session, so the hint calls it as the text does.
+        let hint = format!("try again when others have ended, or give {} more ({by})", full.whose);
         Error::new(Code::ShareUsed, full.to_string()).with_hint(hint)
     }
 }
@@ -423,6 +422,16 @@ mod tests {
         // What is taken now does not matter: it is given back some time.
         let _taken = key.charge(30 << 20).unwrap();
         assert_eq!(ask(&key, 30 << 20), Ok(()));
+    }
+
+    #[test]
+    fn a_hint_names_the_one_whose_share_is_used_up() {
+        for whose in ["this node", "token:x", "this key"] {
+            let limits = ResourceLimits { threads: 0, ..ResourceLimits::memory(0) };
+            let error = Error::from(Budget::new(whose, limits).charge(1).unwrap_err());
+            assert!(error.to_string().contains(&format!("of {whose} is used up")), "{error}");
+            assert!(error.hint().unwrap().contains(&format!("or give {whose} more")), "{error:?}");
+        }
     }
 
     #[test]

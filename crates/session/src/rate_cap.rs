@@ -116,7 +116,10 @@ pub struct RateUsedUp {
 
 impl From<RateUsedUp> for Error {
     fn from(used_up: RateUsedUp) -> Error {
-        let hint = "try again when others have ended, or let the far end move more (serve --max-rate; max-rate= before its key)";
+        let whose = &used_up.whose;
+        let hint = format!(
+            "try again when others have ended, or let {whose} move more (serve --max-rate; max-rate= before its key)"
+        );
         Error::new(Code::ShareUsed, used_up.to_string()).with_hint(hint)
     }
 }

@@ -102,6 +102,13 @@ export const GROUPS: Group[] = [
         usual: null,
         words: option("--webhook"),
       },
+      {
+        path: "webhook_dry_run",
+        label: "Call also for a dry run",
+        kind: "switch",
+        usual: false,
+        words: flag("--webhook-dry-run"),
+      },
     ],
   },
   {

@@ -90,6 +90,9 @@ pub struct SubmitArgs {
     /// will not be kept
     #[arg(long, value_name = "URL", help_heading = JOB)]
     pub webhook: Option<String>,
+    /// Send that message also for a dry run
+    #[arg(long, requires = "webhook", help_heading = JOB)]
+    pub webhook_dry_run: bool,
     /// Repeat the job: start each run this long after the start of the one before, a minute or more
     #[arg(long, value_name = "TIME", conflicts_with = "cron", group = "repetition", help_heading = JOB)]
     pub every: Option<JobSpan>,

@@ -204,7 +204,7 @@ codes! {
     PeerGone = 2014, "FH-PEER-GONE", Peer, Lost, Helps, "The process at the far end has ended.", GO_ON;
     NoReceipt = 2061, "FH-NO-RECEIPT", Peer, Lost, Helps, "Everything has arrived, but the demanded receipt has not.", Some("run the same command again; what is there is not sent again");
     RightsNarrowed = 2011, "FH-RIGHTS-NARROWED", Peer, Lost, Helps, "The daemon allows this key less than before; the running session was ended.", None;
-    ShareUsed = 4016, "FH-SHARE-USED", Host, Lost, Helps, "A session may have no more of what it shares with others at the far end: memory, disk, threads, files or rate.", None;
+    ShareUsed = 4016, "FH-SHARE-USED", Host, Lost, Helps, "A session may have no more of what it shares with others: memory, disk, threads, files or rate.", None;
     PeerSilent = 3005, "FH-PEER-SILENT", Network, Lost, Helps, "Nothing has come from the far end for too long.", GO_ON;
     PeerFailed = 4010, "FH-PEER-FAILED", Host, Lost, Helps, "The far end has failed, for a reason at that host.", GO_ON;
     Damaged = 4011, "FH-DAMAGED", Host, Lost, Helps, "Content has changed in the memory of one of the hosts.", Some("look after the memory of both hosts");

@@ -107,7 +107,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     spec.retry =
         args.retry.map(|attempts| RetryOptions { attempts: Some(attempts), ..RetryOptions::default() });
     spec.labels = Labels::parse(&args.labels)?;
-    spec.webhook = args.webhook.clone();
+    (spec.webhook, spec.webhook_dry_run) = (args.webhook.clone(), args.webhook_dry_run);
     if args.every.is_some() || args.cron.is_some() {
         let (every, cron, time_zone) = (args.every, args.cron.clone(), args.time_zone.clone());
         spec.repeat = Some(RepeatRule { every, cron, time_zone });

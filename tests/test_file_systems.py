@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from harness import fuse
 from harness.hosts import USER, call
 from harness.product import EXIT_METADATA, EXIT_OK, EXIT_SOME_FAILED, cp
 from harness.trees import leftovers, make_file
@@ -213,6 +214,40 @@ def test_a_hard_link_that_cannot_be_made_is_copied(way):
         again = way.sync()
         assert (again.report["files"], again.report["links"]) == (0, 0), again
         assert not leftovers(way.target)
+
+
+def test_files_that_share_an_inode_number_stay_apart(net, near):
+    """A program that provides a file system may give each file the same inode number, and two names."""
+    source = net.folder("alike")
+    content = {f"f{number:02}": f"content {number:03}".encode() for number in range(42)}
+    files = {name: (len(text), text) for name, text in content.items()}
+    with fuse.mounted(source, files, inode=7):
+        for number, location in enumerate([source, f"beta:{source}"]):
+            target = near / f"copy{number}"
+            outcome = cp(net.alpha, f"{location}/", f"{target}/")
+            assert (outcome.report["files"], outcome.report["links"]) == (42, 0), outcome
+            assert {path.name: path.read_bytes() for path in target.iterdir()} == content
+            assert any("--hard-links" in text for text in outcome.report["warnings"]), outcome
+        quiet = cp(net.alpha, "--no-hard-links", f"{source}/", f"{near}/quiet/")
+        assert not any("hard links" in text for text in quiet.report["warnings"]), quiet
+        # Who knows better says so, but no file has more names than its file system says.
+        believed = cp(net.alpha, "--hard-links", f"{source}/", f"{near}/believed/")
+        assert (believed.report["files"], believed.report["links"]) == (21, 21), believed
+    sizes = {name: (len(text), text) for name, text in (("a", b"1"), ("b", b"22"), ("c", b"333"))}
+    with fuse.mounted(source, sizes, inode=7):
+        other = cp(net.alpha, "--hard-links", f"{source}/", f"{near}/sizes/")
+        assert (other.report["files"], other.report["links"]) == (3, 0), other
+        assert (near / "sizes/c").read_bytes() == b"333"
+
+
+def test_each_name_can_be_a_file_of_its_own(way):
+    way.source.mkdir()
+    (way.source / "a").write_text("content")
+    os.link(way.source / "a", way.source / "b")
+    report = way.sync("--no-hard-links").report
+    assert (report["files"], report["links"]) == (2, 0), report
+    assert not os.path.samefile(way.target / "a", way.target / "b")
+    assert way.sync().report["links"] == 1 and os.path.samefile(way.target / "a", way.target / "b")
 
 
 def test_a_file_that_has_as_many_links_as_there_can_be(net, near):

@@ -1,5 +1,5 @@
 """A read-only file system of one directory, by the kernel's FUSE protocol, whose files report other sizes
-than they have.
+than they have, or all the same inode number and two names.
 
 Always true: reads use direct I/O, so the kernel does not cut a file's content at the reported size.
 """
@@ -23,9 +23,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextlib.contextmanager
-def mounted(target, files):
+def mounted(target, files, inode=None):
     """While it lasts, `target` has `files`: a dictionary of name -> (the size that is reported, the content
-    that is read)."""
+    that is read). With `inode`, all of them report this inode number, and two names."""
     try:
         device = os.open("/dev/fuse", os.O_RDWR)
     except OSError as error:
@@ -34,7 +34,7 @@ def mounted(target, files):
     if libc.mount(b"harness", os.fsencode(target), b"fuse", 0, options):
         os.close(device)
         pytest.skip(f"no FUSE here: {os.strerror(ctypes.get_errno())}")
-    server = threading.Thread(target=serve, args=(device, files), daemon=True)
+    server = threading.Thread(target=serve, args=(device, files, inode), daemon=True)
     server.start()
     try:
         yield target
@@ -44,7 +44,7 @@ def mounted(target, files):
         os.close(device)
 
 
-def serve(device, files):
+def serve(device, files, inode):
     names = sorted(files)
     while True:
         try:
@@ -54,18 +54,19 @@ def serve(device, files):
         _, code, unique, node = struct.unpack_from("<IIQQ", request)
         if code in (FORGET, BATCH_FORGET):
             continue
-        body = answer(code, node, request[40:], names, files)
+        body = answer(code, node, request[40:], names, files, inode)
         error, body = (-body, b"") if isinstance(body, int) else (0, body)
         with contextlib.suppress(OSError):
             os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
 
 
-def answer(code, node, body, names, files):
+def answer(code, node, body, names, files, inode):
     """The body of a reply, or the number of an error. The directory is node 1, its files are the nodes from 2
     on."""
     def attributes(node):
         size, mode = (0, 0o40755) if node == 1 else (files[names[node - 2]][0], 0o100644)
-        return struct.pack("<6Q10I", node, size, 0, MTIME, MTIME, MTIME, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+        number, links = (node, 1) if node == 1 or inode is None else (inode, 2)
+        return struct.pack("<6Q10I", number, size, 0, MTIME, MTIME, MTIME, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)
 
     if code == INIT:
         return struct.pack("<IIIIHHIIHHI28x", 7, 31, 1 << 17, 0, 12, 9, 1 << 17, 1, 32, 0, 0)

@@ -330,6 +330,13 @@ pub struct TransferArgs {
     /// Send only the parts of a file that differ, even if both ends are on this host
     #[arg(long, overrides_with = "whole_file", help_heading = TRANSFER)]
     pub no_whole_file: bool,
+    /// Take names with one inode number as one file (hard links) on every file system. Without this option,
+    /// that is done on file systems that are known to keep inode numbers, and not on others (FUSE, CIFS)
+    #[arg(long, overrides_with = "no_hard_links", help_heading = TRANSFER)]
+    pub hard_links: bool,
+    /// Copy each name of a file with several names (hard links) as a file of its own
+    #[arg(long, overrides_with = "hard_links", help_heading = TRANSFER)]
+    pub no_hard_links: bool,
     /// Update large files in place instead of in a copy beside them; if the run is interrupted, a file is
     /// partly old and partly new
     #[arg(long, help_heading = TRANSFER)]
@@ -586,6 +593,7 @@ impl TransferArgs {
             overwrite: self.overwrite,
             delta: (self.whole_file || self.no_whole_file).then_some(self.no_whole_file),
             in_place: self.inplace,
+            hard_links: (self.hard_links || self.no_hard_links).then_some(self.hard_links),
             follow_growth_secs: self.follow_growth,
             announce: self.announce,
             modify_window_secs: self.modify_window.unwrap_or(0),
@@ -680,7 +688,7 @@ mod tests {
     fn every_transfer_option_arrives() {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
                     --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 --path fe80::1%lo=[fe80::2%lo] \
-                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --announce --modify-window 2 --no-perms --no-times --omit-dir-times --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
+                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --no-hard-links --announce --modify-window 2 --no-perms --no-times --omit-dir-times --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
                     --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K a b";
         let expected = TransferOptions {
             network: NetworkOptions {
@@ -710,6 +718,7 @@ mod tests {
                 overwrite: OverwriteMode::Never,
                 delta: Some(false),
                 in_place: false,
+                hard_links: Some(false),
                 follow_growth_secs: Some(60),
                 announce: true,
                 modify_window_secs: 2,

@@ -9,7 +9,7 @@ use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::RelPath;
 
 use super::incoming_entry::IncomingEntry;
-use super::sender::announcement::LINKS_BYTES_MAX;
+use super::sender::LINKS_BYTES_MAX;
 
 /// The most files with several links that are remembered, as many as a sender announces, and twice the bytes.
 const TARGETS_MAX: usize = 1 << 20;

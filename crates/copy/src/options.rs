@@ -249,6 +249,10 @@ pub struct FileOptions {
     /// every whole file. Default: a new small file gets its name by a link, which they see as `IN_CREATE`.
     #[cfg_attr(feature = "clap", arg(skip))]
     pub announce: bool,
+    /// Take names with one inode number as one file (hard links). Default: on file systems that are known to
+    /// keep inode numbers, and not on others, such as those of programs (FUSE).
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub hard_links: Option<bool>,
     /// Keep set-user-id and set-group-id bits (a daemon still takes them off).
     #[cfg_attr(feature = "clap", arg(skip))]
     pub keep_setuid: bool,

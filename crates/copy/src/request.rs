@@ -41,7 +41,7 @@ pub(crate) const NEW_DIRECTORIES: &str = "new-directories";
 
 /// All features of a copy, and whether these options need them. A feature that is not needed is not used if
 /// the far end lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 15] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 16] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
@@ -55,6 +55,7 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 15] {
         ("spread", !options.spread.source.is_empty() || !options.spread.target.is_empty()),
         ("xattrs", options.files.xattrs),
         ("acls", options.files.acls),
+        ("hard-links", options.files.hard_links.is_some()),
         // Code that needs one of these says so itself.
         (RECEIPT, false),
         (MORE_PATHS, false),

@@ -14,6 +14,7 @@
 
 pub(super) mod announcement;
 mod directories;
+mod link_ids;
 mod names;
 mod notes;
 mod outstanding_entries;
@@ -21,6 +22,7 @@ mod renewal;
 mod renewal_ids;
 mod table;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,11 +38,12 @@ use farhaul_session::producer_token::ProducerToken;
 use farhaul_session::report::SessionFigures;
 use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_volume::{
-    AttributeKinds, Attributes, EntryKind, RelPath, ScanOptions, Scanner, Source, SourceRef, SpecialSources,
-    leads_out,
+    AttributeKinds, Attributes, EntryKind, HardLinkTrust, RelPath, ScanOptions, Scanner, Source, SourceRef,
+    SpecialSources, leads_out,
 };
 
 use self::directories::DirectoryRecords;
+pub(crate) use self::link_ids::LINKS_BYTES_MAX;
 use self::names::RequestedNames;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
 use self::outstanding_entries::OutstandingEntries;
@@ -106,7 +109,12 @@ impl ScanPlan {
         let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
         let awaits_names = options.select.by_name;
         let nodes = SpecialSources { pipes: options.files.specials, devices: options.files.devices };
-        let scan = ScanOptions { follow: options.files.follow, nodes, ..options.select.scan()? };
+        let hard_links = match options.files.hard_links {
+            None => HardLinkTrust::Known,
+            Some(true) => HardLinkTrust::All,
+            Some(false) => HardLinkTrust::None,
+        };
+        let scan = ScanOptions { follow: options.files.follow, nodes, hard_links, ..options.select.scan()? };
         Ok(ScanPlan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
     }
 
@@ -210,6 +218,8 @@ pub(crate) struct CopySender {
     /// The client's manifest, and its records of directories whose result is not known yet.
     log: Option<Arc<ManifestLog>>,
     directories: DirectoryRecords,
+    /// Names that are sent as files of their own, as their inode numbers are not believed.
+    doubted_links: AtomicU64,
     /// Set if there is to be a receipt.
     receipt: Option<Arc<ReceiptExchange>>,
 }
@@ -276,6 +286,7 @@ pub(crate) fn run(
         lists: ReportLists::new(dialogue, taking.is_daemon),
         log,
         directories: DirectoryRecords::default(),
+        doubted_links: AtomicU64::new(0),
         receipt,
     };
     let scanning = ProducerToken::new(shared.session());
@@ -555,8 +566,18 @@ impl CopySender {
         if !self.table.is_done() {
             return Err(Error::from(Misbehaviour::FinishedTooEarly));
         }
+        self.warn_of_doubted_links(dialogue);
         dialogue.finish();
         Ok(())
+    }
+
+    fn warn_of_doubted_links(&self, dialogue: &Dialogue) {
+        let count = self.doubted_links.load(Relaxed);
+        if count > 0 {
+            dialogue.warn(format!(
+                "the source says of {count} names that they are hard links, but its file system is not known to keep inode                  numbers (FUSE, some network file systems): each is a file of its own; --hard-links takes names with one                  inode number as one file, --no-hard-links says that they are none"
+            ));
+        }
     }
 
     /// Makes the summary; `theirs` is `None` if the session broke off.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_session::error::Failure;
 use farhaul_volume as volume;
-use farhaul_volume::{RelPath, ScanItem, ScanOptions, Scanner};
+use farhaul_volume::{HardLinkTrust, RelPath, ScanItem, ScanOptions, Scanner};
 
 use super::messages::{FileIdentity, ListEntry, PathKind, RecordCodec, StreamRecord};
 use super::read_scope::ReadScope;
@@ -59,7 +59,12 @@ impl RecordStream {
         while !self.is_over && self.made.len() + bytes.len() < BATCH_BYTES {
             match &mut self.what {
                 StreamSource::Directory { path, depth } => {
-                    let options = ScanOptions { depth_max: *depth, ..ScanOptions::default() };
+                    let options = ScanOptions {
+                        depth_max: *depth,
+                        // A list shows what the file system says.
+                        hard_links: HardLinkTrust::All,
+                        ..ScanOptions::default()
+                    };
                     let source = scope.directory(path)?;
                     self.what = StreamSource::Scan(Box::new(Scanner::new(vec![source], options)));
                 }

@@ -80,7 +80,9 @@ pub use ranges::ChunkMap;
 pub use rel_path::{RelPath, RelPathError};
 pub use removal::{Removal, RemovalOutcome};
 pub use root::{ProbeNames, Root, is_way_out};
-pub use scan::{ScanItem, ScanOptions, Scanner, Selection, SizeLimits, Source, SourceRef, SpecialSources};
+pub use scan::{
+    HardLinkTrust, ScanItem, ScanOptions, Scanner, Selection, SizeLimits, Source, SourceRef, SpecialSources,
+};
 pub use small_file::{TempFile, UnnamedFile, WriteOptions, write_new, write_whole};
 pub use source_file::{Digests, SourceFile, is_changed};
 

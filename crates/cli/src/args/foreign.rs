@@ -23,7 +23,7 @@ const OPTIONS: &[ForeignOptions] = &[
                  owners are not kept",
             ),
             (
-                &["-t", "--times", "--perms", "--links", "-H", "--hard-links", "-E", "--executability"],
+                &["-t", "--times", "--perms", "--links", "-H", "-E", "--executability"],
                 "it is not needed: symbolic and hard links, modes and times are always kept",
             ),
             (

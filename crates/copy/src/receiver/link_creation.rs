@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{FileKind, RelPath, SpecialNode, WriteOptions, clone_file, leads_out};
+use farhaul_volume::{FileKind, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, leads_out};
 use rustix::io::Errno;
 
 use super::super::failures::{Failure, plain};
@@ -217,7 +217,9 @@ impl CopyReceiver {
             LinkTargetOutcome::Listed | LinkTargetOutcome::Kept | LinkTargetOutcome::Failed => None,
         };
         if let Some(there) = &there {
-            if source.is_some_and(|source| (there.dev, there.ino) == (source.dev, source.ino)) {
+            // Inode numbers alone prove nothing: some file systems give many files one number.
+            let of = |meta: &Metadata| (meta.dev, meta.ino, meta.size, meta.mtime, meta.nlink);
+            if source.is_some_and(|source| of(there) == of(&source)) {
                 return Ok(Some(LinkOutcome::Skipped));
             }
             let newest = source.map_or(entry.mtime(), |source| source.mtime);

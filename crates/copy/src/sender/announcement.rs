@@ -14,12 +14,11 @@ use farhaul_volume::{
 
 use super::super::chunked_file::FileJob;
 use super::super::failures::{self, Failure};
-use super::super::hard_links::LINK_BYTES;
 use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::{CopyMessage, EntryContent, ManifestEntry, Presence};
 use super::super::report::FailedAction;
 use super::super::sender::{CopySender, CopySource, ScanPlan};
-use super::notes::LinkIds;
+use super::link_ids::{LinkIds, LinkPlace};
 use super::outstanding_entries::Booking;
 use super::table::PendingEntry;
 use crate::options::DeleteWhen;
@@ -35,10 +34,6 @@ pub(super) const OUTSTANDING_MAX: usize = 256 << 10;
 pub(super) const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
 /// More than [`OUTSTANDING`] files may be announced only while at most this many bytes of names are unsent.
 const NAMES_UNSENT_MAX: u64 = 512 << 10;
-/// The most files with several links that are remembered, and the most bytes that the receiver takes for them
-/// (it allows twice as many). Beyond that, a further link is sent as a file of its own.
-const LINKS_MAX: usize = 1 << 20;
-pub(crate) const LINKS_BYTES_MAX: usize = 192 << 20;
 /// The number of scanned items whose messages are sent together: a lock and a wake-up for each would cost more
 /// than the entry. The first entries are sent sooner.
 const BATCH: usize = 64;
@@ -158,6 +153,7 @@ impl CopySender {
             let Some(item) = meter.time(|| scanner.next()) else { break };
             let first_id = tree.next_id;
             tree.take(item);
+            self.doubted_links.store(scanner.doubted_links(), Relaxed);
             unsent += 1;
             let is_early = tree.next_id > first_id && tree.next_id.is_power_of_two();
             if unsent >= BATCH || is_early {
@@ -360,20 +356,11 @@ fn describe(entry: &Entry, links: &mut LinkIds, id: u64, path: &RelPath, keeps_p
         EntryKind::Symlink { target } => EntryContent::Symlink { target: target.clone() },
         EntryKind::Special(node) => EntryContent::Special(*node),
         EntryKind::File { size, sparse } => {
-            let mut linked = false;
-            if entry.nlink > 1 {
-                let bytes = links.bytes + LINK_BYTES + path.as_bytes().len();
-                match links.ids.get(&(entry.dev, entry.ino)) {
-                    Some(&to) => return EntryContent::HardLink { to },
-                    None if links.ids.len() < LINKS_MAX && bytes <= LINKS_BYTES_MAX => {
-                        linked = true;
-                        links.bytes = bytes;
-                        links.ids.insert((entry.dev, entry.ino), id);
-                        links.paths.extend(keeps_paths.then(|| (id, path.as_bytes().to_vec())));
-                    }
-                    None => {}
-                }
-            }
+            let linked = match (entry.nlink > 1).then(|| links.place(entry, id, path, keeps_paths)) {
+                Some(LinkPlace::After(to)) => return EntryContent::HardLink { to },
+                Some(LinkPlace::First) => true,
+                Some(LinkPlace::Alone) | None => false,
+            };
             file(entry, *size, *sparse, linked)
         }
     }

@@ -1,10 +1,9 @@
 //! The sender's records for the manifest, if this end is the client.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering::Acquire;
 
 use farhaul_handover::Held as _;
-use farhaul_volume::{Entry, whole_digest};
+use farhaul_volume::whole_digest;
 
 use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::report::FailedAction;
@@ -12,29 +11,6 @@ use super::super::sender::CopySender;
 use super::table::PendingEntry;
 use crate::failures::Failure;
 use crate::manifest;
-
-/// The files with several links, by device and inode.
-#[derive(Default)]
-pub(super) struct LinkIds {
-    pub(super) ids: HashMap<(u64, u64), u64>,
-    /// Bytes that the receiver takes for them.
-    pub(super) bytes: usize,
-    /// Their paths, for the manifest.
-    pub(super) paths: HashMap<u64, Vec<u8>>,
-}
-
-impl LinkIds {
-    /// Forgets a file that is not announced after all: its other names cannot be links to it.
-    pub(super) fn forget(&mut self, entry: &Entry) {
-        if let Some(id) = self.ids.remove(&(entry.dev, entry.ino)) {
-            self.paths.remove(&id);
-        }
-    }
-
-    pub(super) fn path_of(&self, id: u64) -> Option<Vec<u8>> {
-        self.paths.get(&id).cloned()
-    }
-}
 
 impl CopySender {
     /// Books a failure or a vanished file, and adds it to the manifest.

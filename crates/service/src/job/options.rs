@@ -91,6 +91,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--overwrite"], &["options.files.overwrite"], OptionRule::Anyone),
     row(&["--whole-file", "--no-whole-file"], &["options.files.delta"], OptionRule::Anyone),
     row(&["--inplace"], &["options.files.in_place"], OptionRule::Anyone),
+    row(&["--hard-links", "--no-hard-links"], &["options.files.hard_links"], OptionRule::Anyone),
     row(&["--follow-growth"], &["options.files.follow_growth_secs"], OptionRule::Anyone),
     row(&["--announce"], &["options.files.announce"], OptionRule::Anyone),
     row(&["--modify-window"], &["options.files.modify_window_secs"], OptionRule::Anyone),

@@ -7,6 +7,7 @@
 //! from the first place that has it.
 
 mod directory;
+mod inodes;
 mod level;
 mod overlap;
 mod selection;
@@ -29,6 +30,8 @@ use crate::rel_path::RelPath;
 use crate::root::Root;
 pub use directory::SourceRef;
 use directory::{Directory, FdCache};
+pub use inodes::HardLinkTrust;
+use inodes::Inodes;
 use level::{LevelPart, ListingLevel, SCRATCH_BYTES};
 use overlap::Overlap;
 pub use selection::Selection;
@@ -98,6 +101,8 @@ pub struct ScanOptions {
     pub one_file_system: bool,
     /// Named sources of these kinds are sent as special files.
     pub nodes: SpecialSources,
+    /// Other files have one name (`nlink` is 1 in their entries).
+    pub hard_links: HardLinkTrust,
     /// Directories this deep below their source are given but not entered: 1 gives only what is in the source
     /// itself.
     pub depth_max: Option<usize>,
@@ -176,6 +181,7 @@ pub struct Scanner {
     scratch: Vec<std::mem::MaybeUninit<u8>>,
     options: ScanOptions,
     sizes: Sizes,
+    inodes: Inodes,
     overlap: Overlap,
     /// The source that is being scanned.
     source: Option<Source>,
@@ -200,6 +206,7 @@ impl Scanner {
             scratch,
             options,
             sizes: Sizes::default(),
+            inodes: Inodes::default(),
             source: None,
             unreachable: None,
         }
@@ -341,7 +348,7 @@ impl Scanner {
             self.cannot_reach(below, rustix::io::Errno::NOTDIR.into());
         }
         // The user has asked for the device, so its size is believed.
-        let entry = if handle.is_device() { entry } else { self.sizes.judged(entry, &handle) };
+        let entry = if handle.is_device() { entry } else { self.judged(entry, &handle) };
         Ok(Some(ScanItem::Entry { path, entry, handle }))
     }
 
@@ -451,7 +458,7 @@ impl Scanner {
             let level = ListingLevel::new(inside, path.clone(), entry.clone(), below);
             self.push(level.unlisted(is_unlisted));
         }
-        let entry = self.sizes.judged(entry, &handle);
+        let entry = self.judged(entry, &handle);
         Some(ScanItem::Entry { path, entry, handle })
     }
 
@@ -520,8 +527,20 @@ impl Scanner {
             let level = ListingLevel::new(inside, path.clone(), entry.clone(), below);
             self.push(level.unlisted(is_unlisted));
         }
-        let entry = self.sizes.judged(entry, &handle);
+        let entry = self.judged(entry, &handle);
         Some(ScanItem::Entry { path, entry, handle })
+    }
+
+    /// The entry as far as its file system can be believed.
+    fn judged(&mut self, entry: Entry, handle: &SourceRef) -> Entry {
+        let entry = self.sizes.judged(entry, handle);
+        self.inodes.judged(entry, handle, self.options.hard_links)
+    }
+
+    /// The number of names so far that are given as files of their own although their file system says that
+    /// they are names of files with several.
+    pub fn doubted_links(&self) -> u64 {
+        self.inodes.doubted
     }
 
     /// Whether a directory in the one on top may still be entered by its depth.

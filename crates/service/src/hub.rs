@@ -105,7 +105,7 @@ struct Ring {
 }
 
 impl Hub {
-    /// Ids begin at `first`, which must be higher than any id of an earlier process. A time is.
+    /// Ids begin at `first`, which must be higher than any id of an earlier process. The node time is.
     pub(crate) fn new(first: u64) -> Hub {
         let ring = Ring { news: VecDeque::new(), bytes: 0, next: first.max(1) };
         Hub { ring: Mutex::new(ring), newest: watch::Sender::new(first.max(1) - 1) }

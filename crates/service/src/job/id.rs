@@ -18,9 +18,9 @@ const RANDOM_BITS: u32 = 30;
 pub struct JobId([u8; LEN]);
 
 impl JobId {
-    /// The id of a job that is accepted at `now_ms` (milliseconds since 1970).
-    pub fn new(now_ms: i64) -> Result<JobId, getrandom::Error> {
-        Ok(JobId::of(now_ms, getrandom::u32()?))
+    /// The id of a job that is accepted at this node time, by which ids stay in order when a clock is set.
+    pub fn new(node_ms: i64) -> Result<JobId, getrandom::Error> {
+        Ok(JobId::of(node_ms, getrandom::u32()?))
     }
 
     fn of(now_ms: i64, random: u32) -> JobId {

@@ -64,7 +64,8 @@ impl SessionObserver for Visit {
             ..RecordPapers::default()
         };
         // Noted without waiting: requests may end faster than a full disk can take their records.
-        self.node.store.note(move |transaction| history::insert(transaction, &record, &papers));
+        let node_ms = self.node.node_ms();
+        self.node.store.note(move |transaction| history::insert(transaction, &record, &papers, node_ms));
     }
 }
 

@@ -26,7 +26,6 @@ use crate::hooks::{self, Hook, HookMoment};
 use crate::hub::NewsBody;
 use crate::job::{JobHead, JobId, JobState, JobStep};
 use crate::metrics::{DirectionLabel, OriginLabel, WatchedTransfer};
-use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
 use crate::scheduler::deadline::FIRST_BPS;
 use crate::scheduler::promises::Keeping;
@@ -47,6 +46,8 @@ pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(30);
 pub(crate) const STOP_TIME: Duration = Duration::from_secs(20);
 /// How often records that are too old, or too many, are deleted.
 const FORGET_EVERY: Duration = Duration::from_secs(3600);
+/// How often the store hears what the clocks show. At most this much of the node time is lost with the power.
+const MARK_EVERY: Duration = Duration::from_secs(300);
 
 /// The thread, and the threads beside it: the courier and those of watched folders. They end when the service
 /// does.
@@ -67,6 +68,7 @@ impl Conductor {
             looked_at_all: None,
             judged: None,
             forgot: None,
+            marked: None,
         };
         let run = move || work.run(&signals);
         let thread =
@@ -109,6 +111,7 @@ struct Work {
     looked_at_all: Option<Instant>,
     judged: Option<Instant>,
     forgot: Option<(Instant, RetentionRules)>,
+    marked: Option<Instant>,
 }
 
 impl Work {
@@ -125,6 +128,7 @@ impl Work {
             }
         }
         self.stop_all(signals);
+        self.node.mark_time();
     }
 
     fn stop_all(&self, signals: &Receiver<Signal>) {
@@ -147,9 +151,10 @@ impl Work {
     /// Does what is due. Yields how long to sleep at most.
     fn tick(&mut self) -> Duration {
         let node = self.node.clone();
-        let step_ms = self.steps.look(node.clock.now_ms(), node.clock.since_boot());
-        let now_ms = node.clock.now_ms();
-        node.awake_s.store(node.clock.since_boot().as_secs(), std::sync::atomic::Ordering::Relaxed);
+        let now = node.clock.both();
+        let (step_ms, now_ms) = (self.steps.look(now), now.wall_ms);
+        let step = (step_ms != 0).then(|| node.note_step(step_ms));
+        node.awake_s.store((now.boot_ms / 1000).unsigned_abs(), std::sync::atomic::Ordering::Relaxed);
         let mut jobs = node.jobs();
         let over = self.owners.over(&node, jobs.values().map(|active| active.row.owner.as_str()));
         let over = over.unwrap_or_else(|error| {
@@ -161,8 +166,8 @@ impl Work {
             if let Some(error) = over.get(&active.row.owner) {
                 node.stop_for_owner(active, error);
             }
-            if step_ms != 0 {
-                node.follow_clock(active, step_ms);
+            if let Some(step) = step {
+                node.follow_clock(active, step, now_ms);
             }
             if !matches!(active.row.state, JobState::Waiting | JobState::Retrying) {
                 continue;
@@ -173,6 +178,13 @@ impl Work {
                 }
                 Some(_) | None => {
                     let _ = node.step(active, JobStep::Due);
+                }
+            }
+            if active.row.state == JobState::Queued && self.owners.is_held(&active.row.owner) {
+                let why = Some("its token has expired by the clock, which has jumped".to_string());
+                if active.waits_for != why {
+                    active.waits_for = why;
+                    node.show(active);
                 }
             }
         }
@@ -203,7 +215,12 @@ impl Work {
         let is_due = self.forgot.is_none_or(|(at, by)| at.elapsed() >= FORGET_EVERY || by != kept);
         if node.should_forget(kept) || is_due {
             self.forgot = Some((Instant::now(), kept));
-            node.forget(kept, now_ms);
+            node.forget(kept);
+        }
+        node.forget_more(kept);
+        if self.marked.is_none_or(|marked| marked.elapsed() >= MARK_EVERY) {
+            self.marked = Some(Instant::now());
+            node.mark_time();
         }
         let change_ms = node.follow_schedules().as_millisecond();
         let next_ms = next_ms.map_or(change_ms, |next| next.min(change_ms));
@@ -219,7 +236,9 @@ impl Work {
         let mut waiting: BTreeSet<String> = BTreeSet::new();
         loop {
             let may_begin = |active: &&Active| {
-                active.row.state != JobState::Queued || !waiting.contains(&active.row.owner)
+                let owner = &active.row.owner;
+                let may = !waiting.contains(owner) && !self.owners.is_held(owner);
+                active.row.state != JobState::Queued || may
             };
             let chosen = self.chosen(jobs.values().filter(may_begin));
             let before = waiting.len();
@@ -468,23 +487,6 @@ impl Node {
             job.sources.iter_mut().chain([&mut job.destination]).for_each(keep_elsewhere);
         }
         Ok(job)
-    }
-
-    /// A time that was counted from an earlier moment moves with the clock; a time that is a date stays.
-    fn follow_clock(&self, active: &mut Active, step_ms: i64) {
-        let is_span = match active.row.state {
-            JobState::Retrying => true,
-            JobState::Waiting if active.row.run > 1 => {
-                let facts = self.facts(active);
-                let repeat = facts.as_ref().ok().and_then(|facts| facts.head.repeat.as_ref());
-                matches!(repeat.map(Calendar::new), Some(Ok(Calendar::Every(_))))
-            }
-            _ => false,
-        };
-        if let Some(due_ms) = active.row.due_ms.as_mut().filter(|_| is_span) {
-            *due_ms = due_ms.saturating_add(step_ms);
-            self.changed(active);
-        }
     }
 
     /// Looks at running transfers and reacts to what they have done: at all, or only at those that need it

@@ -441,8 +441,8 @@ impl Work {
     /// Notes in the store that a delivery is over.
     fn close(&mut self, one: &DeliveryRow, outcome: &str) {
         self.under_way.insert(one.id.clone());
-        let (id, now_ms, outcome) = (one.id.clone(), self.node.clock.now_ms(), outcome.to_string());
-        self.node.store.later(move |transaction| deliveries::end(transaction, &id, now_ms, &outcome));
+        let (id, node_ms, outcome) = (one.id.clone(), self.node.node_ms(), outcome.to_string());
+        self.node.store.later(move |transaction| deliveries::end(transaction, &id, node_ms, &outcome));
         self.when_stored(CourierResult::Stored(one.id.clone()));
     }
 

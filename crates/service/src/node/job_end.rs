@@ -9,10 +9,9 @@ use rusqlite::Transaction;
 use super::transfer::{StopReason, TransferEnd};
 use super::{Active, Node, Signal, outbox};
 use crate::clock::timestamp;
-use crate::job::{JobState, JobStep};
+use crate::job::{JobState, JobStep, RetryRule};
 use crate::metrics::{DirectionLabel, OriginLabel};
 use crate::scheduler::backoff::{self, AttemptOutcome};
-use crate::scheduler::calendar::Calendar;
 use crate::store::deliveries::{self, DeliveryKind, DeliveryRow};
 use crate::store::feeds;
 use crate::store::history::{self, HistoryRecord, RecordPapers};
@@ -85,15 +84,7 @@ impl Node {
             }
             (None, AttemptOutcome::Partly { may_mend: true } | AttemptOutcome::Broke { may_mend: true }) => {
                 let seed = now_ms.unsigned_abs();
-                if let Some(pause) = backoff::pause(
-                    self.facts(active)
-                        .ok()
-                        .and_then(|facts| facts.head.retry)
-                        .unwrap_or_default()
-                        .over(self.settings().retry),
-                    active.row.attempt + 1,
-                    seed,
-                ) {
+                if let Some(pause) = backoff::pause(self.retry_of(active), active.row.attempt + 1, seed) {
                     let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
                     active.row.due_ms = Some(now_ms.saturating_add(pause_ms));
                     return JobStep::BrokeForNow;
@@ -112,9 +103,15 @@ impl Node {
         }
     }
 
+    /// By which rule it is tried again.
+    pub(super) fn retry_of(&self, active: &Active) -> RetryRule {
+        let asked = self.facts(active).ok().and_then(|facts| facts.head.retry);
+        asked.unwrap_or_default().over(self.settings().retry)
+    }
+
     /// When a repeating job runs again; `None` if it does not.
     fn next_run(&self, active: &Active, now_ms: i64) -> Option<i64> {
-        let calendar = Calendar::new(self.facts(active).ok()?.head.repeat.as_ref()?).ok()?;
+        let calendar = self.calendar_of(active)?;
         let began = timestamp(active.row.began_ms.unwrap_or(now_ms));
         Some(calendar.next(began, began)?.as_millisecond())
     }
@@ -238,7 +235,7 @@ impl Node {
             peer: row.peer.clone(),
             state: state.name().into(),
             dry_run: facts.head.dry_run,
-            began_ms: row.began_ms.unwrap_or(now_ms),
+            began_ms: row.began_ms.unwrap_or(now_ms).min(now_ms),
             ended_ms: now_ms,
             attempts: row.attempt,
             files: figures.files,
@@ -257,7 +254,16 @@ impl Node {
         let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
         let papers = RecordPapers { report: serde_json::to_string(report).ok(), curve, receipt };
         let deliveries = outbox::of_end(&self.settings(), (row, &facts.head), &record, state);
-        FinishedRun { job: row.id.to_string(), run: row.run, record, papers, is_recorded: true, deliveries }
+        let node_ms = self.node_ms();
+        FinishedRun {
+            job: row.id.to_string(),
+            run: row.run,
+            record,
+            papers,
+            node_ms,
+            is_recorded: true,
+            deliveries,
+        }
     }
 }
 
@@ -268,6 +274,7 @@ pub(super) struct FinishedRun {
     run: u32,
     record: HistoryRecord,
     papers: RecordPapers,
+    node_ms: i64,
     is_recorded: bool,
     deliveries: Vec<DeliveryRow>,
 }
@@ -280,7 +287,7 @@ impl FinishedRun {
 
     fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         if self.is_recorded {
-            history::insert(transaction, &self.record, &self.papers)?;
+            history::insert(transaction, &self.record, &self.papers, self.node_ms)?;
         }
         feeds::finish(transaction, &self.job, self.run)?;
         for one in &self.deliveries {

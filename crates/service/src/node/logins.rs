@@ -11,6 +11,7 @@ use farhaul_session::{Code, Error};
 use tokio::sync::watch;
 
 use super::Node;
+use super::moments::NodeMoment;
 use crate::access::login::{LoginSecret, SecretUse};
 use crate::access::token::NewTokenText;
 use crate::access::{Caller, DeedKind, Scope};
@@ -100,7 +101,7 @@ impl Default for Logins {
 pub(crate) struct OneTimeCode {
     hash: [u8; 32],
     scopes: Vec<Scope>,
-    expires_ms: i64,
+    expires_node_ms: i64,
 }
 
 impl CallerIdentity {
@@ -135,33 +136,34 @@ impl CallerIdentity {
 }
 
 /// Why a token is not valid now; `None` if it is.
-pub(super) fn fault_of(row: &TokenRow, now_ms: i64) -> Option<String> {
-    match (row.revoked_ms, row.expires_ms) {
-        (Some(_), _) => Some(format!("the token {} was revoked", row.id)),
-        (None, Some(expires_ms)) if expires_ms <= now_ms => Some(format!("the token {} has expired", row.id)),
-        (None, Some(_) | None) => None,
+pub(super) fn fault_of(row: &TokenRow, now: NodeMoment) -> Option<String> {
+    let is_over = now.is_over(row.expires_ms, row.expires_node_ms);
+    match row.revoked_ms {
+        Some(_) => Some(format!("the token {} was revoked", row.id)),
+        None => is_over.then(|| format!("the token {} has expired", row.id)),
     }
 }
 
 impl Node {
     /// Finds the identity of the caller with this proof, as things are now.
     pub(crate) fn who(&self, proof: CallerProof) -> Result<CallerIdentity, LoginRefusal> {
-        let now_ms = self.clock.now_ms();
+        let now = self.moment();
         match proof {
             CallerProof::Socket => Ok(CallerIdentity::own_user()),
             CallerProof::Token(hash) => {
                 let row = self.proofs.token(&hash).ok_or(LoginRefusal::Unknown)?;
-                match fault_of(&row, now_ms) {
+                match fault_of(&row, now) {
                     Some(fault) => Err(LoginRefusal::Over(fault)),
                     None => Ok(CallerIdentity::of_token(row, proof)),
                 }
             }
             CallerProof::Login(hash) => {
                 let (login, token) = self.proofs.login(&hash).ok_or(LoginRefusal::Unknown)?;
-                if let Some(fault) = token.as_ref().and_then(|row| fault_of(row, now_ms)) {
+                if let Some(fault) = token.as_ref().and_then(|row| fault_of(row, now)) {
                     return Err(LoginRefusal::Over(fault));
                 }
-                if login.expires_ms <= now_ms || login.token.is_some() != token.is_some() {
+                let is_over = now.is_over(Some(login.expires_ms), login.expires_node_ms);
+                if is_over || login.token.is_some() != token.is_some() {
                     return Err(LoginRefusal::Over("the log-in has expired".into()));
                 }
                 Ok(CallerIdentity::of_login(login, token))
@@ -184,9 +186,9 @@ impl Node {
 
     /// Takes a one-time code, which cannot be used again. `None` if there is no such code.
     pub(crate) fn take_code(&self, code: &LoginSecret) -> Option<OneTimeCode> {
-        let (hash, now_ms) = (code.hash(SecretUse::Code), self.clock.now_ms());
+        let (hash, now) = (code.hash(SecretUse::Code), self.moment());
         let mut codes = self.logins.codes.lock().in_any_case();
-        codes.retain(|code| code.expires_ms > now_ms);
+        codes.retain(|code| code.expires_node_ms > now.node_ms);
         codes.iter().position(|code| code.hash == hash).map(|at| codes.swap_remove(at))
     }
 
@@ -201,17 +203,18 @@ impl Node {
         token: Option<TokenRow>,
     ) -> Result<(CallerIdentity, LoginSecret), Error> {
         let secret = LoginSecret::new().map_err(Error::no_random_numbers)?;
-        let now_ms = self.clock.now_ms();
+        let now = self.moment();
         let for_ms = i64::try_from(self.settings().login_s).unwrap_or(i64::MAX).saturating_mul(1000);
-        let end_ms = now_ms.saturating_add(for_ms);
+        let end_ms = now.wall_ms.saturating_add(for_ms);
         let expires_ms = token.as_ref().and_then(|row| row.expires_ms).map_or(end_ms, |end| end.min(end_ms));
         let token_id = token.as_ref().map(|row| row.id.clone());
         let login = LoginRow {
             hash: secret.hash(SecretUse::Login),
             token: token_id,
             scopes,
-            created_ms: now_ms,
+            created_ms: now.wall_ms,
             expires_ms,
+            expires_node_ms: Some(now.node_ms.saturating_add(for_ms)),
         };
         self.proofs.add_login(&self.store, login.clone())?;
         Ok((CallerIdentity::of_login(login, token), secret))
@@ -232,20 +235,19 @@ impl Node {
     ) -> Result<(LoginSecret, i64), Error> {
         caller.may_do(DeedKind::Codes)?;
         let secret = LoginSecret::new().map_err(Error::no_random_numbers)?;
-        let now_ms = self.clock.now_ms();
+        let now = self.moment();
         let code = OneTimeCode {
             hash: secret.hash(SecretUse::Code),
             scopes,
-            expires_ms: now_ms.saturating_add(CODE_MS),
+            expires_node_ms: now.node_ms.saturating_add(CODE_MS),
         };
-        let expires_ms = code.expires_ms;
         let mut codes = self.logins.codes.lock().in_any_case();
-        codes.retain(|code| code.expires_ms > now_ms);
+        codes.retain(|code| code.expires_node_ms > now.node_ms);
         if codes.len() >= CODES_MAX {
             codes.remove(0);
         }
         codes.push(code);
-        Ok((secret, expires_ms))
+        Ok((secret, now.wall_ms.saturating_add(CODE_MS)))
     }
 
     /// Notes the addresses at which the API listens, and the name by which other hosts call it.
@@ -308,6 +310,7 @@ mod tests {
             created_by: "local".into(),
             created_ms: 0,
             expires_ms,
+            expires_node_ms: None,
             revoked_ms: None,
         };
         node.add_token(row).unwrap();
@@ -367,7 +370,7 @@ mod tests {
         assert!(node.who(proof(&secret)).is_ok());
         assert!(node.take_code(&code).is_none());
         let (late, _) = node.login_code(&Caller::local(), vec![Scope::Admin]).unwrap();
-        fixture.set_clock_file(61);
+        fixture.set_clock_files(61, 61);
         assert!(node.take_code(&late).is_none());
         let admin = Caller { subject: "token:x".into(), ..Caller::local() };
         assert_eq!(node.login_code(&admin, vec![Scope::Read]).unwrap_err().code(), Code::OutOfScope);

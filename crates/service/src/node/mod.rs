@@ -5,8 +5,7 @@
 //! `transfer.rs` is one running transfer, `job_end.rs` handles its end, `view.rs` is what callers see of a
 //! job. `words.rs` says what happens to it, and `promises.rs` which deadlines can be kept. `pre_hooks.rs` runs
 //! programs before an attempt; `accounts.rs` counts what callers make the node keep; `retention.rs` deletes
-//! what is too old. `outbox.rs`
-//! says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
+//! what is too old, and `moments.rs` says what time it is. `outbox.rs` says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
 //! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
 //! `logins.rs` says who a caller is, by `proofs.rs`; `tokens.rs` makes tokens, and `owners.rs` says what becomes
 //! of the jobs of a token that is not valid any more.
@@ -25,6 +24,7 @@ mod hook_feed;
 mod job_end;
 pub(crate) mod logins;
 mod manifests;
+mod moments;
 mod outbox;
 mod owners;
 mod peers;
@@ -55,7 +55,7 @@ use rusqlite::Transaction;
 use serde_json::json;
 
 use crate::caps::live_caps::LiveCaps;
-use crate::clock::Clock;
+use crate::clock::{Clock, NodeTime};
 use crate::hub::{Hub, NewsBody};
 use crate::job::{JobId, JobState, JobStep};
 use crate::metrics::Metrics;
@@ -86,6 +86,8 @@ const LOG_BYTES_MAX: usize = 2 << 20;
 pub(crate) struct Node {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
+    /// The node time goes on by it.
+    time: NodeTime,
     pub(crate) hub: Hub,
     pub(crate) metrics: Arc<Metrics>,
     /// The directory of manifests.
@@ -102,6 +104,8 @@ pub(crate) struct Node {
     pub(crate) accounts: accounts::NodeAccounts,
     /// The bytes of documents of jobs that have ended since what is too much was last deleted.
     ended_bytes: AtomicU64,
+    /// True if more must be deleted than fits into one step of the store.
+    ended_much: AtomicBool,
     /// The highest position of any job. It is changed under the lock of the jobs; a new job gets a higher
     /// one.
     last_position: AtomicI64,
@@ -186,13 +190,15 @@ impl Node {
         settings: NodeSettings,
     ) -> Result<(Arc<Node>, Receiver<Signal>), Error> {
         let store = Store::open(&folder.join("jobs.sqlite"))?;
+        let now = clock.both();
+        let (time, step_ms) = moments::resume(&store, now)?;
         let caps = store.read(crate::store::caps::all)?;
         let proofs = proofs::Proofs::read(&store)?;
         let manifests = folder.join("manifests");
         std::fs::create_dir_all(&manifests)
             .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
         let (to_conductor, signals) = mpsc::channel();
-        let first = u64::try_from(clock.now_ms()).unwrap_or(0).saturating_mul(1000);
+        let first = u64::try_from(time.at_ms(now)).unwrap_or(0).saturating_mul(1000);
         let node = Arc::new_cyclic(|me| Node {
             store,
             hub: Hub::new(first),
@@ -209,6 +215,8 @@ impl Node {
             last_position: AtomicI64::new(0),
             to_conductor,
             clock,
+            time,
+            ended_much: AtomicBool::new(false),
             bell: courier::CourierBell::default(),
             renewals: Arc::default(),
             logins: logins::Logins::default(),
@@ -218,15 +226,17 @@ impl Node {
             pages: OnceLock::new(),
             me: me.clone(),
         });
-        node.take_up()?;
+        node.take_up(step_ms)?;
+        node.mark_time();
         Ok((node, signals))
     }
 
     /// Takes over the jobs of an earlier process. Those that ran are queued again; content that has arrived
     /// is not sent again.
-    fn take_up(&self) -> Result<(), Error> {
+    fn take_up(&self, step_ms: i64) -> Result<(), Error> {
         self.store.write(|transaction| jobs::fill(transaction, facts::form_of))?;
         let now_ms = self.clock.now_ms();
+        let step = moments::ClockStep { step_ms, ..moments::ClockStep::default() };
         let (mut ran, mut unreadable) = (Vec::new(), Vec::new());
         let mut all = self.jobs();
         self.store.read(|connection| {
@@ -253,6 +263,7 @@ impl Node {
                 Ok(())
             })
         })?;
+        all.values_mut().for_each(|active| self.follow_clock(active, step, now_ms));
         for id in ran {
             let Some(active) = all.get_mut(&id) else { continue };
             self.say(active, "info", "the service was restarted; the job goes on from where it was");
@@ -266,7 +277,8 @@ impl Node {
     fn set_aside(&self, id: JobId, why: &str, now_ms: i64) -> Result<(), Error> {
         tracing::error!("{}; it has failed, everything else goes on", jobs::unreadable(id, why));
         let why = why.to_string();
-        self.store.write(move |transaction| jobs::set_aside(transaction, id, &why, now_ms))
+        let node_ms = self.node_ms();
+        self.store.write(move |transaction| jobs::set_aside(transaction, id, &why, (now_ms, node_ms)))
     }
 
     pub(crate) fn settings(&self) -> Arc<NodeSettings> {
@@ -362,9 +374,9 @@ impl Node {
         mut more: impl FnMut(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
         active.row.changed_ms = self.clock.now_ms().max(active.row.changed_ms);
-        let row = active.row.clone();
+        let (row, node_ms) = (active.row.clone(), self.node_ms());
         self.store.later(move |transaction| {
-            jobs::update(transaction, &row)?;
+            jobs::update(transaction, &row, node_ms)?;
             more(transaction)
         });
         self.show(active);

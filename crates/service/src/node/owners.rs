@@ -4,12 +4,13 @@
 //! Always true: nothing begins for an owner whose token is not valid; what somebody else makes go on is judged
 //! by who acts and by whose it is, and runs within what both reach.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use farhaul::{LocationSpec, Report};
 use farhaul_session::{Code, Error};
 
 use super::logins::fault_of;
+use super::moments::NodeMoment;
 use super::requests::{begin_run, not_now};
 use super::transfer::{StopReason, TransferEnd};
 use super::view::JobView;
@@ -26,10 +27,13 @@ pub(super) struct OwnerTokens {
     /// How often tokens had been withdrawn when the table was filled.
     withdrawals: u64,
     tokens: BTreeMap<String, Option<TokenRow>>,
+    /// The owners whose token has expired by a clock that may be wrong.
+    held: BTreeSet<String>,
 }
 
 impl OwnerTokens {
-    /// The owners whose token is not valid any more, each with why.
+    /// The owners whose token is not valid any more, each with why. While the clock is in doubt, an owner whose
+    /// token has expired by that clock alone is held instead.
     pub(super) fn over<'a>(
         &mut self,
         node: &Node,
@@ -45,12 +49,26 @@ impl OwnerTokens {
                 self.tokens.insert(owner.to_string(), node.token_of_owner(owner)?);
             }
         }
-        let now_ms = node.clock.now_ms();
-        let over = self
-            .tokens
-            .iter()
-            .filter_map(|(owner, token)| Some((owner.clone(), owner_error(owner, token.as_ref(), now_ms)?)));
-        Ok(over.collect())
+        let (now, is_doubtful) = (node.moment(), node.is_clock_doubtful());
+        let (mut over, mut held) = (BTreeMap::new(), BTreeSet::new());
+        for (owner, token) in &self.tokens {
+            let Some(error) = owner_error(owner, token.as_ref(), now) else { continue };
+            // The clock that says so may be wrong. A token that was revoked, or has lasted its time, is over.
+            let by_node = token
+                .as_ref()
+                .is_none_or(|token| token.revoked_ms.is_some() || now.is_over(None, token.expires_node_ms));
+            match is_doubtful && !by_node {
+                true => drop(held.insert(owner.clone())),
+                false => drop(over.insert(owner.clone(), error)),
+            }
+        }
+        self.held = held;
+        Ok(over)
+    }
+
+    /// True if nothing may begin for this owner now: its token has expired by a clock that may be wrong.
+    pub(super) fn is_held(&self, owner: &str) -> bool {
+        self.held.contains(owner)
     }
 
     /// When the next of these tokens expires.
@@ -65,9 +83,9 @@ fn token_of(owner: &str) -> Option<&str> {
     owner.strip_prefix("token:")
 }
 
-fn owner_error(owner: &str, token: Option<&TokenRow>, now_ms: i64) -> Option<Error> {
+fn owner_error(owner: &str, token: Option<&TokenRow>, now: NodeMoment) -> Option<Error> {
     let why = match token {
-        Some(token) => fault_of(token, now_ms)?,
+        Some(token) => fault_of(token, now)?,
         None => format!("the token {} is not known", token_of(owner)?),
     };
     let what = format!("it was stopped, as {why}, which owns it");
@@ -87,7 +105,7 @@ impl Node {
         if token_of(owner).is_none() {
             return Ok(());
         }
-        owner_error(owner, self.token_of_owner(owner)?.as_ref(), self.clock.now_ms()).map_or(Ok(()), Err)
+        owner_error(owner, self.token_of_owner(owner)?.as_ref(), self.moment()).map_or(Ok(()), Err)
     }
 
     /// An error if a job names an identity that who has this reach may not use. The identity that the configuration
@@ -391,10 +409,10 @@ mod tests {
     #[test]
     fn jobs_of_a_token_stop_when_it_expires() {
         let fixture = Fixture::new();
-        let owner = token(&fixture, &[Scope::Submit], CallerReach::everything(), Some(3600));
+        let owner = token(&fixture, &[Scope::Submit], CallerReach::everything(), Some(1800));
         let running = submit(&fixture, &owner, endless());
         fixture.wait_for(running, JobState::Running);
-        fixture.set_clock(3700);
+        fixture.set_clock(1900);
         let view = fixture.wait_for(running, JobState::Stopped);
         assert!(view.error.unwrap().text.contains("has expired"));
     }

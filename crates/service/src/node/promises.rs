@@ -346,7 +346,9 @@ impl Node {
             PromiseState::Kept => self.say(active, "info", &view.words),
             PromiseState::Open => {}
         }
-        if state == PromiseState::Late && !std::mem::replace(&mut active.row.figures.is_late_told, true) {
+        // It is told once, and not by a clock that may be wrong.
+        let is_late = state == PromiseState::Late && !self.is_clock_doubtful();
+        if is_late && !std::mem::replace(&mut active.row.figures.is_late_told, true) {
             let error = ErrorWords::of(Code::NotInTime, view.words);
             let deliveries = outbox::of_late(&self.settings(), (&active.row, &facts.head), now_ms, &error);
             self.changed_and(active, move |transaction| {

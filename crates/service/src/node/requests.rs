@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::conductor::{deadline_of, weight_of};
 use super::facts::{self, no_such};
+use super::moments::NodeMoment;
 use super::transfer::{JobTransfer, StopReason};
 use super::view::JobView;
 use super::{Active, Node, accounts, outbox, peer_of, places, promises};
@@ -107,10 +108,10 @@ impl Node {
         outbox::check_webhook(spec.webhook.as_deref())?;
         let places = places::of_spec(&spec)?;
         caller.may(CallerDeed::With(Scope::Submit, &places, &spec.used()?))?;
-        let now_ms = self.clock.now_ms();
+        let NodeMoment { wall_ms: now_ms, node_ms } = self.moment();
         let hash = idempotency.as_ref().map(|(_, hash)| hash.clone()).unwrap_or_default();
         if let Some((key, hash)) = &idempotency
-            && let Some(earlier) = self.earlier(caller, key, now_ms)?
+            && let Some(earlier) = self.earlier(caller, key, node_ms)?
         {
             return self.repeated(caller, &earlier, hash);
         }
@@ -142,14 +143,14 @@ impl Node {
         let result = self.store.write(move |transaction| {
             // Two requests with the same key at the same time must make one job, too.
             if let Some(key) = &key {
-                if let Some(earlier) = idempotency::find(transaction, &owner, key, now_ms)? {
+                if let Some(earlier) = idempotency::find(transaction, &owner, key, node_ms)? {
                     return Ok(Accepted::Earlier(earlier));
                 }
                 if !idempotency::has_room(transaction, &owner, idempotency::EACH_MAX)? {
                     return Ok(Accepted::NoKey);
                 }
                 let earlier = EarlierRequest { body_hash: hash, job: id };
-                idempotency::insert(transaction, (&owner, key), &earlier, now_ms)?;
+                idempotency::insert(transaction, (&owner, key), &earlier, node_ms)?;
             }
             jobs::insert(transaction, &written, &stored)?;
             Ok(Accepted::New)
@@ -234,7 +235,7 @@ impl Node {
         };
         let finish_by_ms = finish_by_ms.map(|by| by.as_millisecond());
         Ok(JobRow {
-            id: JobId::new(now_ms).map_err(Error::no_random_numbers)?,
+            id: JobId::new(self.node_ms()).map_err(Error::no_random_numbers)?,
             owner: owner.into(),
             state: if due_ms.is_some() { JobState::Waiting } else { JobState::Queued },
             priority: spec.priority,
@@ -267,8 +268,8 @@ impl Node {
         Ok(first.max(not_before).filter(|due| *due > now_ms))
     }
 
-    fn earlier(&self, caller: &Caller, key: &str, now_ms: i64) -> Result<Option<EarlierRequest>, Error> {
-        self.store.read(|connection| idempotency::find(connection, &caller.subject, key, now_ms))
+    fn earlier(&self, caller: &Caller, key: &str, node_ms: i64) -> Result<Option<EarlierRequest>, Error> {
+        self.store.read(|connection| idempotency::find(connection, &caller.subject, key, node_ms))
     }
 
     /// The answer to a request that was made before. `hash` is empty if it was compared already.

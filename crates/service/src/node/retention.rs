@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::Node;
 use super::manifests::manifest_path;
@@ -33,9 +34,9 @@ impl Default for RetentionRules {
 }
 
 impl Node {
-    /// Deletes some of what is too old, and the oldest records beyond the limit of size.
-    pub(super) fn forget(&self, kept: RetentionRules, now_ms: i64) {
-        self.forget_old(kept.seconds, now_ms);
+    /// Deletes what is too old, and the oldest records beyond the limit of size.
+    pub(super) fn forget(&self, kept: RetentionRules) {
+        self.forget_old(kept.seconds);
         match self.store.read(history::weights) {
             Ok(records) => {
                 let sizes = manifest_sizes(&self.folder.join("manifests"));
@@ -59,6 +60,13 @@ impl Node {
         is_much
     }
 
+    /// Goes on with deleting what is too old, if that was more than one step.
+    pub(super) fn forget_more(&self, kept: RetentionRules) {
+        if self.ended_much.swap(false, Relaxed) {
+            self.forget_old(kept.seconds);
+        }
+    }
+
     fn forget_jobs(&self, gone: &[&EndedSize]) {
         if !gone.is_empty() {
             tracing::info!(jobs = gone.len(), "jobs that are over take too much room: deleting the oldest");
@@ -77,19 +85,31 @@ impl Node {
         }
     }
 
-    fn forget_old(&self, kept_s: u64, now_ms: i64) {
+    fn forget_old(&self, kept_s: u64) {
         let kept_s = i64::try_from(kept_s).unwrap_or(i64::MAX);
-        let before_ms = now_ms.saturating_sub(kept_s.saturating_mul(1000));
-        let folder = self.folder.clone();
+        let before_ms = self.node_ms().saturating_sub(kept_s.saturating_mul(1000));
+        let (folder, is_full) = (self.folder.clone(), Arc::new(AtomicBool::new(false)));
+        let noted = is_full.clone();
         self.store.later(move |transaction| {
-            deliveries::forget(transaction, before_ms, STEP_ROWS)?;
-            for run in history::forget(transaction, before_ms, STEP_ROWS)? {
-                remove_manifest(&folder, &run);
+            let deliveries = deliveries::forget(transaction, before_ms, STEP_ROWS)?;
+            let records = history::forget(transaction, before_ms, STEP_ROWS)?;
+            records.iter().flatten().for_each(|run| remove_manifest(&folder, run));
+            let ended = jobs::forget(transaction, before_ms, STEP_ROWS)?;
+            for (id, runs) in &ended {
+                (1..=*runs).for_each(|run| remove_manifest(&folder, &(id.clone(), run)));
             }
-            for (id, runs) in jobs::forget(transaction, before_ms, STEP_ROWS)? {
-                (1..=runs).for_each(|run| remove_manifest(&folder, &(id.clone(), run)));
-            }
+            let is_full = [deliveries, records.len(), ended.len()].contains(&STEP_ROWS);
+            noted.store(is_full, Relaxed);
             Ok(())
+        });
+        let node = self.me.clone();
+        self.store.then(move || {
+            if is_full.load(Relaxed)
+                && let Some(node) = node.upgrade()
+            {
+                node.ended_much.store(true, Relaxed);
+                node.look();
+            }
         });
     }
 

@@ -39,6 +39,7 @@ impl Fixture {
             created_by: "local".into(),
             created_ms: 0,
             expires_ms: None,
+            expires_node_ms: None,
             revoked_ms: None,
         };
         self.node().store.write(move |transaction| crate::store::tokens::insert(transaction, &row)).unwrap();
@@ -51,10 +52,21 @@ impl Fixture {
         self.node().bell.ring();
     }
 
+    /// Lets this much time go by, counted from when the fixture was made.
+    pub(super) fn pass(&self, seconds: i64) {
+        self.set_clock_files(seconds, seconds);
+        self.node().look();
+    }
+
     pub(super) fn set_clock_file(&self, seconds: i64) {
+        self.set_clock_files(seconds, 0);
+    }
+
+    /// Sets the wall clock ahead, and lets time go by since the host was started.
+    pub(super) fn set_clock_files(&self, wall: i64, boot: i64) {
         // The file is replaced at once: a reader of half the text would see the clock jump.
         let whole = self.folder.path().join("clock.new");
-        std::fs::write(&whole, seconds.to_string()).unwrap();
+        std::fs::write(&whole, format!("{wall} {boot}")).unwrap();
         std::fs::rename(whole, self.folder.path().join("clock")).unwrap();
     }
 
@@ -346,7 +358,7 @@ fn one_key_makes_one_job() {
     let submission = Submission { spec, idempotency: Some(("key".to_string(), b"x".to_vec())) };
     assert_ne!(fixture.node().submit(&other, submission).unwrap().id, id);
     // A day later the key is forgotten.
-    std::fs::write(fixture.folder.path().join("clock"), "86500").unwrap();
+    std::fs::write(fixture.folder.path().join("clock"), "86500 86500").unwrap();
     assert_ne!(submit(b"y").unwrap().id, id);
 }
 

@@ -54,7 +54,7 @@ impl Node {
         }
         self.judge_reach(&reach)?;
         let token = NewTokenText::new().map_err(Error::no_random_numbers)?;
-        let now_ms = self.clock.now_ms();
+        let now = self.moment();
         let for_ms = |span: JobSpan| i64::try_from(span.0).unwrap_or(i64::MAX).saturating_mul(1000);
         scopes.sort();
         scopes.dedup();
@@ -66,8 +66,9 @@ impl Node {
             reach,
             is_whole_by_default: false,
             created_by: caller.subject.clone(),
-            created_ms: now_ms,
-            expires_ms: expires_in.map(|span| now_ms.saturating_add(for_ms(span))),
+            created_ms: now.wall_ms,
+            expires_ms: expires_in.map(|span| now.wall_ms.saturating_add(for_ms(span))),
+            expires_node_ms: expires_in.map(|span| now.node_ms.saturating_add(for_ms(span))),
             revoked_ms: None,
         };
         self.add_token(row.clone())?;

@@ -21,6 +21,11 @@ pub(crate) fn pause(rule: RetryRule, next: u32, seed: u64) -> Option<Duration> {
     Duration::try_from_secs_f64(even * spread).ok()
 }
 
+/// The longest pause of this rule.
+pub(crate) fn longest(rule: RetryRule) -> Duration {
+    rule.longest_delay.duration().max(rule.first_delay.duration()).mul_f64(1.1)
+}
+
 /// The outcome of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttemptOutcome {

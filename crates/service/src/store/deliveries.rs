@@ -125,11 +125,11 @@ pub(crate) fn again(transaction: &Transaction<'_>, id: &str, due_ms: i64, why: &
     Ok(())
 }
 
-/// Notes that a delivery is over, with its outcome. Its message is not needed any more.
+/// Notes that a delivery is over at this node time, with its outcome. Its message is not needed any more.
 pub(crate) fn end(
     transaction: &Transaction<'_>,
     id: &str,
-    now_ms: i64,
+    node_ms: i64,
     outcome: &str,
 ) -> rusqlite::Result<()> {
     transaction
@@ -137,7 +137,7 @@ pub(crate) fn end(
             "UPDATE deliveries SET attempt = attempt + 1, ended_ms = ?2, outcome = ?3, body = ''
              WHERE id = ?1 AND ended_ms IS NULL",
         )?
-        .execute(params![id, now_ms, outcome])?;
+        .execute(params![id, node_ms, outcome])?;
     Ok(())
 }
 
@@ -148,12 +148,12 @@ pub(crate) fn outcome(connection: &Connection, id: &str) -> rusqlite::Result<Opt
     connection.prepare_cached(question)?.query_row([id], |row| row.get(0)).optional()
 }
 
-/// Deletes at most `count` deliveries that were over before `ms`.
-pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<usize> {
+/// Deletes at most `count` deliveries that were over before this node time.
+pub(crate) fn forget(transaction: &Transaction<'_>, node_ms: i64, count: usize) -> rusqlite::Result<usize> {
     transaction.execute(
         "DELETE FROM deliveries WHERE seq IN (
            SELECT seq FROM deliveries WHERE ended_ms IS NOT NULL AND ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)",
-        params![ms, i64::try_from(count).unwrap_or(i64::MAX)],
+        params![node_ms, i64::try_from(count).unwrap_or(i64::MAX)],
     )
 }
 

@@ -69,20 +69,21 @@ pub(crate) struct RecordPapers {
     pub(crate) receipt: Option<String>,
 }
 
-/// Adds a record. If the run has a record already, that one stays, as a run ends once.
+/// Adds a record of a run that ended at this node time. If the run has a record already, that one stays, as a run ends once.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     record: &HistoryRecord,
     papers: &RecordPapers,
+    node_ms: i64,
 ) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
             "INSERT OR IGNORE INTO history (job, run, owner, direction, source, destination, peer, state, dry_run, began_ms,
                 ended_ms, attempts, files, files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction,
-                rtt_ms, verdict, tree_root, error_code, error, report, curve, receipt)
+                rtt_ms, verdict, tree_root, error_code, error, report, curve, receipt, node_ms)
              VALUES (:job, :run, :owner, :direction, :source, :destination, :peer, :state, :dry_run, :began_ms, :ended_ms,
                 :attempts, :files, :files_failed, :bytes, :wire_bytes, :mean_bps, :peak_bps, :loss_fraction,
-                :rtt_ms, :verdict, :tree_root, :error_code, :error, :report, :curve, :receipt)",
+                :rtt_ms, :verdict, :tree_root, :error_code, :error, :report, :curve, :receipt, :node_ms)",
         )?
         .execute(named_params! {
             ":job": record.job, ":run": record.run, ":owner": record.owner, ":direction": record.direction,
@@ -93,7 +94,7 @@ pub(crate) fn insert(
             ":wire_bytes": number(record.wire_bytes), ":mean_bps": record.mean_bps, ":peak_bps": record.peak_bps,
             ":loss_fraction": record.loss_fraction, ":rtt_ms": record.rtt_ms, ":verdict": record.verdict,
             ":tree_root": record.tree_root, ":error_code": record.error_code, ":error": record.error,
-            ":report": papers.report, ":curve": papers.curve, ":receipt": papers.receipt,
+            ":report": papers.report, ":curve": papers.curve, ":receipt": papers.receipt, ":node_ms": node_ms,
         })?;
     Ok(())
 }
@@ -368,14 +369,19 @@ pub(crate) fn dealings(
 /// A job and the number of its run.
 pub(crate) type RunId = (String, u32);
 
-/// Deletes at most `count` records that ended before `ms`. Yields their runs.
-pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<Vec<RunId>> {
+/// Deletes at most `count` records that ended before this node time. Yields their runs, and for sessions of
+/// clients `None`.
+pub(crate) fn forget(
+    transaction: &Transaction<'_>,
+    node_ms: i64,
+    count: usize,
+) -> rusqlite::Result<Vec<Option<RunId>>> {
     let mut statement = transaction.prepare_cached(
-        "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)
+        "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE node_ms < ?1 ORDER BY node_ms LIMIT ?2)
          RETURNING job, run",
     )?;
-    let gone = statement.query_map(params![ms, i64::try_from(count).unwrap_or(i64::MAX)], run)?;
-    gone.filter_map(Result::transpose).collect()
+    let gone = statement.query_map(params![node_ms, i64::try_from(count).unwrap_or(i64::MAX)], run)?;
+    gone.collect()
 }
 
 /// The size of a record in the store.

@@ -1,4 +1,4 @@
-//! The table of idempotency keys: which job a request with a key has made, for a day.
+//! The table of idempotency keys: which job a request with a key has made, for a day of node time.
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
@@ -22,12 +22,12 @@ pub(crate) fn find(
     connection: &Connection,
     owner: &str,
     key: &str,
-    now_ms: i64,
+    node_ms: i64,
 ) -> rusqlite::Result<Option<EarlierRequest>> {
     let question = "SELECT body_hash, job FROM idempotency WHERE owner = ?1 AND key = ?2 AND at_ms > ?3";
     let mut statement = connection.prepare_cached(question)?;
     let found = statement
-        .query_row(params![owner, key, now_ms - KEPT_MS], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
+        .query_row(params![owner, key, node_ms - KEPT_MS], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
         .optional()?;
     Ok(found.and_then(|(body_hash, job)| Some(EarlierRequest { body_hash, job: job.parse().ok()? })))
 }
@@ -43,13 +43,13 @@ pub(crate) fn insert(
     transaction: &Transaction<'_>,
     (owner, key): (&str, &str),
     earlier: &EarlierRequest,
-    now_ms: i64,
+    node_ms: i64,
 ) -> rusqlite::Result<()> {
-    transaction.execute("DELETE FROM idempotency WHERE at_ms <= ?1", [now_ms - KEPT_MS])?;
+    transaction.execute("DELETE FROM idempotency WHERE at_ms <= ?1", [node_ms - KEPT_MS])?;
     transaction
         .prepare_cached(
             "INSERT INTO idempotency (owner, key, body_hash, job, at_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
-        .execute(params![owner, key, earlier.body_hash, earlier.job.as_str(), now_ms])?;
+        .execute(params![owner, key, earlier.body_hash, earlier.job.as_str(), node_ms])?;
     Ok(())
 }

@@ -220,10 +220,11 @@ pub(crate) fn insert(
     transaction
         .prepare_cached(
             "INSERT INTO jobs (id, owner, kind, state, priority, position, peer, steering, figures, submitted_ms,
-                due_ms, finish_by_ms, run, attempt, began_ms, ended_ms, error, changed_ms, kept_bytes, places, head)
+                due_ms, finish_by_ms, run, attempt, began_ms, ended_ms, error, changed_ms, kept_bytes, places, head,
+                node_ms)
              VALUES (:id, :owner, :kind, :state, :priority, :position, :peer, :steering, :figures, :submitted_ms,
                 :due_ms, :finish_by_ms, :run, :attempt, :began_ms, :ended_ms, :error, :changed_ms, :kept_bytes,
-                :places, :head)",
+                :places, :head, :ended_ms)",
         )?
         .execute(named_params! {
             ":id": job.id.as_str(), ":owner": job.owner, ":kind": document.kind,
@@ -275,14 +276,15 @@ pub(crate) fn set_aside(
     transaction: &Transaction<'_>,
     id: JobId,
     why: &str,
-    now_ms: i64,
+    (now_ms, node_ms): (i64, i64),
 ) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
             "UPDATE jobs SET state = 'failed', steering = '{}', figures = '{}', due_ms = NULL,
-                finish_by_ms = NULL, ended_ms = coalesce(ended_ms, ?2), error = ?3, changed_ms = ?2 WHERE id = ?1",
+                finish_by_ms = NULL, ended_ms = coalesce(ended_ms, ?2), error = ?3, changed_ms = ?2,
+                node_ms = coalesce(node_ms, ?4) WHERE id = ?1",
         )?
-        .execute(params![id.as_str(), now_ms, json(&JobFailure::from(&unreadable(id, why)))?])?;
+        .execute(params![id.as_str(), now_ms, json(&JobFailure::from(&unreadable(id, why)))?, node_ms])?;
     Ok(())
 }
 
@@ -298,14 +300,15 @@ pub(crate) fn set_owner(
     transaction.execute(update, params![id.as_str(), json(reach)?]).map(|_| ())
 }
 
-/// Writes the fields that can change. Does nothing if the job was deleted.
-pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::Result<()> {
+/// Writes the fields that can change, at this node time. Does nothing if the job was deleted.
+pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow, node_ms: i64) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
             "UPDATE jobs SET state = :state, priority = :priority, position = :position, steering = :steering,
                 figures = :figures,
                 due_ms = :due_ms, finish_by_ms = :finish_by_ms, run = :run, attempt = :attempt,
-                began_ms = :began_ms, ended_ms = :ended_ms, error = :error, changed_ms = :changed_ms
+                began_ms = :began_ms, ended_ms = :ended_ms, error = :error, changed_ms = :changed_ms,
+                node_ms = CASE WHEN ended_ms IS :ended_ms THEN node_ms ELSE :node_ms END
              WHERE id = :id",
         )?
         .execute(named_params! {
@@ -315,6 +318,7 @@ pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::R
             ":finish_by_ms": job.finish_by_ms, ":run": job.run, ":attempt": job.attempt,
             ":began_ms": job.began_ms, ":ended_ms": job.ended_ms,
             ":error": job.error.as_ref().map(json).transpose()?, ":changed_ms": job.changed_ms,
+            ":node_ms": node_ms,
         })?;
     Ok(())
 }
@@ -525,7 +529,7 @@ pub(crate) fn ended_sizes(connection: &Connection) -> rusqlite::Result<Vec<Ended
     let mut statement = connection.prepare_cached(
         "SELECT id, owner, run, kept_bytes + coalesce((
              SELECT sum(octet_length(text) + octet_length(event)) FROM log WHERE log.job = jobs.id), 0)
-         FROM jobs WHERE state IN ('done', 'partly_failed', 'failed', 'cancelled') ORDER BY ended_ms DESC, id DESC",
+         FROM jobs WHERE state IN ('done', 'partly_failed', 'failed', 'cancelled') ORDER BY node_ms DESC, id DESC",
     )?;
     let sizes = statement.query_map([], |row| {
         let bytes = u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0).saturating_add(ROW_BYTES);
@@ -545,20 +549,20 @@ pub(crate) fn remove(transaction: &Transaction<'_>, ids: &[String]) -> rusqlite:
     ids.iter().try_for_each(|id| statement.execute([id]).map(drop))
 }
 
-/// Deletes at most `count` jobs that ended before `ms`. Yields them, each with the number of its runs.
+/// Deletes at most `count` jobs that ended before this node time. Yields them, each with the number of its runs.
 pub(crate) fn forget(
     transaction: &Transaction<'_>,
-    ms: i64,
+    node_ms: i64,
     count: usize,
 ) -> rusqlite::Result<Vec<(String, u32)>> {
     let mut statement = transaction.prepare_cached(
         "DELETE FROM jobs WHERE id IN (
-           SELECT id FROM jobs WHERE state IN ('done', 'partly_failed', 'failed', 'cancelled', 'stopped') AND ended_ms < ?1
-           ORDER BY ended_ms LIMIT ?2)
+           SELECT id FROM jobs WHERE state IN ('done', 'partly_failed', 'failed', 'cancelled', 'stopped') AND node_ms < ?1
+           ORDER BY node_ms LIMIT ?2)
          RETURNING id, run",
     )?;
     let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let gone = statement.query_map(params![ms, count], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let gone = statement.query_map(params![node_ms, count], |row| Ok((row.get(0)?, row.get(1)?)))?;
     gone.collect()
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct LoginRow {
     pub(crate) scopes: Vec<Scope>,
     pub(crate) created_ms: i64,
     pub(crate) expires_ms: i64,
+    /// The node time at which it expires, too; `None` if an earlier version made it.
+    pub(crate) expires_node_ms: Option<i64>,
 }
 
 /// Adds a log-in. Deletes expired ones, and the oldest if there are too many; yields the hashes of those.
@@ -45,8 +47,16 @@ pub(crate) fn insert(transaction: &Transaction<'_>, login: &LoginRow) -> rusqlit
         &[&(ALL_MAX - 1)],
     )?;
     transaction.execute(
-        "INSERT INTO logins (hash, token, scopes, created_ms, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![login.hash, login.token, json(&login.scopes)?, login.created_ms, login.expires_ms],
+        "INSERT INTO logins (hash, token, scopes, created_ms, expires_ms, expires_node_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            login.hash,
+            login.token,
+            json(&login.scopes)?,
+            login.created_ms,
+            login.expires_ms,
+            login.expires_node_ms
+        ],
     )?;
     Ok(gone)
 }
@@ -63,11 +73,13 @@ fn row(row: &Row<'_>) -> rusqlite::Result<LoginRow> {
         scopes: of_json(row, 2)?,
         created_ms: row.get(3)?,
         expires_ms: row.get(4)?,
+        expires_node_ms: row.get(5)?,
     })
 }
 
 /// For the check of the store.
-pub(super) const ALL: &str = "SELECT hash, token, scopes, created_ms, expires_ms FROM logins";
+pub(super) const ALL: &str =
+    "SELECT hash, token, scopes, created_ms, expires_ms, expires_node_ms FROM logins";
 
 pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
     row(found).map(drop)

@@ -15,6 +15,7 @@
 
 pub(crate) mod caps;
 mod check;
+pub(crate) mod clock;
 mod deferred_changes;
 pub(crate) mod deliveries;
 pub(crate) mod feeds;

@@ -69,7 +69,7 @@ fn a_job_reads_back_as_it_was_written() {
     (row.state, row.priority, row.run, row.error) = (JobState::Done, 9, 2, None);
     row.steering = JobSteering { rate_bps: Some(Some(5)), ..JobSteering::default() };
     let changed = row.clone();
-    store.later(move |transaction| jobs::update(transaction, &changed));
+    store.later(move |transaction| jobs::update(transaction, &changed, 1));
     // This change is made after those that wait.
     store.write(|_| Ok(())).unwrap();
     assert_eq!(store.read(|connection| jobs::get(connection, row.id)).unwrap(), Some(row));
@@ -163,10 +163,10 @@ fn usage_is_summed_by_what_is_asked_for() {
                     ended_ms: 86_400_000 * i64::from(run),
                     ..history::HistoryRecord::default()
                 };
-                history::insert(transaction, &record, &history::RecordPapers::default())?;
+                history::insert(transaction, &record, &history::RecordPapers::default(), 1)?;
                 // A run ends only once.
                 let again = history::HistoryRecord { bytes: 1_000_000, ..record };
-                history::insert(transaction, &again, &history::RecordPapers::default())?;
+                history::insert(transaction, &again, &history::RecordPapers::default(), 1)?;
             }
             Ok(())
         })
@@ -263,7 +263,7 @@ fn a_row_that_cannot_be_read_is_one_fault_of_one_row() {
     let others = "INSERT INTO caps VALUES ('bad', 'x', 1), ('good', '{\"rate_bps\":8000}', 1);
         INSERT INTO watches VALUES ('w', 'local', '{', 1, '{}');
         INSERT INTO watch_entries VALUES ('w', 'a', 'new', '?');
-        INSERT INTO tokens VALUES ('t', x'07', 'n', '[\"fly\"]', '{}', 'local', 1, NULL, NULL, 0);
+        INSERT INTO tokens VALUES ('t', x'07', 'n', '[\"fly\"]', '{}', 'local', 1, NULL, NULL, 0, NULL);
         INSERT INTO feeds VALUES ('f', 'j', 1, '{}', 1, 0, 0, NULL, 0)";
     store.write(move |transaction| transaction.execute_batch(others)).unwrap();
 
@@ -309,7 +309,7 @@ fn tokens_of_an_earlier_version_stay_whole_with_a_mark_or_keep_only_what_they_na
             )
             .unwrap();
     }
-    connection.execute_batch(super::schema::MIGRATIONS[3]).unwrap();
+    super::schema::MIGRATIONS[3..].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
     let all = super::tokens::list(&connection, "", 10).unwrap();
     let told: Vec<_> = all
         .iter()

@@ -20,6 +20,8 @@ pub(crate) struct TokenRow {
     pub(crate) created_by: String,
     pub(crate) created_ms: i64,
     pub(crate) expires_ms: Option<i64>,
+    /// The node time at which it expires, too, so that a clock that is set back makes no token last longer.
+    pub(crate) expires_node_ms: Option<i64>,
     pub(crate) revoked_ms: Option<i64>,
 }
 
@@ -27,8 +29,8 @@ pub(crate) struct TokenRow {
 pub(crate) fn insert(transaction: &Transaction<'_>, token: &TokenRow) -> rusqlite::Result<()> {
     transaction.execute(
         "INSERT INTO tokens (id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms,
-            is_whole_by_default)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            is_whole_by_default, expires_node_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         params![
             token.id,
             token.hash,
@@ -39,7 +41,8 @@ pub(crate) fn insert(transaction: &Transaction<'_>, token: &TokenRow) -> rusqlit
             token.created_ms,
             token.expires_ms,
             token.revoked_ms,
-            token.is_whole_by_default
+            token.is_whole_by_default,
+            token.expires_node_ms
         ],
     )?;
     Ok(())
@@ -52,7 +55,7 @@ pub(crate) fn revoke(transaction: &Transaction<'_>, id: &str, now_ms: i64) -> ru
 }
 
 const COLUMNS: &str = "id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms, \
-                       is_whole_by_default";
+                       is_whole_by_default, expires_node_ms";
 
 /// The token with this id, even if it has expired or was revoked.
 pub(crate) fn get(connection: &Connection, id: &str) -> rusqlite::Result<Option<TokenRow>> {
@@ -70,7 +73,8 @@ pub(crate) fn list(connection: &Connection, after: &str, count: usize) -> rusqli
 
 /// For the check of the store.
 pub(super) const ALL: &str =
-    "SELECT id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms, is_whole_by_default
+    "SELECT id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms, is_whole_by_default,
+            expires_node_ms
      FROM tokens";
 
 pub(super) fn try_row(found: &Row<'_>) -> rusqlite::Result<()> {
@@ -104,5 +108,6 @@ fn row(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
         expires_ms: row.get(7)?,
         revoked_ms: row.get(8)?,
         is_whole_by_default: row.get(9)?,
+        expires_node_ms: row.get(10)?,
     })
 }

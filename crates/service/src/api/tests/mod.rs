@@ -58,6 +58,7 @@ impl Fixture {
             created_by: "local".into(),
             created_ms: 0,
             expires_ms: Some(self.node.clock.now_ms() + 3_600_000),
+            expires_node_ms: None,
             revoked_ms: None,
         };
         self.node.add_token(row).unwrap();

@@ -36,7 +36,7 @@ async fn peers_are_those_that_the_caller_may_know_of() {
     fixture
         .node
         .store
-        .write(move |transaction| crate::store::history::insert(transaction, &record, &Default::default()))
+        .write(move |transaction| crate::store::history::insert(transaction, &record, &Default::default(), 1))
         .unwrap();
     let names = |list: &Value| -> Vec<String> {
         list["peers"]

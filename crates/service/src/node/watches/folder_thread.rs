@@ -180,8 +180,7 @@ impl FolderThread {
 
     /// Makes one job of these files. Yields false if that failed.
     fn take(&mut self, takes: Vec<FileToTake>) -> bool {
-        let now_ms = self.node.clock.now_ms();
-        let Ok(id) = JobId::new(now_ms) else {
+        let Ok(id) = JobId::new(self.node.node_ms()) else {
             takes.iter().for_each(|take| self.watcher.refused(take));
             return false;
         };

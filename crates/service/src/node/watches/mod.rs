@@ -267,7 +267,7 @@ impl Node {
         let example = spec.job("0", vec!["x".into()]);
         self.prepared(&JobDocument { spec: example, reach: caller.reach.clone() }, None, now_ms)?;
         let row = WatchRow {
-            id: JobId::new(now_ms).map_err(Error::no_random_numbers)?.to_string(),
+            id: JobId::new(self.node_ms()).map_err(Error::no_random_numbers)?.to_string(),
             owner: caller.subject.clone(),
             reach: caller.reach.clone(),
             created_ms: now_ms,

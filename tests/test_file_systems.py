@@ -2,17 +2,19 @@
 without zeros, and append-only directories, in which nothing is replaced."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
 import pytest
 
 from harness import fuse
-from harness.hosts import USER, call
-from harness.product import EXIT_METADATA, EXIT_OK, EXIT_SOME_FAILED, cp
-from harness.trees import leftovers, make_file
+from harness.hosts import USER, call, wait_until
+from harness.product import EXIT_METADATA, EXIT_OK, EXIT_SOME_FAILED, cp, start_cp
+from harness.trees import leftovers, make_file, sha256
 
 MIB = 1 << 20
 #: Times in years that every file system can store, with fractions that no coarse one keeps. The seconds of
@@ -192,6 +194,75 @@ def test_renames_are_found_where_times_are_coarse(net, near):
         report = cp(net.alpha, "--detect-renames", "--delete", f"{source}/", target, verb="sync").report
         assert report["renames"] == 1 and report["files"] == 0, report
         assert (target / "renamed").read_bytes() == (source / "renamed").read_bytes()
+
+
+@pytest.fixture
+def stick(own_net):
+    """A device with exFAT, which gives files other inode numbers each time that it is mounted."""
+    folder = own_net.folder("stick")
+    program("mount.exfat-fuse")
+    file = image(folder, 96)
+    call(program("mkfs.exfat"), str(file))
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(loop_device(file))
+
+        def plug():
+            mount(stack, "mount.exfat-fuse", device, folder, what="exFAT", folder=folder)
+
+        def replug():
+            subprocess.run(["umount", os.fspath(folder)], check=True)
+            plug()
+
+        plug()
+        folder.joinpath("first").mkdir()
+        folder.joinpath("data").mkdir()
+        yield own_net, folder / "data", replug
+
+
+@pytest.mark.parametrize("arguments", [[], ["--verify", "transit"]], ids=["digest", "transit"])
+def test_what_has_come_is_found_again_when_the_device_was_unplugged(stick, arguments):
+    net, folder, replug = stick
+    source = make_file(net.folder("near") / "big", 48 * MIB)
+
+    def interrupt():
+        running = start_cp(net.alpha, *arguments, "--rate", "100M", source, f"{folder}/")
+        wait_until(lambda: sum(path.stat().st_size for path in leftovers(folder) if path.suffix == ".fhjournal") > 144 + 56 * 12,
+                   seconds=60, what="a part of the file has arrived")
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait()
+        wait_until(lambda: not busy(folder), what="no process holds the partial file")
+
+    interrupt()
+    user = folder / ".0123456789abcdef.fhpart"
+    user.write_text("a user's")
+    before = {path.name: path.stat().st_ino for path in leftovers(folder)}
+    replug()
+    assert {path.name: path.stat().st_ino for path in leftovers(folder)} != before, "the device numbers its files anew"
+    out = net.folder("out")
+    report = cp(net.alpha, f"{folder}/", f"{out}/").report
+    assert report["files"] == 1 and os.listdir(out) == [user.name], "what is ours is not copied on"
+    report = cp(net.alpha, *arguments, source, f"{folder}/").report
+    assert sha256(folder / "big") == sha256(source)
+    # Without digests, nothing tells whether the content is still what has come.
+    assert arguments or report["bytes_resumed"] >= 8 * MIB, report
+    assert leftovers(folder) == [user]
+    (folder / "big").unlink()
+    interrupt()
+    replug()
+    cleaned = net.alpha.run(["farhaul", "clean", "--older", "0s", folder])
+    assert b"1 leftover removed" in cleaned.stderr and leftovers(folder) == [user], cleaned
+    assert user.read_text() == "a user's"
+
+
+def busy(folder):
+    def is_free(path):
+        with open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+    return [path for path in leftovers(folder) if not is_free(path)]
 
 
 # ---- hard links --------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def interrupted(road, source, url, folder, *arguments, chunks=5):
     def journals():
         return [path for path in ours(folder) if path not in before and path.suffix == ".fhjournal"]
 
-    wait_until(lambda: sum(path.stat().st_size for path in journals()) > 72 + 56 * chunks, seconds=60, what="a part of the file has arrived")
+    wait_until(lambda: sum(path.stat().st_size for path in journals()) > 144 + 56 * chunks, seconds=60, what="a part of the file has arrived")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_until(lambda: is_free(journals()[0].with_suffix(".fhpart")), seconds=60, what="no process holds the partial file")
@@ -187,7 +187,7 @@ def test_the_summary_says_what_is_kept(road, near, direction):
         make_file(road.far / "file", 128 * MIB)
         source, target, folder = road.url("file"), near / "copy", near
     process = road.start("--rate", "200M", source, target)
-    wait_until(lambda: sum(path.stat().st_size for path in ours(folder) if path.suffix == ".fhjournal") > 72 + 56 * 8,
+    wait_until(lambda: sum(path.stat().st_size for path in ours(folder) if path.suffix == ".fhjournal") > 144 + 56 * 8,
                what="a part of the file has arrived")
     os.kill(process.pid, signal.SIGINT)
     outcome = finish(process)

@@ -31,7 +31,7 @@ def journal_of(folder):
 
 def chunks_there(folder):
     """The chunks that the journal of one undisturbed run lists."""
-    records = journal_of(folder).read_bytes()[72:]
+    records = journal_of(folder).read_bytes()[144:]
     records = [records[at:at + 56] for at in range(0, len(records) - 55, 56)]
     return {int.from_bytes(record[8:16], "little") for record in records if record[0] == 1}
 
@@ -147,7 +147,7 @@ def test_nothing_is_compared_where_nothing_has_moved(own_road):
     wait_until(lambda: journal_of(run.folder).stat().st_size > before + 56 * 5, what="the copy goes on")
     os.kill(outcome.pid, signal.SIGKILL)
     outcome.wait()
-    text = journal_of(run.folder).read_bytes()[72:]
+    text = journal_of(run.folder).read_bytes()[144:]
     again = [at for at in range(0, len(text) - 55, 56) if text[at] == 1 and text[at + 8] == first]
     assert len(again) == 1, "the journal has the chunk once"
 
@@ -177,7 +177,7 @@ def test_a_source_on_several_disks(own_road):
     source = make_file(other / "tree/file", SIZE)
     arguments = ["--spread", f"{near},{other}", near / "tree", road.url("copy/")]
     process = road.start("--rate", "400M", *arguments)
-    wait_until(lambda: sum(path.stat().st_size for path in leftovers(road.far) if path.suffix == ".fhjournal") > 72 + 56 * CHUNKS,
+    wait_until(lambda: sum(path.stat().st_size for path in leftovers(road.far) if path.suffix == ".fhjournal") > 144 + 56 * CHUNKS,
                seconds=60, what="the journal grows")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -312,7 +312,7 @@ def test_narrowing_a_key_ends_its_sessions_and_the_same_command_goes_on(served, 
     running = served.start(*command)
     target = (there if direction == "push" else here).parent
     # The journal has a header, and one record for each chunk.
-    booked = lambda: sum(path.stat().st_size for path in target.glob(".*.fhjournal")) > 72 + 56 * 2
+    booked = lambda: sum(path.stat().st_size for path in target.glob(".*.fhjournal")) > 144 + 56 * 2
     wait_until(booked, what="a part of the file has arrived")
     served.allow(narrower.format(served.root))
     outcome = finish(running, timeout=20)

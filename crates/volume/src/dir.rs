@@ -25,6 +25,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::fixed;
+use crate::inode_numbers;
 use crate::temp_file;
 use crate::writeback::WriteOrdering;
 
@@ -92,6 +93,7 @@ pub(crate) struct Dir {
     /// It was tested whether files without names work.
     is_tried: AtomicBool,
     inode: OnceLock<u64>,
+    keeps_inodes: OnceLock<bool>,
     medium: OnceLock<WriteOrdering>,
     is_append_only: OnceLock<bool>,
 }
@@ -112,8 +114,19 @@ impl Dir {
         let (needs_names, is_tried) = (AtomicBool::new(false), AtomicBool::new(false));
         let (kept_mode, medium) = (AtomicU32::new(NO_MODE), OnceLock::new());
         let (names, unknown) = (OnceLock::new(), Mutex::new(()));
-        let (inode, is_append_only) = (OnceLock::new(), OnceLock::new());
-        Dir { fd, names, unknown, kept_mode, needs_names, is_tried, inode, medium, is_append_only }
+        let (inode, keeps_inodes, is_append_only) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Dir {
+            fd,
+            names,
+            unknown,
+            kept_mode,
+            needs_names,
+            is_tried,
+            inode,
+            keeps_inodes,
+            medium,
+            is_append_only,
+        }
     }
 
     /// How its file system orders writes.
@@ -129,6 +142,11 @@ impl Dir {
     /// The inode number; 0 if the system does not tell it.
     pub(crate) fn inode(&self) -> u64 {
         *self.inode.get_or_init(|| fs::fstat(&self.fd).map_or(0, |stat| stat.st_ino))
+    }
+
+    /// Whether inode numbers identify files here ([`inode_numbers`]).
+    pub(crate) fn keeps_inodes(&self) -> bool {
+        *self.keeps_inodes.get_or_init(|| inode_numbers::are_kept(&self.fd))
     }
 
     /// Tests, once, whether a file that was created without a name can be given one, before content is

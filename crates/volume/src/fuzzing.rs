@@ -17,7 +17,7 @@ pub fn journal(bytes: &[u8], folder: &Path) -> usize {
 /// The bytes of a journal as a transfer leaves it.
 pub fn journal_of(chunks: u64, synced: u64, folder: &Path) -> Vec<u8> {
     let dir = OwnedFd::from(std::fs::File::open(folder).expect("a directory"));
-    let mut journal = Journal::create(&dir, NAME, &identity(), INODE).expect("it can be made");
+    let mut journal = Journal::create(&dir, NAME, &identity(), INODE, [&[]; 2]).expect("it can be made");
     for index in 0..chunks {
         journal.chunk_there(index * 3, crate::ChunkCv([index as u8; 32])).expect("it can be written");
         if index == synced {
@@ -39,7 +39,7 @@ fn identity() -> SourceIdentity {
 fn load(bytes: &[u8], folder: &Path) -> usize {
     let dir = OwnedFd::from(std::fs::File::open(folder).expect("a directory"));
     std::fs::write(folder.join("j"), bytes).expect("it can be written");
-    let Ok(Some(first)) = Journal::load(&dir, NAME, &identity(), INODE) else { return 0 };
+    let Ok(Some(first)) = Journal::load(&dir, NAME, &identity(), Some(INODE)) else { return 0 };
     let count = first.sure.len() + first.doubtful.len();
     assert!(
         first.sure.keys().chain(first.doubtful.keys()).all(|&index| index < 100),
@@ -51,7 +51,7 @@ fn load(bytes: &[u8], folder: &Path) -> usize {
     );
     drop(first.journal);
     let again =
-        Journal::load(&dir, NAME, &identity(), INODE).expect("it can be opened").expect("it was there");
+        Journal::load(&dir, NAME, &identity(), Some(INODE)).expect("it can be opened").expect("it was there");
     assert!(
         again.sure == first.sure && again.doubtful == first.doubtful,
         "it reads differently the second time"

@@ -1,7 +1,8 @@
 //! The journal of a partial file says what of a large file has arrived, so that the same command can go on.
 //!
-//! A header names the source (size, mtime, ctime, inode, device) and the partial file (inode). Records of a
-//! fixed size follow: a chunk with its chaining value; a checkpoint, which says how many records are backed
+//! A header names the source (size, mtime, ctime, inode, device), the partial file (inode) and the journal itself
+//! (the digits of its name). Two digests say how the partial file begins, or is about to begin, for file systems
+//! whose inode numbers say nothing. Records of a fixed size follow: a chunk with its chaining value; a checkpoint, which says how many records are backed
 //! by synced data; an opening, which names the boot; a chunk taken back; a new state of the source, which the
 //! chunks behind it came from. Every record ends in a checksum over itself, its number and the header.
 //!
@@ -21,10 +22,16 @@ use rustix::io::Errno;
 
 use crate::digest::ChunkCv;
 use crate::entry::{FileTime, Metadata};
+use crate::own_names;
 use crate::partial::{SourceIdentity, SourceState};
 
-const MAGIC: &[u8; 8] = b"fhjrnl2\n";
-const HEADER_LEN: usize = 72;
+const MAGIC: &[u8; 8] = b"fhjrnl3\n";
+const HEADER_LEN: usize = 80;
+/// Two digests of how the partial file begins: before the last change of that, and after it.
+const MARKS_LEN: usize = 64;
+const RECORDS_AT: usize = HEADER_LEN + MARKS_LEN;
+/// The bytes at the beginning of a partial file that its journal tells a digest of.
+pub(crate) const BEGINNING: usize = 4096;
 const RECORD_LEN: usize = 56;
 const CHECK_LEN: usize = 8;
 
@@ -40,6 +47,29 @@ pub(crate) struct Journal {
     salt: [u8; CHECK_LEN],
     /// The number of whole records.
     records: u64,
+    marks: [[u8; 32]; 2],
+}
+
+/// How a journal knows its partial file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartialMarks {
+    pub(crate) inode: u64,
+    marks: [[u8; 32]; 2],
+}
+
+impl PartialMarks {
+    /// Whether a file that begins with these bytes is the partial file.
+    pub(crate) fn has(&self, beginning: &[u8]) -> bool {
+        self.marks.contains(&mark(beginning))
+    }
+}
+
+/// The digest of how a file begins; behind its end are zeros.
+fn mark(beginning: &[u8]) -> [u8; 32] {
+    let beginning = &beginning[..beginning.len().min(BEGINNING)];
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(beginning).update(&[0; BEGINNING][beginning.len()..]);
+    *hasher.finalize().as_bytes()
 }
 
 /// A transfer's request for a partial file that another one holds; withdrawn when dropped.
@@ -71,22 +101,28 @@ pub(crate) struct LoadedJournal {
     pub(crate) earlier: BTreeSet<u64>,
     /// The last recorded state of the source is its present one.
     pub(crate) is_same_source: bool,
+    /// The inode number of the partial file when the journal was begun.
+    pub(crate) partial_inode: u64,
 }
 
 impl Journal {
     /// Starts a journal. An existing journal of the same partial file is overwritten in place, so that the
-    /// partial file never lacks the journal by which it is known as ours.
+    /// partial file never lacks the journal by which it is known as ours. `beginnings`: how the partial file
+    /// begins, and is about to begin.
     pub(crate) fn create(
         dir: &OwnedFd,
         name: &[u8],
         identity: &SourceIdentity,
         partial_ino: u64,
+        beginnings: [&[u8]; 2],
     ) -> io::Result<Journal> {
-        let header = header(identity, partial_ino);
+        let header = header(identity, partial_ino, own_names::number_of(name));
+        let marks = beginnings.map(mark);
+        let begun = [&header[..], &marks.concat()].concat();
         let file = match Journal::open(dir, name)? {
-            Some(file) if Journal::partial_inode(&file) == Some(partial_ino) => {
-                file.write_all_at(&header, 0)?;
-                file.set_len(HEADER_LEN as u64)?;
+            Some(file) if Journal::partial_of(&file, name).is_some_and(|of| of.inode == partial_ino) => {
+                file.write_all_at(&begun, 0)?;
+                file.set_len(RECORDS_AT as u64)?;
                 // Its old records must not come back after a crash, as their chunks will be overwritten.
                 file.sync_data()?;
                 file
@@ -98,11 +134,11 @@ impl Journal {
                 }
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let file = File::from(fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
-                file.write_all_at(&header, 0)?;
+                file.write_all_at(&begun, 0)?;
                 file
             }
         };
-        let mut journal = Journal { file, salt: salt(&header), records: 0 };
+        let mut journal = Journal { file, salt: salt(&header), records: 0, marks };
         journal.opened()?;
         Ok(journal)
     }
@@ -121,12 +157,23 @@ impl Journal {
         Ok((meta.is_file() && meta.uid == rustix::process::geteuid().as_raw()).then_some(file))
     }
 
-    /// The inode of the partial file that a journal belongs to; `None` if the file is not a journal.
-    pub(crate) fn partial_inode(file: &File) -> Option<u64> {
-        let mut header = [0; HEADER_LEN];
-        file.read_exact_at(&mut header, 0).ok()?;
-        let is_whole = header[..MAGIC.len()] == *MAGIC && header[HEADER_LEN - CHECK_LEN..] == salt(&header);
-        is_whole.then(|| le_i64(&header[48..56])).flatten().map(i64::cast_unsigned)
+    /// How a journal called `name` knows its partial file; `None` if the file is not a journal, or one of
+    /// another name.
+    pub(crate) fn partial_of(file: &File, name: &[u8]) -> Option<PartialMarks> {
+        let mut begun = [0; RECORDS_AT];
+        file.read_exact_at(&mut begun, 0).ok()?;
+        let (header, marks) = begun.split_at(HEADER_LEN);
+        let header: &[u8; HEADER_LEN] = header.try_into().ok()?;
+        let is_whole = header[..MAGIC.len()] == *MAGIC && header[HEADER_LEN - CHECK_LEN..] == salt(header);
+        let is_its = le_i64(&header[64..72])?.cast_unsigned() == own_names::number_of(name);
+        let inode = le_i64(&header[48..56])?.cast_unsigned();
+        (is_whole && is_its).then(|| PartialMarks { inode, marks: marks_of(marks) })
+    }
+
+    /// Says how the partial file is about to begin.
+    pub(crate) fn will_begin(&mut self, beginning: &[u8]) -> io::Result<()> {
+        self.marks = [self.marks[1], mark(beginning)];
+        self.file.write_all_at(&self.marks.concat(), HEADER_LEN as u64)
     }
 
     /// Whether a power failure has left nothing of the journal: it is empty, or begins with zeros.
@@ -138,26 +185,32 @@ impl Journal {
 
     /// Loads a journal. Returns `None` if there is none, or if it belongs to a source of another size or
     /// time, to another partial file, or to another user, or has another format. Fails if it cannot be opened
-    /// for want of descriptors or memory.
+    /// for want of descriptors or memory. Without `partial_ino` the caller knows the partial file otherwise.
     pub(crate) fn load(
         dir: &OwnedFd,
         name: &[u8],
         identity: &SourceIdentity,
-        partial_ino: u64,
+        partial_ino: Option<u64>,
     ) -> io::Result<Option<LoadedJournal>> {
         let file = Journal::open(dir, name)?;
-        Ok(file.and_then(|file| Journal::read(file, identity, partial_ino)))
+        let Some((file, of)) = file.and_then(|file| Journal::partial_of(&file, name).map(|of| (file, of)))
+        else {
+            return Ok(None);
+        };
+        let is_its = partial_ino.is_none_or(|inode| inode == of.inode);
+        Ok(if is_its { Journal::read(file, identity, of, own_names::number_of(name)) } else { None })
     }
 
-    fn read(file: File, identity: &SourceIdentity, partial_ino: u64) -> Option<LoadedJournal> {
+    fn read(file: File, identity: &SourceIdentity, of: PartialMarks, name: u64) -> Option<LoadedJournal> {
         let mut reader = BufReader::with_capacity(256 << 10, &file);
         let mut found = [0; HEADER_LEN];
         reader.read_exact(&mut found).ok()?;
         let state = source_of(&found)?;
         let as_it_was = SourceIdentity { state, ..*identity };
-        if found != header(&as_it_was, partial_ino) {
+        if found != header(&as_it_was, of.inode, name) {
             return None;
         }
+        reader.read_exact(&mut [0; MARKS_LEN]).ok()?;
         let salt = salt(&found);
         let mut replay = Replay::new(identity.chunks(), state);
         let mut record = [0; RECORD_LEN];
@@ -170,12 +223,12 @@ impl Journal {
             }
             replay.apply(&record)?;
         }
-        let journal = Journal { file, salt, records: replay.records };
+        let journal = Journal { file, salt, records: replay.records, marks: of.marks };
         journal.file.set_len(journal.end()).ok()?;
         let is_same_source = replay.source == identity.state;
         let earlier = replay.earlier(is_same_source);
         let (sure, doubtful) = replay.judge();
-        Some(LoadedJournal { journal, sure, doubtful, earlier, is_same_source })
+        Some(LoadedJournal { journal, sure, doubtful, earlier, is_same_source, partial_inode: of.inode })
     }
 
     /// Records that all chunks in the journal count under this boot. Call it only after the doubtful chunks
@@ -229,7 +282,7 @@ impl Journal {
     }
 
     fn end(&self) -> u64 {
-        HEADER_LEN as u64 + self.records * RECORD_LEN as u64
+        RECORDS_AT as u64 + self.records * RECORD_LEN as u64
     }
 
     /// Appends a record. If it cannot be written in full it does not count, and the next one takes its place.
@@ -312,10 +365,10 @@ impl Replay {
 
 /// Whether a journal can have this length.
 pub(crate) fn is_length(bytes: u64) -> bool {
-    bytes.checked_sub(HEADER_LEN as u64).is_some_and(|records| records.is_multiple_of(RECORD_LEN as u64))
+    bytes.checked_sub(RECORDS_AT as u64).is_some_and(|records| records.is_multiple_of(RECORD_LEN as u64))
 }
 
-fn header(identity: &SourceIdentity, partial_ino: u64) -> [u8; HEADER_LEN] {
+fn header(identity: &SourceIdentity, partial_ino: u64, name: u64) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     header[..8].copy_from_slice(MAGIC);
     header[8..16].copy_from_slice(&identity.size.to_le_bytes());
@@ -326,9 +379,18 @@ fn header(identity: &SourceIdentity, partial_ino: u64) -> [u8; HEADER_LEN] {
     header[40..48].copy_from_slice(&identity.state.dev.to_le_bytes());
     header[48..56].copy_from_slice(&partial_ino.to_le_bytes());
     header[56..64].copy_from_slice(&identity.state.ctime.secs.to_le_bytes());
+    header[64..72].copy_from_slice(&name.to_le_bytes());
     let sum = salt(&header);
-    header[64..].copy_from_slice(&sum);
+    header[72..].copy_from_slice(&sum);
     header
+}
+
+fn marks_of(bytes: &[u8]) -> [[u8; 32]; 2] {
+    let mut marks = [[0; 32]; 2];
+    for (mark, bytes) in marks.iter_mut().zip(bytes.chunks_exact(32)) {
+        mark.copy_from_slice(bytes);
+    }
+    marks
 }
 
 /// The state that the source had when the journal was begun.
@@ -367,10 +429,10 @@ fn first_bytes(hash: blake3::Hash) -> [u8; CHECK_LEN] {
 /// The records of `bytes` with valid checksums, behind the header of this file.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn sealed(bytes: &[u8], identity: &SourceIdentity, partial_ino: u64) -> Vec<u8> {
-    let header = header(identity, partial_ino);
+    let header = header(identity, partial_ino, 0);
     let salt = salt(&header);
-    let mut out = header.to_vec();
-    let records = bytes.get(HEADER_LEN..).unwrap_or(&[]);
+    let mut out = [&header[..], &[0; MARKS_LEN]].concat();
+    let records = bytes.get(RECORDS_AT..).unwrap_or(&[]);
     for (number, record) in records.as_chunks::<RECORD_LEN>().0.iter().enumerate() {
         let mut record = *record;
         let sum = check(&salt, number as u64, &record);

@@ -27,6 +27,7 @@ mod fixed;
 pub mod fuzzing;
 mod generated_source;
 mod glob;
+mod inode_numbers;
 mod io_choice;
 mod io_load;
 mod journal;

@@ -1,8 +1,11 @@
 //! Recognises our own files by what only we write, not by their names, so that a user's file with such a name
 //! is a file like any other.
 //!
-//! A journal has a journal's header. A partial file is the one whose inode the journal beside it names. A
-//! temporary file has its own inode in its name. None of that is true of a copy. If this process may not read
+//! A journal has a journal's header, and says which name it has. A partial file is the one whose inode the
+//! journal beside it names. A temporary file has its own inode in its name. None of that is true of a copy.
+//! Where inode numbers say nothing (`inode_numbers`), a partial file is the one that begins as the journal beside
+//! it says, with a drawn id or with content that has arrived, and a temporary file is known by its name alone.
+//! If this process may not read
 //! a journal, any pair that looks like a journal and a partial file counts as ours: the partial file could
 //! not be read either. An empty journal, after a power failure, is accepted for the partial file beside it,
 //! too.
@@ -16,8 +19,9 @@ use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::entry::{FileTime, Metadata};
-use crate::journal::{self, Journal};
+use crate::journal::{self, BEGINNING, Journal, PartialMarks};
 use crate::own_names::{self, OwnNameForm};
+use crate::{inode_numbers, room};
 
 /// Temporary files are renamed at once, so one that is older than this was left behind.
 const MOMENT: Duration = Duration::from_secs(3600);
@@ -53,11 +57,15 @@ fn look(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<OwnFiles>
     let meta = Metadata::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?);
     let ours = |more: u64| Some(OwnFiles { bytes: meta.allocated + more, ctime: meta.ctime });
     match form {
-        OwnNameForm::Link => (!meta.is_dir() && own_names::is_link(name)).then(|| ours(0))?,
+        OwnNameForm::Link => (!meta.is_dir() && own_names::is_certified(name)).then(|| ours(0))?,
         _ if !meta.is_file() => None,
-        OwnNameForm::Temporary => (own_names::temporary(meta.ino) == name).then(|| ours(0))?,
+        OwnNameForm::Temporary => {
+            let is_its = own_names::temporary(meta.ino) == name
+                || own_names::is_certified(name) && !inode_numbers::are_kept(dir);
+            is_its.then(|| ours(0))?
+        }
         OwnNameForm::Journal => match owner(dir, name)? {
-            Owner::Inode(_) => ours(0),
+            Owner::Partial(_) => ours(0),
             Owner::Unknown => look(dir, &own_names::part_of(name), OwnNameForm::Part).and_then(|_| ours(0)),
         },
         OwnNameForm::Part => {
@@ -65,12 +73,22 @@ fn look(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<OwnFiles>
             let journal =
                 Metadata::from(&fs::statat(dir, &journal_name[..], AtFlags::SYMLINK_NOFOLLOW).ok()?);
             let is_its = match owner(dir, &journal_name)? {
-                Owner::Inode(inode) => inode == meta.ino,
+                Owner::Partial(told) if inode_numbers::are_kept(dir) => told.inode == meta.ino,
+                Owner::Partial(told) => told.has(&beginning(dir, name)?),
                 Owner::Unknown => journal.uid == meta.uid,
             };
             is_its.then(|| ours(journal.allocated))?
         }
     }
+}
+
+/// The bytes that a file begins with.
+fn beginning(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(fs::openat(dir, name, flags, Mode::empty()).ok()?);
+    let mut found = vec![0; BEGINNING];
+    room::read_padded(&file, &mut found, 0).ok()?;
+    Some(found)
 }
 
 /// Recognises a journal that stands alone and has nothing in it.
@@ -87,8 +105,8 @@ fn lost_journal(dir: BorrowedFd<'_>, name: &[u8], form: OwnNameForm) -> Option<O
 }
 
 enum Owner {
-    /// The partial file with this inode.
-    Inode(u64),
+    /// The partial file that the journal tells of.
+    Partial(PartialMarks),
     /// Unknown: we may not read the journal, or have no descriptor for it, but it has a journal's length; or
     /// a power failure has left nothing in it.
     Unknown,
@@ -100,8 +118,8 @@ fn owner(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Owner> {
     match fs::openat(dir, name, flags, Mode::empty()) {
         Ok(file) => {
             let file = File::from(file);
-            let inode = Journal::partial_inode(&file).map(Owner::Inode);
-            inode.or_else(|| Journal::is_lost(&file).then_some(Owner::Unknown))
+            let told = Journal::partial_of(&file, name).map(Owner::Partial);
+            told.or_else(|| Journal::is_lost(&file).then_some(Owner::Unknown))
         }
         Err(Errno::ACCESS | Errno::PERM | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
             let meta = Metadata::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?);

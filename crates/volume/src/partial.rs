@@ -26,7 +26,7 @@ use crate::direct_io::DirectFile;
 use crate::entry::{FileTime, Metadata};
 use crate::error::Error;
 use crate::fixed;
-use crate::journal::{Journal, LoadedJournal, PartialRequest};
+use crate::journal::{BEGINNING, Journal, LoadedJournal, PartialRequest};
 use crate::metadata::{self, AttributeFailure};
 use crate::own_names;
 use crate::ranges::ChunkMap;
@@ -228,7 +228,7 @@ impl Partial {
         let left = if can_resume { partial.load(meta.ino)? } else { None };
         if left.is_none() {
             // Created before the file takes any room, as the journal identifies the partial file as ours.
-            let made = Journal::create(&partial.dir, &partial.journal_name, identity, meta.ino);
+            let made = partial.create_journal(meta.ino);
             partial.state().journal = Some(made.map_err(Error::io("create the journal"))?);
         }
         let there = if was_there { meta.size } else { 0 };
@@ -236,12 +236,17 @@ impl Partial {
             partial.old = OldChunk::find(&partial.dir, target, &partial.file, there)?;
         }
         let begins_anew = left.is_none();
-        if let Some(loaded) = left {
+        if let Some(mut loaded) = left {
+            if loaded.partial_inode != meta.ino {
+                // It may be a copy of the file that the journal was written for: each chunk is read back.
+                loaded.doubtful.append(&mut loaded.sure);
+            }
             partial.resume(loaded, resume)?;
         }
         partial.state().is_over = false;
         if begins_anew {
             partial.size(was_there)?;
+            partial.sign()?;
         }
         partial.choose_way();
         Ok(partial)
@@ -293,8 +298,40 @@ impl Partial {
     }
 
     fn load(&self, ino: u64) -> Result<Option<LoadedJournal>, Error> {
+        // Where inode numbers say nothing, the file was found to begin as its journal says.
+        let ino = self.dir.keeps_inodes().then_some(ino);
         Journal::load(&self.dir, &self.journal_name, &self.identity, ino)
             .map_err(Error::io("open the journal"))
+    }
+
+    fn create_journal(&self, ino: u64) -> io::Result<Journal> {
+        let mut beginning = vec![0; BEGINNING];
+        if !self.dir.keeps_inodes() {
+            room::read_padded(&self.file, &mut beginning, 0)?;
+        }
+        // Perhaps it is emptied next.
+        Journal::create(&self.dir, &self.journal_name, &self.identity, ino, [&beginning, &[]])
+    }
+
+    /// Makes a file without any content known by a drawn id, where its inode number says nothing. The holes of
+    /// a sparse file, and the content of an old version, have to stay what they are.
+    fn sign(&self) -> Result<(), Error> {
+        if self.dir.keeps_inodes() || self.identity.sparse || self.old.is_some() {
+            return Ok(());
+        }
+        let id = [b"farhaul partial file\n".as_slice(), &temp_file::drawn_id()].concat();
+        self.will_begin(0, &id)
+            .and_then(|()| self.file.write_all_at(&id, 0))
+            .map_err(Error::io("write to the partial file"))
+    }
+
+    /// Says in the journal how the file is about to begin if chunk `index` gets this content. Where inode
+    /// numbers say nothing, the file is known as ours by that.
+    fn will_begin(&self, index: u64, content: &[u8]) -> io::Result<()> {
+        match &mut self.state().journal {
+            Some(journal) if index == 0 && !self.dir.keeps_inodes() => journal.will_begin(content),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Sets the size of a file without any chunks, and reserves its room if that is possible without writing
@@ -326,7 +363,7 @@ impl Partial {
     }
 
     fn resume(&mut self, loaded: LoadedJournal, resume: Resume) -> Result<(), Error> {
-        let LoadedJournal { mut journal, mut sure, doubtful, earlier, is_same_source } = loaded;
+        let LoadedJournal { mut journal, mut sure, doubtful, earlier, is_same_source, .. } = loaded;
         let mut buffer = Vec::new();
         let mut recovered = false;
         // The file may have been truncated since.
@@ -441,6 +478,7 @@ impl Partial {
 
     fn write_data(&self, index: u64, data: &[u8]) -> io::Result<()> {
         let offset = index * CHUNK;
+        self.will_begin(index, data)?;
         match &self.direct {
             Some(direct) if DirectFile::takes(data) => {
                 direct.write(data, offset, |data, offset| self.write_through(data, offset))
@@ -613,6 +651,9 @@ impl Partial {
             return Ok(());
         }
         let have = self.have();
+        if !have.contains(0) {
+            self.will_begin(0, &[])?;
+        }
         for (first, end) in have.gaps(self.identity.chunks()) {
             sparse_file::clear(&self.file, first * CHUNK..(end * CHUNK).min(self.identity.size))?;
         }

@@ -158,7 +158,10 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
     }
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
     for _ in 0..TRIES {
-        let first = own_names::temporary(u64::from(random()) << 32 | u64::from(random()));
+        let first = match dir.keeps_inodes() {
+            true => own_names::temporary(u64::from(random()) << 32 | u64::from(random())),
+            false => own_names::drawn_temporary(),
+        };
         let file = match fs::openat(dir, &first[..], flags, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
             Err(Errno::EXIST) => continue,
@@ -166,8 +169,10 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
         };
         lock(&file)?;
         let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the new file"))?);
-        let name = own_names::temporary(meta.ino);
-        fs::renameat(dir, &first[..], dir, &name[..]).map_err(Error::io("name the new file"))?;
+        let name = if dir.keeps_inodes() { own_names::temporary(meta.ino) } else { first.clone() };
+        if name != first {
+            fs::renameat(dir, &first[..], dir, &name[..]).map_err(Error::io("name the new file"))?;
+        }
         return Ok(CreatedTemp { file: file.into(), name: Some(name), mode: Some(meta.mode) });
     }
     Err(Error::Locked)
@@ -206,7 +211,10 @@ pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) ->
 
 /// Gives a nameless file its temporary name.
 pub(crate) fn give_name(file: &File, dir: &Dir) -> io::Result<Vec<u8>> {
-    let name = own_names::temporary(fs::fstat(file)?.st_ino);
+    let name = match dir.keeps_inodes() {
+        true => own_names::temporary(fs::fstat(file)?.st_ino),
+        false => own_names::drawn_temporary(),
+    };
     match link(file, dir, &name) {
         // A run was killed just there; the inode belongs to our file now.
         Err(Errno::EXIST) => {
@@ -228,6 +236,15 @@ pub(crate) fn link(file: &File, dir: &Dir, name: &[u8]) -> rustix::io::Result<()
         }
         linked => linked,
     }
+}
+
+/// An id that differs between calls and between processes.
+pub(crate) fn drawn_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    for part in id.chunks_mut(4) {
+        part.copy_from_slice(&random().to_le_bytes());
+    }
+    id
 }
 
 /// A number that differs between calls and between processes.

@@ -194,6 +194,7 @@ impl Partial {
             return room::read_padded(&self.file, buffer, start);
         };
         room::read_padded(target, buffer, start)?;
+        self.will_begin(index, buffer)?;
         self.write_buffered(buffer, start)
     }
 
@@ -256,6 +257,7 @@ impl Partial {
         if chunk_cv(buffer) != cv.0 {
             return Ok(false);
         }
+        self.will_begin(index, buffer)?;
         for (at, part) in patch.parts() {
             self.write_buffered(part, start + at as u64)?;
         }

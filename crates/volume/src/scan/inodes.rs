@@ -4,41 +4,9 @@
 //!
 //! Always true: each file system is asked only once in a scan, and only if it has a file with several names.
 
-use std::io;
-
-use rustix::fs;
-
 use super::directory::SourceRef;
 use crate::entry::{Entry, EntryKind};
-
-/// File systems that number their files themselves, or whose protocol does: ext2 to ext4, XFS, btrfs, tmpfs,
-/// ramfs, ZFS, F2FS, NFS, overlayfs, bcachefs, JFS, ReiserFS, NILFS, OCFS2, GFS2, UBIFS, HFS+, NTFS (the
-/// kernel's), Ceph, Lustre, GPFS, SquashFS, EROFS. From `statfs(2)`, linux/magic.h and their sources.
-const KNOWN: [u64; 23] = [
-    0xef53,
-    0x5846_5342,
-    0x9123_683e,
-    0x0102_1994,
-    0x8584_58f6,
-    0x2fc1_2fc1,
-    0xf2f5_2010,
-    0x6969,
-    0x794c_7630,
-    0xca45_1a4e,
-    0x3153_464a,
-    0x5265_4973,
-    0x3434,
-    0x7461_636f,
-    0x0116_1970,
-    0x2405_1905,
-    0x482b,
-    0x7366_746e,
-    0x00c3_6400,
-    0x0bd0_0bd0,
-    0x4750_4653,
-    0x7371_7368,
-    0xe0f5_e1e2,
-];
+use crate::inode_numbers;
 
 /// Which names are taken as names of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,16 +51,10 @@ impl Inodes {
             return known.1;
         }
         // A file system that cannot be asked is one that nothing is known of.
-        let is_known = ask(handle).unwrap_or(false);
+        let is_known = handle.look_into().is_ok_and(|there| inode_numbers::are_kept(&there));
         self.known.push((device, is_known));
         is_known
     }
-}
-
-fn ask(handle: &SourceRef) -> io::Result<bool> {
-    // The field is signed on some architectures, and has 32 bits on others.
-    let kind = fs::fstatfs(&handle.look_into()?)?.f_type as u64 & 0xffff_ffff;
-    Ok(KNOWN.contains(&kind))
 }
 
 #[cfg(test)]

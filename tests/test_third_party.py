@@ -480,6 +480,18 @@ def test_a_grant_goes_with_the_rights_of_who_gave_it(three, line, words):
     assert [path.name for path in three.c.root.iterdir()] == ["sub"]
 
 
+def test_a_grant_gives_no_more_than_when_it_was_given(three):
+    """The key of who gave it has got more since: its path leads where it led, below the root of then."""
+    make_file(three.b.root / "file", 1000)
+    (three.c.root / "sub").mkdir()
+    three.c.keys.write_text(f"root={three.c.root}/sub {three.key}")
+    token = grant_at(three, three.c, "file")
+    three.c.keys.write_text(three.key)
+    ended = carry(three, ["file"], three.c, "file", token)
+    assert ended["error"] is None, ended
+    assert [path.name for path in three.c.root.iterdir()] == ["sub"] and (three.c.root / "sub/file").exists()
+
+
 def test_no_grant_is_given_for_what_the_client_may_not_do(three):
     three.c.keys.write_text(f"read-only {three.key}")
     with steering_of(three, three.c) as control:

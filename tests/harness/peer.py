@@ -210,15 +210,16 @@ def attach(stream, ticket, index):
 # ---- packets ---------------------------------------------------------------------------------------------------------
 
 class Keys:
-    """The keys of one direction of flow 0. An epoch has 2^22 packets, so no test reaches its end."""
+    """The keys of one direction of a flow. An epoch has 2^22 packets, so no test reaches its end."""
 
-    def __init__(self, secret, direction):
-        flow = seal.hkdf_expand(secret, b"farhaul flow\0" + struct.pack(">HB", 0, direction), 32)
-        self.key = seal.hkdf_expand(flow, b"farhaul key\0" + bytes(8), 32)
+    def __init__(self, secret, direction, index=0, key_len=32):
+        self.index = index
+        flow = seal.hkdf_expand(secret, b"farhaul flow\0" + struct.pack(">HB", index, direction), 32)
+        self.key = seal.hkdf_expand(flow, b"farhaul key\0" + bytes(8), key_len)
         self.iv = seal.hkdf_expand(flow, b"farhaul iv\0" + bytes(8), 12)
 
     def nonce(self, number):
-        mixed = struct.pack(">Q", 5 << 56 | number)
+        mixed = struct.pack(">Q", 5 << 56 | self.index << 40 | number)
         return self.iv[:4] + bytes(a ^ b for a, b in zip(self.iv[4:], mixed))
 
 
@@ -240,10 +241,10 @@ class Piece:
 class Peer:
     """One end of a running session. Methods that wait answer pings and acknowledge meanwhile."""
 
-    def __init__(self, stream, secret, direction, send_id, recv_id):
+    def __init__(self, stream, secret, direction, send_id, recv_id, index=0, key_len=32):
         self.stream = stream
         self.end = time.monotonic() + SESSION_SECONDS
-        self.sealing, self.opening = Keys(secret, direction), Keys(secret, 1 - direction)
+        self.sealing, self.opening = Keys(secret, direction, index, key_len), Keys(secret, 1 - direction, index, key_len)
         self.send_id, self.recv_id = send_id, recv_id
         self.number = 0
         self.arrived = set()

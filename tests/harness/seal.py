@@ -1,6 +1,6 @@
-"""ChaCha20-Poly1305 (RFC 8439), HKDF-Expand (RFC 5869) and BLAKE3, as far as a peer for tests needs them.
+"""ChaCha20-Poly1305 (RFC 8439), AES-128-GCM, HKDF-Expand (RFC 5869) and BLAKE3, as far as a peer for tests needs them.
 
-The cipher is OpenSSL's, whose library is wherever Python's own `ssl` is. The others are plain Python: the
+The ciphers are OpenSSL's, whose library is wherever Python's own `ssl` is. The others are plain Python: the
 standard library has no BLAKE3, and this one does some hundred KiB a second.
 """
 
@@ -30,13 +30,17 @@ for name, argtypes in {
     "EVP_CIPHER_CTX_new": [],
     "EVP_CIPHER_CTX_free": [ctypes.c_void_p],
     "EVP_chacha20_poly1305": [],
+    "EVP_aes_128_gcm": [],
     "EVP_CipherInit_ex": [ctypes.c_void_p] * 3 + [ctypes.c_char_p] * 2 + [ctypes.c_int],
     "EVP_CipherUpdate": [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int), ctypes.c_char_p, ctypes.c_int],
     "EVP_CipherFinal_ex": [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int)],
     "EVP_CIPHER_CTX_ctrl": [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_char_p],
 }.items():
     getattr(LIBCRYPTO, name).argtypes = argtypes
-LIBCRYPTO.EVP_CIPHER_CTX_new.restype = LIBCRYPTO.EVP_chacha20_poly1305.restype = ctypes.c_void_p
+for name in ("EVP_CIPHER_CTX_new", "EVP_chacha20_poly1305", "EVP_aes_128_gcm"):
+    getattr(LIBCRYPTO, name).restype = ctypes.c_void_p
+#: The cipher for keys of this length.
+CIPHERS = {16: LIBCRYPTO.EVP_aes_128_gcm, 32: LIBCRYPTO.EVP_chacha20_poly1305}
 # Of openssl/evp.h.
 EVP_CTRL_AEAD_GET_TAG, EVP_CTRL_AEAD_SET_TAG = 0x10, 0x11
 TAG_LEN = 16
@@ -47,8 +51,8 @@ def cipher(key, nonce, aad, encrypts):
     """A context of the cipher that has read the associated data."""
     context = LIBCRYPTO.EVP_CIPHER_CTX_new()
     try:
-        assert len(key) == 32 and len(nonce) == 12
-        assert LIBCRYPTO.EVP_CipherInit_ex(context, LIBCRYPTO.EVP_chacha20_poly1305(), None, key, nonce, encrypts)
+        assert len(nonce) == 12
+        assert LIBCRYPTO.EVP_CipherInit_ex(context, CIPHERS[len(key)](), None, key, nonce, encrypts)
         assert LIBCRYPTO.EVP_CipherUpdate(context, None, ctypes.byref(ctypes.c_int()), aad, len(aad))
         yield context
     finally:

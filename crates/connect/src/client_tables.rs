@@ -49,8 +49,8 @@ impl ClientTables {
         if is_heard { Ok(ProvenClient { key, own }) } else { Err(name) }
     }
 
-    /// The principal for whom a client comes, and the rights. With a grant it is the giver, with those rights
-    /// that he still has and the grant leaves.
+    /// The principal for whom a client comes, and the rights. With a grant it is the giver, with the rights that
+    /// it had when it gave the grant, as far as the grant leaves them. A giver that has lost any gives nothing.
     pub(crate) fn principal(
         &self,
         proven: &ProvenClient,
@@ -77,8 +77,10 @@ impl ClientTables {
             ContentDirection::Write => Access::WriteOnly,
         };
         // Rights that the giver lacks are refused where requests are judged.
-        let access = now.access.and(access).unwrap_or(now.access);
-        let rights = Rights { access, errand: Some(taken.errand.clone()), ..now };
+        let access = taken.rights.access.and(access).unwrap_or(taken.rights.access);
+        // The giver has no less now. It may have more, for which it has given nothing: with another root, the
+        // path would even lead somewhere else.
+        let rights = Rights { access, errand: Some(taken.errand.clone()), ..taken.rights.clone() };
         Ok((AuthenticatedPeer { principal: taken.by.clone(), rights }, Some(taken)))
     }
 }

@@ -23,6 +23,8 @@ use super::request::{opening, own_features};
 
 /// How long a daemon that was told to end a copy has to report how the copy has ended.
 const CANCEL_TIME: Duration = Duration::from_secs(10);
+/// How long a daemon may take to answer a request for a grant, for which it need not wait for anybody.
+const GRANT_TIME: Duration = Duration::from_secs(10);
 /// How long both ends may take to say that they have finished.
 const FINISH_TIME: Duration = Duration::from_secs(5);
 
@@ -71,6 +73,7 @@ impl ControlSession {
     /// Asks for a grant. `is_cancelled` says whether nobody wants it any more.
     pub fn grant(&mut self, wish: GrantWish, is_cancelled: impl Fn() -> bool) -> Result<IssuedGrant, Error> {
         let GrantWish { key, errand, lifetime } = wish;
+        let until = Instant::now() + GRANT_TIME;
         let asked = self.next_op();
         self.say(&ControlMessage::Grant { op: asked, key, errand, seconds: lifetime.as_secs() });
         loop {
@@ -86,6 +89,11 @@ impl ControlSession {
                 },
                 DialogueStep::Finish(_) => return Err(unexpected("finish")),
                 DialogueStep::Idle if is_cancelled() => return Err(Error::interrupted()),
+                DialogueStep::Idle if Instant::now() >= until => {
+                    let seconds = GRANT_TIME.as_secs();
+                    let what = format!("it has not answered the request for a grant for {seconds} s");
+                    return Err(Error::new(Code::PeerSilent, what));
+                }
                 DialogueStep::Idle => {}
             }
         }
@@ -100,7 +108,7 @@ impl ControlSession {
         mut manifest: Option<&mut ManifestCopy>,
         handle: &Handle,
     ) -> Result<(Report, Option<Error>), Error> {
-        let document = commission.write()?;
+        let (document, is_dry) = (commission.write()?, commission.copy.options.dry_run);
         let this = self.next_op();
         for (is_last, part) in parts(&document) {
             self.say(&ControlMessage::Begin { op: this, is_last, part });
@@ -126,7 +134,7 @@ impl ControlSession {
                     },
                     ControlMessage::Ended { op, is_last, part } if op == this => {
                         if let Some(whole) = ending.take(is_last, &part, copy_status::ENDING_MAX)? {
-                            return copy_status::ending(&whole);
+                            return copy_status::ending(&whole, is_dry);
                         }
                     }
                     other => return Err(unexpected(other.name())),

@@ -1,7 +1,7 @@
 //! What a daemon reports of a copy that it makes for a client: events, snapshots, and how it has ended.
 //!
-//! Always true: the daemon's texts lose all characters that could control a terminal before anyone sees them;
-//! messages that are not understood are ignored, except for the end.
+//! Always true: everything that a daemon reports passes `tame.rs` before anyone sees it; messages that are not
+//! understood are ignored, except for the end. A report that contradicts itself is misbehaviour.
 
 use farhaul_copy::Report;
 use farhaul_session::carrier::Carrier;
@@ -11,7 +11,8 @@ use farhaul_session::options::{Cipher, Policy};
 use farhaul_session::snapshot::{Snapshot, TransferState};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+
+use super::tame;
 
 /// The most bytes of a document that says how a copy has ended: a daemon lists at most a few mebibytes of
 /// entries.
@@ -175,15 +176,17 @@ pub(crate) fn of_ending(report: &Report, error: Option<&Error>) -> Vec<u8> {
     serde_json::to_vec(&ending).unwrap_or_default()
 }
 
-/// Reads the report of a copy that another daemon has made, and why it ended early, if it did.
-pub(crate) fn ending(json: &[u8]) -> Result<(Report, Option<Error>), Error> {
+/// Reads the report of a copy that another daemon has made, and why it ended early, if it did. `is_dry` says
+/// whether a dry run was asked for.
+pub(crate) fn ending(json: &[u8], is_dry: bool) -> Result<(Report, Option<Error>), Error> {
     let senseless = |_| farhaul_session::messages::senseless(farhaul_session::codec::Malformed);
     let CopyEnd { report, error } = read(json).map_err(senseless)?;
     let error = error.map(|EndError { code, what, hint }| {
         let code = as_seen_from_here(Code::of_number(code));
-        Error::new(code, what).with_hint_if(hint)
+        let what = if what.is_empty() { "it gives no reason".to_string() } else { what };
+        Error::new(code, what).with_hint_if(hint.filter(|hint| !hint.is_empty()))
     });
-    Ok((report, error))
+    Ok((tame::report(report, error.is_some(), is_dry)?, error))
 }
 
 /// Translates the code of an error at the copying daemon for the client. A command that makes no sense there
@@ -209,21 +212,9 @@ fn as_seen_from_here(code: Option<Code>) -> Code {
 }
 
 fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
-    let mut value: Value = serde_json::from_slice(json)?;
-    make_safe(&mut value);
+    let mut value = serde_json::from_slice(json)?;
+    tame::value(&mut value)?;
     serde_json::from_value(value)
-}
-
-/// Removes from all texts the characters that could control a terminal or hide something.
-fn make_safe(value: &mut Value) {
-    match value {
-        Value::String(text) if text.contains(farhaul_text::is_unprintable) => {
-            *text = text.replace(farhaul_text::is_unprintable, "");
-        }
-        Value::Array(values) => values.iter_mut().for_each(make_safe),
-        Value::Object(fields) => fields.values_mut().for_each(make_safe),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 #[cfg(test)]
@@ -298,7 +289,7 @@ mod tests {
         };
         let report = Report { failed: vec![failed], failed_count: 1, ..Report::default() };
         let error = Error::new(Code::NoSpace, "\u{1b}no room").with_hint("\u{1b}make some");
-        let (report, error) = ending(&of_ending(&report, Some(&error))).unwrap();
+        let (report, error) = ending(&of_ending(&report, Some(&error)), false).unwrap();
         assert_eq!((&report.failed[0].path[..], &report.failed[0].reason[..]), ("a", "full"));
         let error = error.unwrap();
         assert_eq!((error.what(), error.hint(), error.code()), ("no room", Some("make some"), Code::NoSpace));
@@ -309,10 +300,10 @@ mod tests {
         let now = Snapshot { bytes_done: 7, state: TransferState::Paused, ..Snapshot::default() };
         let read = snapshot(&serde_json::to_vec(&now).unwrap()).unwrap();
         assert!(read.bytes_done == 7 && read.state == TransferState::Paused && read.facts.is_connected);
-        let report = Report { files: 3, ok: true, ..Report::default() };
-        let (again, error) = ending(&of_ending(&report, None)).unwrap();
+        let report = Report { files: 3, ok: true, complete: true, ..Report::default() };
+        let (again, error) = ending(&of_ending(&report, None), false).unwrap();
         assert!(error.is_none() && again == report);
-        assert!(ending(b"{}").is_err() && snapshot(b"[]").is_none());
+        assert!(ending(b"{}", false).is_err() && snapshot(b"[]").is_none());
     }
 
     #[test]
@@ -327,7 +318,8 @@ mod tests {
             (Code::Bug, Code::PeerFailed),
             (Code::NoThread, Code::PeerFailed),
         ] {
-            let (_, error) = ending(&of_ending(&Report::default(), Some(&Error::new(there, "x")))).unwrap();
+            let (_, error) =
+                ending(&of_ending(&Report::default(), Some(&Error::new(there, "x"))), false).unwrap();
             assert_eq!(error.unwrap().code(), here);
         }
         assert_eq!(as_seen_from_here(None), Code::PeerFailed);

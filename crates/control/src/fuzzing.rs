@@ -16,5 +16,5 @@ pub fn message(bytes: &[u8]) -> bool {
 pub fn documents(bytes: &[u8]) -> bool {
     let commission = Commission::read(bytes).is_ok();
     let event = copy_status::event(bytes).is_some();
-    copy_status::snapshot(bytes).is_some() | copy_status::ending(bytes).is_ok() | commission | event
+    copy_status::snapshot(bytes).is_some() | copy_status::ending(bytes, false).is_ok() | commission | event
 }

@@ -18,6 +18,8 @@ const PATH_MAX: usize = 4095;
 const KEY_MAX: usize = 64;
 /// The most bytes of one part of a document.
 pub(crate) const PART_MAX: usize = 32 << 10;
+/// The most characters of a daemon's text that people are shown.
+const TEXT_CHARS: usize = 1000;
 /// The most bytes of a JSON document in a single message.
 pub(crate) const DOCUMENT_MAX: usize = 60 << 10;
 
@@ -212,7 +214,9 @@ impl ControlMessage {
 
 /// The error for a refusal of the far end, as this end's user sees it.
 pub(crate) fn refusal(failure: Failure, hint: String) -> Error {
-    let clean = |text: String| text.replace(farhaul_text::is_unprintable, "");
+    let clean = |text: String| {
+        text.chars().filter(|&char| !farhaul_text::is_unprintable(char)).take(TEXT_CHARS).collect::<String>()
+    };
     let Failure { code, reason } = failure;
     let hint = clean(hint);
     let error = Error::of_peer(code.exit_code() as u8, Some(code), true, clean(reason));

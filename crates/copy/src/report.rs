@@ -238,7 +238,12 @@ impl Report {
 
     /// The report of a transfer that has ended with this error, if any.
     pub fn ended_by(self, error: Option<&Error>) -> Report {
-        Report { error: error.map(ToString::to_string), error_detail: error.map(ErrorDetail::from), ..self }
+        Report {
+            ok: self.ok && error.is_none(),
+            error: error.map(ToString::to_string),
+            error_detail: error.map(ErrorDetail::from),
+            ..self
+        }
     }
 }
 

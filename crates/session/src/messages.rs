@@ -16,6 +16,7 @@ use super::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_reason, pu
 use super::figures::StageFigures;
 use super::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions};
 use crate::error::{Error, Misbehaviour};
+use crate::report::FIGURE_MAX;
 
 /// The longest message: its code and its body, without the length in front.
 pub const MESSAGE_MAX: usize = 64 << 10;
@@ -486,7 +487,7 @@ fn decode_address(reader: &mut ByteReader<'_>) -> Result<IpAddr, Malformed> {
 fn decode_figures(reader: &mut ByteReader<'_>) -> Result<EndFigures, Malformed> {
     let mut numbers = [0; 13];
     for number in &mut numbers {
-        *number = reader.varint()?;
+        *number = reader.varint()?.min(FIGURE_MAX);
     }
     let mut figures = EndFigures {
         cpu_us: numbers[0],
@@ -711,6 +712,17 @@ mod tests {
                 assert_eq!(next(&body).is_ok(), is_valid, "{body:?}");
             }
         }
+    }
+
+    #[test]
+    fn figures_of_a_far_end_can_be_added_up() {
+        let figures = EndFigures { wire_bytes_sent: u64::MAX, packets_lost: 7, ..EndFigures::default() };
+        let mut inbox = MessageInbox::default();
+        SessionMessage::Finish { request: 1, figures }.encode(inbox.buffer());
+        let Ok(Some(InboxItem::Own(SessionMessage::Finish { figures, .. }))) = inbox.take() else {
+            panic!("it is a finish")
+        };
+        assert_eq!((figures.wire_bytes_sent, figures.packets_lost), (FIGURE_MAX, 7));
     }
 
     #[test]

@@ -9,6 +9,10 @@ use super::messages::EndFigures;
 use super::options::{NetworkOptions, Policy};
 use super::supervisor::{ContentRole, SessionAccount};
 
+/// The largest figure that is taken from a far end. Sums of it overflow in nobody's hands, and a store that keeps
+/// signed numbers can keep it.
+pub const FIGURE_MAX: u64 = i64::MAX as u64;
+
 /// The report of one session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionReport {

@@ -298,10 +298,11 @@ pub(crate) fn usage(
             Some(name),
         ),
     };
+    let (files, bytes) = (SUM_OF_FILES, SUM_OF_BYTES);
     let question = format!(
-        "SELECT {of} AS of, count(*), sum(state <> 'done'), sum(files), sum(bytes), sum(ended_ms - began_ms) / 1000.0
+        "SELECT {of} AS of, count(*), sum(state <> 'done'), {files}, {bytes}, sum(ended_ms - began_ms) / 1000.0
          FROM history {join} WHERE {CONDITIONS} AND (:name IS NULL OR 1)
-         GROUP BY of ORDER BY sum(bytes) DESC, of LIMIT :count"
+         GROUP BY of ORDER BY {bytes} DESC, of LIMIT :count"
     );
     let (states, labels) = lists(wanted)?;
     let mut statement = connection.prepare_cached(&question)?;
@@ -346,7 +347,8 @@ pub(crate) fn dealings(
     owner: Option<&str>,
     count: usize,
 ) -> rusqlite::Result<Vec<PeerDealings>> {
-    let question = "SELECT peer, count(*), sum(state <> 'done'), sum(bytes), max(ended_ms),
+    let question =
+        "SELECT peer, count(*), sum(state <> 'done'), CAST(total(bytes) AS INTEGER), max(ended_ms),
                max(CASE WHEN state = 'done' OR bytes > 0 THEN ended_ms END)
              FROM history WHERE job IS NOT NULL AND peer IS NOT NULL AND (:owner IS NULL OR owner = :owner)
              GROUP BY peer ORDER BY max(ended_ms) DESC, peer LIMIT :count";
@@ -432,6 +434,10 @@ fn lists(wanted: &RecordFilter) -> rusqlite::Result<(String, String)> {
 }
 
 /// SQLite's integers are signed.
+/// Sums of what far ends have told. The store's `sum` fails when it does not fit; these end at the largest number.
+const SUM_OF_FILES: &str = "CAST(total(files) AS INTEGER)";
+const SUM_OF_BYTES: &str = "CAST(total(bytes) AS INTEGER)";
+
 fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -136,10 +136,11 @@ impl RunFigures {
     /// Adds the figures of an attempt that has ended. The report of a dry run says what would arrive.
     pub(crate) fn add(&mut self, report: &Report, peak_bps: f64) {
         if !report.dry_run {
-            self.files += report.files;
-            self.bytes += report.session.bytes;
+            self.files = self.files.saturating_add(report.files);
+            self.bytes = self.bytes.saturating_add(report.session.bytes);
         }
-        self.wire_bytes += report.session.wire_bytes_sent;
+        // Far ends tell some of these figures.
+        self.wire_bytes = self.wire_bytes.saturating_add(report.session.wire_bytes_sent);
         self.seconds += report.session.seconds;
         self.peak_bps = self.peak_bps.max(peak_bps);
     }

@@ -1,12 +1,14 @@
 """What callers make a node keep: documents of jobs lie in the store, memory is judged before a job is accepted, and a row of
 the store that cannot be read stops nothing."""
 
+import contextlib
 import json
 import sqlite3
 
 import pytest
 
 from harness.hosts import wait_until
+from harness.node import Node
 from harness.product import EXIT_FILES, EXIT_OK, EXIT_USAGE
 from harness.sampling import resident_bytes
 from harness.service import Service
@@ -75,3 +77,60 @@ def test_a_row_that_cannot_be_read_stops_no_service(service):
     service.run("store", "check", expect=EXIT_FILES)
     assert "cap spoilt: the row cannot be read" in service.stderr, service.stderr
     wait_until(lambda: service.submit("zero:10", "null:", "--wait"), what="a job is done")
+
+
+@pytest.fixture
+def node(tmp_path):
+    made = Node(tmp_path)
+    yield made
+    made.stop()
+
+
+def refusal(node, method, path, body):
+    """Status, code and text of the answer to a request over the socket, which is a refusal."""
+    with contextlib.closing(node.over_socket()) as connection:
+        connection.request(method, f"/api/v1{path}", json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        problem = json.loads(answer.read())
+        assert answer.status >= 400, (answer.status, problem)
+        return answer.status, problem["code"], problem["detail"]
+
+
+def test_the_strings_and_lists_of_a_caller_have_limits(node):
+    job = {"schema": 1, "sources": ["zero:10"], "destination": "null:"}
+    watch = {"folder": "/nowhere/in", "destination": "/nowhere/out"}
+    token = {"scopes": ["read"]}
+    long = "x" * 20_000
+    wrong = [
+        ("/jobs", {**job, "sources": [f"/{long}"]}, "17 KiB"),
+        ("/jobs", {**job, "destination": f"/{long}\n\x1b[31m"}, "17 KiB"),
+        ("/jobs", {**job, "destination": f"fh://{long[:300]}/x"}, "no valid host name"),
+        ("/jobs", {**job, "destination": f"{long[:300]}@host:/x"}, "no valid user name"),
+        ("/jobs", {**job, "sources": ["zero:1"] * 1025}, "1 to 1024 sources"),
+        ("/jobs", {**job, "identity": long}, "identity: at most 100 bytes"),
+        ("/jobs", {**job, "fingerprint": long}, "fingerprint: at most 100 bytes"),
+        ("/jobs", {**job, "webhook": f"https://h/{long}"}, "2048 bytes"),
+        ("/jobs", {**job, "labels": {"a": long}}, "255 bytes"),
+        ("/jobs", {**job, "labels": {f"l{number}": "" for number in range(33)}}, "32 labels"),
+        ("/jobs", {**job, "repeat": {"cron": "0," * 5000 + "0 * * * *"}}, "256 bytes of cron"),
+        ("/jobs", {**job, "repeat": {"cron": "0 0 * * *", "time_zone": long}}, "100 of time_zone"),
+        ("/jobs", {**job, "repeat": {"cron": "0 0 * * *", "time_zone": "../../../etc/passwd"}}, "not the name of a time zone"),
+        ("/watches", {**watch, "folder": f"/{long}"}, "17 KiB"),
+        ("/watches", {**watch, "after": f"move:{long}"}, "cannot be moved to"),
+        ("/watches", {**watch, "exclude": ["*x"] * 1025}, "too many patterns"),
+        ("/watches", {**watch, "options": {"spread": [["/x" * 1000] * 200]}}, "its document has more than"),
+        ("/tokens", {**token, "name": long}, "100 bytes"),
+        ("/tokens", {**token, "reach": {"local": [f"/{long}"] * 10}}, "64 KiB"),
+        ("/tokens", {**token, "reach": {"peers": {f"h{number}": [] for number in range(300)}}}, "256 peers"),
+        ("/tokens", {**token, "reach": {"identities": [long] * 10}}, "64 KiB"),
+    ]
+    for path, body, part in wrong:
+        status, code, text = refusal(node, "POST", path, body)
+        assert status == 422 and code in ("FH-BAD-OPTION", "FH-BAD-LOCATION") and part in text, (part, status, code, text[:300])
+        assert text.isprintable() and len(text) <= 1000, text
+    caps = [("a" * 64, {}), ("a", {"principals": [long]}), ("a", {"peers": [long]}), ("a", {"principals": ["x"] * 257})]
+    for name, body in caps:
+        status, code, text = refusal(node, "PUT", f"/caps/{name}", body)
+        assert status == 422 and code == "FH-BAD-OPTION" and text.isprintable() and len(text) <= 1000, text
+    status, code, text = refusal(node, "GET", f"/jobs?label={','.join(['a=b'] * 100)}", None)
+    assert (status, code) == (400, "FH-BAD-OPTION") and "32 labels" in text, text

@@ -254,6 +254,9 @@ fn colon(bytes: &[u8]) -> Option<usize> {
     None
 }
 
+/// The most bytes of a host's name, and of a user's. Names in the DNS have at most 253, users of a host 32.
+const HOST_BYTES_MAX: usize = 255;
+
 /// Whether a port may follow the host.
 #[derive(Clone, Copy, PartialEq)]
 enum Port {
@@ -295,10 +298,10 @@ fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<HostSpec,
             && !text.starts_with('-')
             && !text.contains(|c: char| c.is_control() || c.is_whitespace())
     };
-    if !is_plain(name) {
+    if !is_plain(name) || name.len() > HOST_BYTES_MAX {
         return Err(bad("there is no valid host name"));
     }
-    if user.is_some_and(|user| !is_plain(user)) {
+    if user.is_some_and(|user| !is_plain(user) || user.len() > HOST_BYTES_MAX) {
         return Err(bad("there is no valid user name before @"));
     }
     let port = match port {

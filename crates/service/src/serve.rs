@@ -53,7 +53,8 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     config.allows_user(rustix::process::geteuid().as_raw())?;
     let root = config.serve.root.as_ref().map(|root| root.as_path());
     let state = StateDir::open(config.serve.state.as_path(), root)?;
-    let audit = Arc::new(Audit::open(config.log.audit_file.as_path(), chain(config))?);
+    let audit =
+        Arc::new(Audit::open(config.log.audit_file.as_path(), chain(config), config.log.audit_size_max.0)?);
     let tls = tls(config)?;
     let (node, signals) = Node::open(state.path(), clock, NodeSettings::of_loaded(&loaded))?;
     node.warn_of_whole_tokens()?;
@@ -253,6 +254,7 @@ impl Reloader {
         self.node.set_settings(settings);
         self.gate.change(&new);
         self.audit.set_chain(chain(&new));
+        self.audit.set_size_max(new.log.audit_size_max.0);
         self.audit.reopen()?;
         *now = new;
         Ok(())

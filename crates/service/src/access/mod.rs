@@ -171,6 +171,8 @@ const PREFIXES_MAX: usize = 256;
 
 /// The most identities that one token may name.
 const IDENTITIES_MAX: usize = 256;
+/// The most bytes of all these names. Each job of the token is kept with them.
+const REACH_BYTES_MAX: usize = 64 << 10;
 
 impl CallerReach {
     /// The reach of the service's own user.
@@ -201,8 +203,21 @@ impl CallerReach {
                 return bad(error.to_string());
             }
         }
+        if self.peers.len() > PREFIXES_MAX {
+            return bad(format!("a token names at most {PREFIXES_MAX} peers"));
+        }
+        if let Some(peer) = self.peers.keys().find(|peer| !is_peer(peer)) {
+            let peer = farhaul_text::printable(peer.as_bytes(), 80);
+            return bad(format!("{peer}: a peer is named as hpc, hpc:4000 or ssh://user@hpc"));
+        }
         if self.identities.len() > IDENTITIES_MAX {
             return bad(format!("a token names at most {IDENTITIES_MAX} identities"));
+        }
+        let local = self.local.iter().map(|prefix| prefix.as_os_str().len());
+        let far = self.peers.iter().flat_map(|(peer, prefixes)| prefixes.iter().chain([peer]));
+        let bytes = local.chain(far.chain(&self.identities).map(String::len)).sum::<usize>();
+        if bytes > REACH_BYTES_MAX {
+            return bad(format!("the reach of a token has at most {} KiB", REACH_BYTES_MAX >> 10));
         }
         Ok(())
     }
@@ -301,6 +316,11 @@ fn below_both<P: AsRef<Path> + Clone + PartialEq>(one: &[P], other: &[P]) -> Vec
     let further = other.iter().filter(|path| lies_in(path, one) && !lies_in(path, &both));
     both.extend(further.cloned().collect::<Vec<_>>());
     both
+}
+
+/// True if a token may call a peer so: then it is the name by which some location is known.
+fn is_peer(name: &str) -> bool {
+    names_of(name).iter().any(|one| one == name)
 }
 
 /// The names by which prefixes may call this peer, which is named as in prefixes (`hpc` is a daemon) or as in
@@ -446,6 +466,46 @@ mod tests {
             all.confines(&places(&["fh://hpc/x"]).0, &places(&["/y"]).0[0]).unwrap(),
             JobConfines::default()
         );
+    }
+
+    #[test]
+    fn the_reach_of_a_token_has_a_limit() {
+        let peers = |names: Vec<String>| CallerReach {
+            peers: names.into_iter().map(|name| (name, vec!["/x".into()])).collect(),
+            ..CallerReach::default()
+        };
+        let local = |count: usize, len: usize| CallerReach {
+            local: (0..count).map(|number| format!("/{number:0>len$}").into()).collect(),
+            ..CallerReach::default()
+        };
+        for good in [
+            local(256, 100),
+            peers(
+                ["hpc", "hpc:4000", "ssh://u@hpc", "ssh://hpc:22", "[fd00::1]", "u@hpc"]
+                    .map(String::from)
+                    .into(),
+            ),
+        ] {
+            good.check().unwrap();
+        }
+        let none = |count: usize| CallerReach {
+            peers: (0..count).map(|number| (format!("h{number}"), Vec::new())).collect(),
+            ..CallerReach::default()
+        };
+        let long = vec!["x".repeat(10_000); 100];
+        for (wrong, part) in [
+            (local(257, 10), "256 prefixes"),
+            (none(257), "256 peers"),
+            (local(100, 1000), "64 KiB"),
+            (CallerReach { identities: long, ..CallerReach::default() }, "64 KiB"),
+            (peers(vec!["fh://hpc".into()]), "a peer is named"),
+            (peers(vec!["-oProxyCommand=x".into()]), "a peer is named"),
+            (peers(vec!["a\u{1b}b".into()]), "a b: a peer is named"),
+            (peers(vec!["h".repeat(300)]), "a peer is named"),
+        ] {
+            let error = wrong.check().unwrap_err().to_string();
+            assert!(error.contains(part), "{part}: {error}");
+        }
     }
 
     #[test]

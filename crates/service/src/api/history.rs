@@ -22,7 +22,7 @@ use super::problem::HandlerFailure;
 use crate::access::{Caller, CallerDeed, Scope};
 use crate::history::curve::Point;
 use crate::job::JobId;
-use crate::node::Node;
+use crate::node::{COUNTED_MAX, Node};
 use crate::store::history::{
     self, HistoryRecord, RecordFilter, RecordKey, RecordPage, RecordPapers, UsageKey, UsageRow,
 };
@@ -104,6 +104,9 @@ struct Records {
     next_cursor: Option<i64>,
     /// How many records match in all, if `count` was set.
     count: Option<u64>,
+    /// True if there are older records that were not looked at for `count`: of a caller without the scope `admin`, the
+    /// newest 50,000 are.
+    count_is_cut: bool,
 }
 
 /// True if the caller may see a record: it must be allowed to see the job, or everything.
@@ -132,12 +135,12 @@ async fn list(
         if caller.has(Scope::Admin) {
             return node.store.read(|connection| {
                 let count = with_count.then(|| history::count(connection, &wanted)).transpose()?;
-                Ok((history::list(connection, &wanted, (limit, usize::MAX), |_| true)?, count))
+                let page = history::list(connection, &wanted, (limit, usize::MAX), |_| true)?;
+                Ok((page, count.map(|count| (count, false))))
             });
         }
         let mut left_out = std::mem::take(&mut wanted.offset);
-        // A page that leaves records out is looked for to its end.
-        let looks = if left_out > 0 { usize::MAX } else { LOOKS_MAX };
+        let looks = if left_out > 0 { COUNTED_MAX } else { LOOKS_MAX };
         let is_shown = |key: &RecordKey<'_>| {
             let is_seen = sees(caller, key);
             let is_before = is_seen && left_out > 0;
@@ -147,19 +150,18 @@ async fn list(
         let records =
             node.store.read(|connection| history::list(connection, &wanted, (limit, looks), is_shown))?;
         let all = RecordFilter { before: None, ..wanted.clone() };
-        let count = || -> Result<u64, Error> {
+        let count = || -> Result<(u64, bool), Error> {
             let mut count = 0;
-            let counted = |key: &RecordKey<'_>| {
-                count += u64::from(sees(caller, key));
-                false
-            };
-            node.store.read(|connection| history::list(connection, &all, (1, usize::MAX), counted))?;
-            Ok(count)
+            let counted = |key: &RecordKey<'_>| count += u64::from(sees(caller, key));
+            let is_cut =
+                node.store.read(|connection| history::keys(connection, &all, COUNTED_MAX, counted))?;
+            Ok((count, is_cut))
         };
         Ok((records, with_count.then(count).transpose()?))
     });
-    let (RecordPage { records, last: next_cursor }, count) = listed.await?;
-    Ok(Json(Records { records, next_cursor, count }))
+    let (RecordPage { records, last: next_cursor }, counted) = listed.await?;
+    let (count, count_is_cut) = (counted.map(|(count, _)| count), counted.is_some_and(|(_, is_cut)| is_cut));
+    Ok(Json(Records { records, next_cursor, count, count_is_cut }))
 }
 
 /// A record, with the report of its last attempt.

@@ -18,7 +18,7 @@ use super::extract::{
 };
 use super::problem::HandlerFailure;
 use crate::history::recent_curve::LiveCurve;
-use crate::job::{JobId, JobSpec, JobState};
+use crate::job::{JobId, JobSpec, JobState, LABELS_MAX};
 use crate::node::{JobChange, JobListPage, JobView, LiveRates, Submission};
 use crate::store::jobs::JobFilter;
 use crate::store::log::{self, LogLine};
@@ -61,6 +61,10 @@ pub(super) fn bad_query(what: &str) -> HandlerFailure {
 /// Parses `name=value` pairs, separated by commas.
 pub(super) fn labels(text: Option<&str>) -> Result<Vec<(String, String)>, HandlerFailure> {
     let pairs = text.into_iter().flat_map(|text| text.split(',')).filter(|pair| !pair.is_empty());
+    // Each row is compared with all of them.
+    if pairs.clone().nth(LABELS_MAX).is_some() {
+        return Err(bad_query(&format!("no job has more than {LABELS_MAX} labels")));
+    }
     pairs
         .map(|pair| crate::job::Labels::parse_one(pair).map_err(|error| bad_query(&error.to_string())))
         .collect()
@@ -96,7 +100,8 @@ struct JobQuery {
     /// How many entries the page has, 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// How many entries to skip before the page. Prefer a cursor if jobs may come and go between two pages.
+    /// How many entries to skip before the page. Prefer a cursor: jobs may come and go between two pages, and only the
+    /// newest 50,000 are looked at for the entries of a caller that does not see all jobs.
     offset: Option<usize>,
     /// Where the page before this one ended; not with the order `queue`.
     cursor: Option<String>,
@@ -122,6 +127,9 @@ struct Jobs {
     /// How many jobs match, by state, whatever states were asked for; only if `counts` was set.
     #[schema(value_type = Option<Object>)]
     counts: Option<BTreeMap<&'static str, u64>>,
+    /// True if there are older jobs that were not looked at for `counts`: of a caller that does not see all jobs, the
+    /// newest 50,000 are.
+    counts_are_cut: bool,
 }
 
 /// The jobs that the caller may see.
@@ -170,7 +178,8 @@ async fn list(
     });
     let (JobListPage { jobs, last }, counts) = listed.await?;
     let next_cursor = last.map(|job| job.to_string());
-    Ok(Json(Jobs { jobs, next_cursor, counts }))
+    let counts_are_cut = counts.as_ref().is_some_and(|counts| counts.is_cut);
+    Ok(Json(Jobs { jobs, next_cursor, counts: counts.map(|counts| counts.of_state), counts_are_cut }))
 }
 
 /// Submits a job. The answer comes when the job is on the disk; the job begins when there is room for it.

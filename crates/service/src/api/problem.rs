@@ -76,12 +76,20 @@ impl HandlerFailure {
             kind: format!("{ERRORS}{}", code.name().to_lowercase()),
             title: code.meaning().into(),
             status: self.status.as_u16(),
-            detail: self.error.to_string(),
+            detail: one_line(&self.error.to_string()),
             code: code.name().into(),
-            hint: self.error.hint().map(str::to_string),
+            hint: self.error.hint().map(one_line),
             retryable: self.error.is_retryable(),
         }
     }
+}
+
+/// The most characters of a text that says why a request failed. It may have names in it that the caller sent.
+const TEXT_MAX: usize = 1000;
+
+/// The text in one line that steers no terminal.
+fn one_line(text: &str) -> String {
+    farhaul_text::printable(text.as_bytes(), TEXT_MAX)
 }
 
 impl From<Error> for HandlerFailure {

@@ -114,5 +114,5 @@ pub(super) fn end_of(file: &File) -> io::Result<FileEnd> {
     // The last whole line that is a line of an audit log.
     let whole = tail.rsplit(|&byte| byte == b'\n').skip(1);
     let last = whole.filter(|line| !line.is_empty()).find(|line| previous_of(line).is_ok()).map(blake3::hash);
-    Ok(FileEnd { is_torn, last })
+    Ok(FileEnd { size: len, is_torn, last })
 }

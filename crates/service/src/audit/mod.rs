@@ -4,12 +4,14 @@
 //! a new file after logrotate has moved the old one. [`check`] checks a chain. A thread syncs the file at
 //! most once a second.
 //!
-//! Always true: a line is written in one call and has a bounded length. Lines that cannot be written are
+//! Always true: a line is written in one call and has a bounded length, and so have all files together
+//! (`older_files.rs`). Lines that cannot be written are
 //! counted and reported in the log; the file notes their number as soon as it can be written again. Nothing
 //! else stops for them.
 
 mod chain;
 mod line;
+mod older_files;
 
 use std::fs::File;
 use std::io;
@@ -27,6 +29,8 @@ use rustix::process::geteuid;
 
 pub use chain::{CheckedChain, check};
 pub use line::{AuditEntry, AuditOutcome};
+
+use older_files::SizeLimit;
 
 /// How long after it was written a line is on the disk, at the latest.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -60,6 +64,11 @@ struct Shared {
 #[derive(Debug)]
 struct Writer {
     file: Arc<File>,
+    /// The bytes of the file, and how many it may have.
+    size: u64,
+    limit: SizeLimit,
+    /// Files that were full and are not synced yet.
+    full: Vec<Arc<File>>,
     chain: Chain,
     /// The digest of the last line, for the chain.
     previous: Option<blake3::Hash>,
@@ -73,10 +82,14 @@ struct Writer {
 
 impl Audit {
     /// Opens the file, or makes it, readable and writable for this user alone (mode 0600).
-    pub fn open(path: &Path, chain: Chain) -> Result<Audit, Error> {
+    /// All files together have about `size_max` bytes at most.
+    pub fn open(path: &Path, chain: Chain, size_max: u64) -> Result<Audit, Error> {
         let (file, end) = open_file(path)?;
         let writer = Writer {
             file: Arc::new(file),
+            size: end.size,
+            limit: SizeLimit::of(size_max),
+            full: Vec::new(),
             chain,
             previous: end.last,
             is_torn: end.is_torn,
@@ -118,6 +131,7 @@ impl Audit {
                 tracing::warn!(lines = count, "the audit log can be written again");
             }
         }
+        self.make_room(&mut writer);
         match writer.put(now_ms, entry) {
             Ok(()) => {}
             Err(error) => {
@@ -133,12 +147,30 @@ impl Audit {
         }
     }
 
+    /// Begins a new file if this one is full. If that cannot be done, this one goes on.
+    fn make_room(&self, writer: &mut Writer) {
+        if !writer.limit.is_reached(writer.size) {
+            return;
+        }
+        match older_files::make_older(&self.path).and_then(|()| open_file(&self.path)) {
+            Ok((file, end)) => {
+                let full = std::mem::replace(&mut writer.file, Arc::new(file));
+                writer.full.push(full);
+                (writer.size, writer.is_torn) = (end.size, end.is_torn);
+            }
+            Err(error) => {
+                tracing::error!(file = %self.path.display(), %error, "the audit log has no room, and grows on");
+                writer.limit.put_off(writer.size);
+            }
+        }
+    }
+
     /// Goes on in the file that is at the path now. If that cannot be opened, the old file stays in use.
     pub fn reopen(&self) -> Result<(), Error> {
         let (file, end) = open_file(&self.path)?;
         let mut writer = self.shared.writer.lock().in_any_case();
         let old = std::mem::replace(&mut writer.file, Arc::new(file));
-        writer.is_torn = end.is_torn;
+        (writer.is_torn, writer.size) = (end.is_torn, end.size);
         drop(writer);
         // Syncs the lines that the thread has not synced yet.
         old.sync_data()
@@ -148,6 +180,11 @@ impl Audit {
     /// Sets whether the following lines are chained.
     pub fn set_chain(&self, chain: Chain) {
         self.shared.writer.lock().in_any_case().chain = chain;
+    }
+
+    /// Sets how many bytes all files together may have.
+    pub fn set_size_max(&self, size_max: u64) {
+        self.shared.writer.lock().in_any_case().limit = SizeLimit::of(size_max);
     }
 
     /// How many lines could not be written since the start.
@@ -195,6 +232,7 @@ impl Writer {
                 other => break other?,
             }
         };
+        self.size = self.size.saturating_add(written as u64);
         if written == bytes.len() {
             self.is_torn = false;
             self.previous = Some(blake3::hash(text.as_bytes()));
@@ -216,9 +254,10 @@ impl Shared {
             }
             let is_ending = writer.is_ending;
             let file = std::mem::take(&mut writer.is_dirty).then(|| writer.file.clone());
+            let files: Vec<_> = std::mem::take(&mut writer.full).into_iter().chain(file).collect();
             drop(writer);
             // Syncs without the lock, so that a slow disk delays nobody who writes a line.
-            if let Some(Err(error)) = file.map(|file| file.sync_data()) {
+            if let Some(error) = files.iter().find_map(|file| file.sync_data().err()) {
                 tracing::error!("the audit log cannot be synced: {error}");
             }
             self.syncs.fetch_add(1, Relaxed);
@@ -245,6 +284,7 @@ impl Shared {
 
 /// The end of a file.
 struct FileEnd {
+    size: u64,
     is_torn: bool,
     last: Option<blake3::Hash>,
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::line::LINE_MAX;
 use super::*;
 
+const SIZE: u64 = 1 << 30;
 const NOW: i64 = 1_790_000_000_123;
 
 fn entry<'a>(action: &'a str, details: &'a [(&'a str, &'a str)]) -> AuditEntry<'a> {
@@ -29,7 +30,7 @@ fn lines(path: &Path) -> Vec<String> {
 fn a_line_says_who_did_what() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let audit = Audit::open(&path, Chain::Off).unwrap();
+    let audit = Audit::open(&path, Chain::Off, SIZE).unwrap();
     audit.note(NOW, &entry("job.cancel", &[("reason", "not theirs\n\u{202e}\u{7f}")]));
     let plain = AuditEntry {
         caller: "user 7",
@@ -58,20 +59,20 @@ fn only_a_file_of_ours_is_written() {
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("file"), b"").unwrap();
     std::fs::set_permissions(at("file"), std::fs::Permissions::from_mode(0o644)).unwrap();
-    drop(Audit::open(&at("file"), Chain::Off).unwrap());
+    drop(Audit::open(&at("file"), Chain::Off, SIZE).unwrap());
     assert_eq!(std::fs::metadata(at("file")).unwrap().mode() & 0o777, 0o600);
     symlink(at("file"), at("link")).unwrap();
-    assert!(Audit::open(&at("link"), Chain::Off).is_err());
-    assert!(Audit::open(&at("none/file"), Chain::Off).is_err());
-    assert!(Audit::open(folder.path(), Chain::Off).is_err());
-    assert_eq!(Audit::open(Path::new("/dev/null"), Chain::Off).unwrap_err().code(), Code::BadState);
+    assert!(Audit::open(&at("link"), Chain::Off, SIZE).is_err());
+    assert!(Audit::open(&at("none/file"), Chain::Off, SIZE).is_err());
+    assert!(Audit::open(folder.path(), Chain::Off, SIZE).is_err());
+    assert_eq!(Audit::open(Path::new("/dev/null"), Chain::Off, SIZE).unwrap_err().code(), Code::BadState);
 }
 
 #[test]
 fn after_a_rotation_it_goes_on_in_the_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let (path, old) = (folder.path().join("audit.log"), folder.path().join("audit.log.1"));
-    let audit = Audit::open(&path, Chain::Kept).unwrap();
+    let audit = Audit::open(&path, Chain::Kept, SIZE).unwrap();
     audit.note(NOW, &entry("one", &[]));
     std::fs::rename(&path, &old).unwrap();
     audit.note(NOW, &entry("two", &[]));
@@ -93,7 +94,7 @@ fn a_chain_shows_what_was_changed_or_removed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     for run in 0..3 {
-        let audit = Audit::open(&path, Chain::Kept).unwrap();
+        let audit = Audit::open(&path, Chain::Kept, SIZE).unwrap();
         for line in 0..3 {
             audit.note(NOW, &entry(&format!("run {run} line {line}"), &[]));
         }
@@ -119,7 +120,7 @@ fn a_chain_shows_what_was_changed_or_removed() {
     let mut older = vec![r#"{"time":"x","caller":"y"}"#.to_string()];
     older.extend(whole);
     assert_eq!(write(&older), [(2, broken)]);
-    let audit = Audit::open(&path, Chain::Off).unwrap();
+    let audit = Audit::open(&path, Chain::Off, SIZE).unwrap();
     audit.note(NOW, &entry("unchained", &[]));
     audit.set_chain(Chain::Kept);
     audit.note(NOW, &entry("chained", &[]));
@@ -131,14 +132,14 @@ fn a_torn_line_is_ended_before_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     drop({
-        let audit = Audit::open(&path, Chain::Kept).unwrap();
+        let audit = Audit::open(&path, Chain::Kept, SIZE).unwrap();
         audit.note(NOW, &entry("one", &[]));
         audit
     });
     let mut text = std::fs::read(&path).unwrap();
     text.extend_from_slice(b"{\"time\":\"half of a li");
     std::fs::write(&path, text).unwrap();
-    let audit = Audit::open(&path, Chain::Kept).unwrap();
+    let audit = Audit::open(&path, Chain::Kept, SIZE).unwrap();
     audit.note(NOW, &entry("two", &[]));
     assert_eq!(lines(&path).len(), 3);
     assert_eq!(check(&path).unwrap().faults, [(2, "this is not a line of an audit log")]);
@@ -150,7 +151,7 @@ fn a_torn_line_is_ended_before_the_next_one() {
 fn a_full_disk_stops_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let audit = Audit::open(&path, Chain::Kept).unwrap();
+    let audit = Audit::open(&path, Chain::Kept, SIZE).unwrap();
     audit.note(NOW, &entry("one", &[]));
     // A file that stays full.
     let full = File::options().append(true).open("/dev/full").unwrap();
@@ -173,7 +174,7 @@ fn a_full_disk_stops_nobody() {
 fn service_whose_disk_fills() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let path = PathBuf::from(std::env::var_os("AUDIT_FILE").unwrap());
-    let audit = Audit::open(&path, Chain::Kept).unwrap();
+    let audit = Audit::open(&path, Chain::Kept, SIZE).unwrap();
     while audit.lost() < 3 {
         audit.note(NOW, &entry("fill", &[]));
     }
@@ -207,7 +208,7 @@ fn a_line_that_is_cut_by_a_full_disk_spoils_no_other() {
 fn what_is_noted_is_synced_at_most_once_a_second() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let audit = Audit::open(&path, Chain::Off).unwrap();
+    let audit = Audit::open(&path, Chain::Off, SIZE).unwrap();
     let shared = audit.shared.clone();
     let began = Instant::now();
     for _ in 0..2000 {
@@ -224,7 +225,7 @@ fn what_is_noted_is_synced_at_most_once_a_second() {
 fn many_threads_do_not_mix_their_lines() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let audit = Audit::open(&path, Chain::Kept).unwrap();
+    let audit = Audit::open(&path, Chain::Kept, SIZE).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let audit = &audit;
@@ -256,9 +257,58 @@ proptest! {
         let path = folder.path().join("audit.log");
         std::fs::write(&path, &bytes).unwrap();
         let before = check(&path).unwrap();
-        let audit = Audit::open(&path, Chain::Kept).unwrap();
+        let audit = Audit::open(&path, Chain::Kept, SIZE).unwrap();
         audit.note(NOW, &entry("x", &[]));
         let after = check(&path).unwrap();
         prop_assert!(after.chained >= 1 && after.lines >= before.lines.max(1));
     }
+}
+
+#[test]
+fn all_files_together_have_a_bounded_size_and_one_chain() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let audit = Audit::open(&path, Chain::Kept, 4 << 20).unwrap();
+    let long = "x".repeat(1000);
+    // Three times as much as the files may have.
+    for _ in 0..9 << 10 {
+        audit.note(NOW, &entry("job.cancel", &[("reason", &long)]));
+    }
+    drop(audit);
+    let mut files: Vec<_> = (1..9).rev().map(|number| older_files::older(&path, number)).collect();
+    files.push(path.clone());
+    files.retain(|file| file.exists());
+    let sizes: Vec<u64> = files.iter().map(|file| std::fs::metadata(file).unwrap().len()).collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    assert!(sizes.iter().all(|size| *size <= (1 << 20) + LINE_MAX as u64), "{sizes:?}");
+    let mut before: Option<String> = None;
+    for file in &files {
+        let checked = check(file).unwrap();
+        assert!(checked.faults.is_empty() && checked.chained == checked.lines, "{checked:?}");
+        let all = lines(file);
+        if let Some(before) = before {
+            assert!(all[0].contains(blake3::hash(before.as_bytes()).to_hex().as_str()), "{}", all[0]);
+        }
+        before = all.last().cloned();
+    }
+    // The next process goes on with the file that is not full.
+    let audit = Audit::open(&path, Chain::Kept, 4 << 20).unwrap();
+    audit.note(NOW, &entry("job.create", &[]));
+    drop(audit);
+    assert!(check(&path).unwrap().faults.is_empty() && lines(&path).last().unwrap().contains("job.create"));
+}
+
+#[test]
+fn a_log_that_cannot_begin_a_new_file_goes_on_in_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let audit = Audit::open(&path, Chain::Off, 0).unwrap();
+    // A directory with something in it cannot be replaced.
+    std::fs::create_dir_all(folder.path().join("audit.log.older-1/x")).unwrap();
+    std::fs::create_dir_all(folder.path().join("audit.log.older-2/x")).unwrap();
+    std::fs::create_dir_all(folder.path().join("audit.log.older-3/x")).unwrap();
+    let long = "x".repeat(1000);
+    (0..3 << 10).for_each(|_| audit.note(NOW, &entry("job.cancel", &[("reason", &long)])));
+    drop(audit);
+    assert_eq!(lines(&path).len(), 3 << 10);
 }

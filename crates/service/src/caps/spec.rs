@@ -20,6 +20,8 @@ const CAPS_MAX: usize = 1000;
 const DEPTH_MAX: usize = 8;
 const NAME_MAX: usize = 63;
 const LISTS_MAX: usize = 256;
+/// The most bytes of a principal's name: a fingerprint has 50.
+const PRINCIPAL_MAX: usize = 100;
 /// The weights that a cap may have. With a greater ratio the smaller share would be next to nothing.
 pub(crate) const WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
 
@@ -149,6 +151,10 @@ impl Cap {
             .any(|len| len > LISTS_MAX)
         {
             return bad(format!("each of its lists must have at most {LISTS_MAX} entries"));
+        }
+        if let Some(principal) = self.principals.iter().find(|one| one.len() > PRINCIPAL_MAX) {
+            let principal = farhaul_text::printable(principal.as_bytes(), 40);
+            return bad(format!("{principal}: a principal has at most {PRINCIPAL_MAX} bytes"));
         }
         Ok(())
     }

@@ -179,7 +179,9 @@ keys! {
             "Log to stdout, as one JSON object per line";
         audit_file: AbsolutePath = around().state().join("audit.log"), Live,
             "audit.log in the state directory", "\"/var/log/farhaul/audit.log\"",
-            "The audit log: one JSON object per line for each thing done or refused; it is only ever appended to";
+            "The audit log: one JSON object per line for each thing done or refused; a line is never changed";
+        audit_size_max: SizeValue = SizeValue(1 << 30), Live, "", "",
+            "The most that the audit log takes, with three older files: one that has a quarter of it becomes an older one";
         audit_chain: bool = false, Live, "", "",
             "Put the digest of the line before into each line of the audit log, so that a removed line shows";
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The most labels of one job.
-const LABELS_MAX: usize = 32;
+pub(crate) const LABELS_MAX: usize = 32;
 const NAME_MAX: usize = 63;
 const VALUE_MAX: usize = 255;
 
@@ -19,7 +19,10 @@ pub struct Labels(pub BTreeMap<String, String>);
 impl Labels {
     /// Reads `name=value`, as on the command line.
     pub fn parse_one(text: &str) -> Result<(String, String), Error> {
-        let bad = || Error::new(Code::BadOption, format!("'{text}' is not a label: write name=value"));
+        let bad = || {
+            let text = farhaul_text::printable(text.as_bytes(), 80);
+            Error::new(Code::BadOption, format!("'{text}' is not a label: write name=value"))
+        };
         let (name, value) = text.split_once('=').ok_or_else(bad)?;
         Ok((name.to_string(), value.to_string()))
     }

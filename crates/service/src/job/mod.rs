@@ -19,6 +19,7 @@ pub use deeds::JobDeed;
 pub use failure::JobFailure;
 pub(crate) use head::JobHead;
 pub use id::JobId;
+pub(crate) use labels::LABELS_MAX;
 pub use labels::Labels;
 pub(crate) use options::UsedOption;
 pub use options::{JOB_OPTIONS, JobOption, OptionRule};

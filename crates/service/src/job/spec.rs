@@ -26,6 +26,12 @@ const SOURCES_MAX: usize = 1024;
 const NAMES_MAX: usize = 65_536;
 const NAMES_BYTES_MAX: usize = 4 << 20;
 const URL_MAX: usize = 2048;
+/// The most bytes of a location as it is written: a path of 4095 bytes of which each is escaped (`\xff`), with user
+/// and host.
+const LOCATION_MAX: usize = 17 << 10;
+/// The most bytes of a name: of an identity, a key, a time zone.
+const NAME_MAX: usize = 100;
+const CRON_MAX: usize = 256;
 
 /// The kind of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -305,6 +311,11 @@ impl JobSpec {
             }
             _ => {}
         }
+        for (field, text) in [("identity", &self.identity), ("fingerprint", &self.fingerprint)] {
+            if text.as_ref().is_some_and(|text| text.len() > NAME_MAX) {
+                return bad(format!("{field}: at most {NAME_MAX} bytes"));
+            }
+        }
         if self.webhook.as_ref().is_some_and(|url| url.len() > URL_MAX || !is_http(url)) {
             return bad(format!("webhook: give an http or https address of at most {URL_MAX} bytes"));
         }
@@ -395,6 +406,11 @@ impl JobSpec {
 impl RepeatRule {
     fn check(&self) -> Result<(), Error> {
         let bad = |what: &str| Err(Error::new(Code::BadOption, format!("repeat: {what}")));
+        if self.cron.as_ref().is_some_and(|text| text.len() > CRON_MAX)
+            || self.time_zone.as_ref().is_some_and(|text| text.len() > NAME_MAX)
+        {
+            return bad("at most 256 bytes of cron, and 100 of time_zone");
+        }
         match (&self.every, &self.cron) {
             (Some(_), Some(_)) | (None, None) => bad("give exactly one of every and cron"),
             (Some(every), None) if every.0 < 60 => bad("every must be a minute or more"),
@@ -412,8 +428,12 @@ fn is_http(url: &str) -> bool {
 /// Parses a location of a job. Paths on this host must be absolute, as a job has no current directory.
 fn place(text: &str) -> Result<LocationSpec, Error> {
     use std::os::unix::ffi::OsStringExt;
+    let shown = || farhaul_text::printable(text.as_bytes(), 200);
+    let bad = |what: &str| Err(Error::new(Code::BadLocation, format!("{}: {what}", shown())));
+    if text.len() > LOCATION_MAX {
+        return bad("a location has at most 17 KiB");
+    }
     let place = LocationSpec::parse(&std::ffi::OsString::from_vec(bytes(text)?))?;
-    let bad = |what: &str| Err(Error::new(Code::BadLocation, format!("{text}: {what}")));
     match &place {
         LocationSpec::Pipe => bad("a job has no standard input or output"),
         place if place.is_input() => bad("a job has no standard input"),
@@ -427,10 +447,10 @@ fn place(text: &str) -> Result<LocationSpec, Error> {
 /// The bytes that a text of the document stands for.
 fn bytes(text: &str) -> Result<Vec<u8>, Error> {
     let bad = || {
-        Error::new(
-            Code::BadLocation,
-            format!("{text}: a backslash must be followed by x and two hex digits, or by another backslash"),
-        )
+        let text = farhaul_text::printable(text.as_bytes(), 200);
+        let what =
+            format!("{text}: a backslash must be followed by x and two hex digits, or by another backslash");
+        Error::new(Code::BadLocation, what)
     };
     unescape(text).ok_or_else(bad)
 }

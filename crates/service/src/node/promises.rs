@@ -32,6 +32,8 @@ const WIRE_SHARE: f64 = 1.05;
 const STEPS_MAX: usize = 1000;
 /// How long it is remembered what a path has carried.
 const REMEMBERED_MS: u64 = 60_000;
+/// For how many peers and directions they are remembered.
+const REMEMBERED_MAX: usize = 1024;
 
 /// How often readers of events hear at most that a job will be done at another time.
 const SHOWN_EVERY_MS: u64 = 10_000;
@@ -256,7 +258,13 @@ impl Node {
             .store
             .read(|connection| history::best_rate(connection, &path.0, path.1, now_ms))
             .unwrap_or_default();
-        known.insert(path.clone(), (now_ms, bps));
+        if known.len() >= REMEMBERED_MAX {
+            known.retain(|_, (at, _)| now_ms.abs_diff(*at) < REMEMBERED_MS);
+        }
+        // Whoever names ever new hosts asks the store each time.
+        if known.len() < REMEMBERED_MAX {
+            known.insert(path.clone(), (now_ms, bps));
+        }
         bps
     }
 
@@ -367,5 +375,25 @@ fn option_words(moment: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     match moment.duration_since(now).as_hours() < 24 {
         true => there.strftime("%H:%M").to_string(),
         false => there.strftime("%Y-%m-%dT%H:%M:00%:z").to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Fixture;
+    use super::*;
+
+    #[test]
+    fn rates_are_remembered_for_so_many_peers() {
+        let fixture = Fixture::new();
+        let node = fixture.node();
+        let now_ms = node.clock.now_ms();
+        for number in 0..REMEMBERED_MAX + 100 {
+            assert_eq!(node.path_bps(&(format!("h{number}"), "push"), now_ms), None);
+        }
+        assert_eq!(node.path_rates.lock().unwrap().len(), REMEMBERED_MAX);
+        let later_ms = now_ms + 2 * REMEMBERED_MS.cast_signed();
+        node.path_bps(&("late".into(), "push"), later_ms);
+        assert_eq!(node.path_rates.lock().unwrap().len(), 1, "what is old makes room");
     }
 }

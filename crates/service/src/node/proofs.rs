@@ -8,11 +8,15 @@ use std::collections::HashMap;
 use std::sync::{Mutex, RwLock};
 
 use farhaul_handover::Held as _;
-use farhaul_session::Error;
+use farhaul_session::{Code, Error};
 
+use super::logins::fault_of;
 use crate::store::Store;
 use crate::store::logins::{self, LoginRow};
 use crate::store::tokens::{self, TokenRow};
+
+/// The most tokens that a node keeps, revoked and expired ones included.
+const TOKENS_MAX: usize = 10_000;
 
 /// The table.
 #[derive(Debug, Default)]
@@ -34,6 +38,26 @@ impl Table {
     fn add_token(&mut self, token: TokenRow) {
         self.of_id.insert(token.id.clone(), token.hash);
         self.tokens.insert(token.hash, token);
+    }
+
+    /// The id of the token that makes room for another one, if one has to. An error if all of them are valid.
+    fn to_forget(&self, now_ms: i64) -> Result<Option<String>, Error> {
+        if self.tokens.len() < TOKENS_MAX {
+            return Ok(None);
+        }
+        let useless = self.tokens.values().filter(|token| fault_of(token, now_ms).is_some());
+        let since = |token: &&TokenRow| {
+            let ends = [token.revoked_ms, token.expires_ms];
+            ends.into_iter().flatten().min()
+        };
+        match useless.min_by_key(since) {
+            Some(token) => Ok(Some(token.id.clone())),
+            None => {
+                let what = format!("the node has {TOKENS_MAX} valid tokens; no further one is made");
+                let hint = "revoke those that nobody uses (farhaul token list)";
+                Err(Error::new(Code::TooMany, what).with_hint(hint))
+            }
+        }
     }
 }
 
@@ -61,11 +85,22 @@ impl Proofs {
         Some((login, token.cloned()))
     }
 
-    pub(crate) fn add_token(&self, store: &Store, token: TokenRow) -> Result<(), Error> {
+    /// Adds a token. If there are as many as a node keeps, the one goes that has been of no use for the longest time.
+    pub(crate) fn add_token(&self, store: &Store, token: TokenRow, now_ms: i64) -> Result<(), Error> {
         let _changing = self.changing.lock().in_any_case();
-        let written = token.clone();
-        store.write(move |transaction| tokens::insert(transaction, &written))?;
-        self.table.write().in_any_case().add_token(token);
+        let gone = self.table.read().in_any_case().to_forget(now_ms)?;
+        let (written, forgotten) = (token.clone(), gone.clone());
+        store.write(move |transaction| {
+            if let Some(id) = &forgotten {
+                tokens::remove(transaction, id)?;
+            }
+            tokens::insert(transaction, &written)
+        })?;
+        let mut table = self.table.write().in_any_case();
+        if let Some(hash) = gone.and_then(|id| table.of_id.remove(&id)) {
+            table.tokens.remove(&hash);
+        }
+        table.add_token(token);
         Ok(())
     }
 
@@ -98,5 +133,59 @@ impl Proofs {
         store.write(move |transaction| logins::remove(transaction, &hash))?;
         self.table.write().in_any_case().logins.remove(&hash);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::token::NewTokenText;
+    use crate::access::{CallerReach, Scope};
+
+    fn token(revoked_ms: Option<i64>) -> TokenRow {
+        let text = NewTokenText::new().unwrap();
+        TokenRow {
+            id: text.id(),
+            hash: text.hash(),
+            name: String::new(),
+            scopes: vec![Scope::Read],
+            reach: CallerReach::default(),
+            is_whole_by_default: false,
+            created_by: "local".into(),
+            created_ms: 0,
+            expires_ms: None,
+            revoked_ms,
+        }
+    }
+
+    #[test]
+    fn a_node_keeps_so_many_tokens_and_forgets_no_valid_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("jobs.sqlite")).unwrap();
+        let mut all: Vec<TokenRow> = (0..TOKENS_MAX).map(|_| token(None)).collect();
+        (all[7].revoked_ms, all[8].revoked_ms) = (Some(20), Some(10));
+        let written = all.clone();
+        store
+            .write(move |transaction| written.iter().try_for_each(|token| tokens::insert(transaction, token)))
+            .unwrap();
+        let proofs = Proofs::read(&store).unwrap();
+        for gone in [8, 7] {
+            assert!(proofs.token(&all[gone].hash).is_some());
+            proofs.add_token(&store, token(None), 100).unwrap();
+            assert!(proofs.token(&all[gone].hash).is_none());
+        }
+        let error = proofs.add_token(&store, token(None), 100).unwrap_err();
+        assert_eq!(error.code(), Code::TooMany);
+        assert!(
+            all.iter().enumerate().all(|(at, one)| at == 7 || at == 8 || proofs.token(&one.hash).is_some())
+        );
+        // The store and a new table say the same.
+        let stored = store.read(|connection| tokens::list(connection, "", usize::MAX)).unwrap();
+        let mut ids: Vec<&str> = stored.iter().map(|token| token.id.as_str()).collect();
+        ids.sort_unstable();
+        let table = proofs.table.read().unwrap();
+        let mut known: Vec<&str> = table.of_id.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        assert!(ids == known && ids.len() == TOKENS_MAX && table.tokens.len() == TOKENS_MAX);
     }
 }

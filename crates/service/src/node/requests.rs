@@ -37,6 +37,8 @@ pub(crate) struct Submission {
 
 /// The most jobs that are looked at for a page: a caller who sees few of them goes on with the cursor.
 const LOOKS_MAX: usize = 10_000;
+/// The most jobs, or records, that are looked at to count those that a caller sees, or to find where its page begins.
+pub(crate) const COUNTED_MAX: usize = 50_000;
 
 /// A page of a list of jobs.
 #[derive(Debug)]
@@ -44,6 +46,14 @@ pub(crate) struct JobListPage {
     pub(crate) jobs: Vec<JobView>,
     /// The job after which the list goes on, if it does.
     pub(crate) last: Option<JobId>,
+}
+
+/// How many jobs there are.
+#[derive(Debug, Default)]
+pub(crate) struct JobCounts {
+    pub(crate) of_state: BTreeMap<&'static str, u64>,
+    /// True if there are older jobs that were not counted.
+    pub(crate) is_cut: bool,
 }
 
 /// What the store says of a job to accept.
@@ -329,8 +339,7 @@ impl Node {
         if !caller.sees_all() {
             left_out = std::mem::take(&mut wanted.offset);
         }
-        // A page that leaves jobs out is looked for to its end.
-        let looks = if left_out > 0 { usize::MAX } else { LOOKS_MAX };
+        let looks = if left_out > 0 { COUNTED_MAX } else { LOOKS_MAX };
         let is_seen = |key: &JobKey<'_>| {
             let is_seen = facts::sees(caller, key.places);
             let is_before = is_seen && left_out > 0;
@@ -368,9 +377,9 @@ impl Node {
             if facts::sees(caller, key.places) {
                 seen.insert(key.id);
             }
-            false
         };
-        self.store.read(|connection| jobs::list(connection, &stored, (1, usize::MAX), note))?;
+        // There are no more of them than the queue may have.
+        self.store.read(|connection| jobs::keys(connection, &stored, usize::MAX, note))?;
         let all = self.jobs();
         let fits = |row: &JobRow| {
             (wanted.states.is_empty() || wanted.states.contains(&row.state))
@@ -382,33 +391,37 @@ impl Node {
         queue.sort_by_key(|active| {
             (std::cmp::Reverse(active.row.priority), active.row.position, active.row.id)
         });
-        let page = queue.into_iter().skip(wanted.offset).take(count);
-        page.map(|active| Ok(JobView::of_active(active, &*self.facts(active)?, caller))).collect()
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for active in queue.into_iter().skip(wanted.offset).take(count) {
+            let facts = self.facts(active)?;
+            page.push(JobView::of_active(active, &facts, caller));
+            bytes += facts.head.shown_bytes();
+            if bytes >= jobs::PAGE_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(page)
     }
 
-    /// How many jobs match, by state, whatever states were asked for.
-    pub(crate) fn counts(
-        &self,
-        caller: &Caller,
-        wanted: &jobs::JobFilter,
-    ) -> Result<BTreeMap<&'static str, u64>, Error> {
+    /// How many jobs match, by state, whatever states were asked for. Of a caller that does not see all, only the newest
+    /// are counted.
+    pub(crate) fn counts(&self, caller: &Caller, wanted: &jobs::JobFilter) -> Result<JobCounts, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let mut counts = BTreeMap::new();
         let mut add = |state: JobState, count: u64| *counts.entry(state.name()).or_default() += count;
         if caller.sees_all() {
             let found = self.store.read(|connection| jobs::counts_of(connection, wanted))?;
             found.into_iter().for_each(|(state, count)| add(state, count));
-            return Ok(counts);
+            return Ok(JobCounts { of_state: counts, is_cut: false });
         }
         let all = jobs::JobFilter { states: Vec::new(), before: None, offset: 0, ..wanted.clone() };
         let count = |key: &JobKey<'_>| {
             if facts::sees(caller, key.places) {
                 add(key.state, 1);
             }
-            false
         };
-        self.store.read(|connection| jobs::list(connection, &all, (1, usize::MAX), count))?;
-        Ok(counts)
+        let is_cut = self.store.read(|connection| jobs::keys(connection, &all, COUNTED_MAX, count))?;
+        Ok(JobCounts { of_state: counts, is_cut })
     }
 
     /// The curve of a job's transfer over its last minutes; empty if it has none.

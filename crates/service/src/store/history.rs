@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_param
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::jobs::PAGE_BYTES_MAX;
 use crate::job::JobId;
 
 /// A transfer that has ended.
@@ -174,18 +175,45 @@ pub(crate) fn list(
         ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
         ":text": wanted.text, ":labels": labels, ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
-    let (mut page, mut looked) = (RecordPage::default(), 0);
+    let (mut page, mut looked, mut bytes) = (RecordPage::default(), 0, 0);
     while let Some(next) = rows.next()? {
         looked += 1;
         if is_seen(&RecordKey { places: next.get_ref(PLACES)?.as_str().ok() }) {
-            page.records.push(row(next)?);
+            let record = row(next)?;
+            bytes += record.source.len() + record.destination.len();
+            page.records.push(record);
         }
-        if page.records.len() >= count || looked >= looks {
+        if page.records.len() >= count || bytes >= PAGE_BYTES_MAX || looked >= looks {
             page.last = Some(next.get(0)?);
             break;
         }
     }
     Ok(page)
+}
+
+/// Gives the key of each matching record to `note`, newest first, of at most `looks` records. Yields true if there are
+/// more.
+pub(crate) fn keys(
+    connection: &Connection,
+    wanted: &RecordFilter,
+    looks: usize,
+    mut note: impl FnMut(&RecordKey<'_>),
+) -> rusqlite::Result<bool> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT (SELECT places FROM jobs WHERE jobs.id = history.job) FROM history
+         WHERE {CONDITIONS} ORDER BY history.id DESC"
+    ))?;
+    let (states, labels) = lists(wanted)?;
+    let mut rows = statement.query(named_params! {
+        ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
+        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
+        ":text": wanted.text, ":labels": labels,
+    })?;
+    for _ in 0..looks {
+        let Some(next) = rows.next()? else { return Ok(false) };
+        note(&RecordKey { places: next.get_ref(0)?.as_str().ok() });
+    }
+    Ok(rows.next()?.is_some())
 }
 
 /// How many records match in all; pages make no difference.

@@ -453,6 +453,32 @@ pub(crate) struct JobPage {
     pub(crate) last: Option<JobId>,
 }
 
+/// About the most bytes of names on one page of a list.
+pub(crate) const PAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Gives the key of each matching job to `note`, newest first, of at most `looks` jobs. Yields true if there are
+/// more.
+pub(crate) fn keys(
+    connection: &Connection,
+    wanted: &JobFilter,
+    looks: usize,
+    mut note: impl FnMut(&JobKey<'_>),
+) -> rusqlite::Result<bool> {
+    let (states, labels) = lists(wanted)?;
+    let question = format!("SELECT id, state, places FROM jobs WHERE {CONDITIONS} ORDER BY id DESC");
+    let mut statement = connection.prepare_cached(&question)?;
+    let mut rows = statement.query(named_params! {
+        ":before": wanted.before.as_ref().map(JobId::as_str), ":states": states, ":labels": labels,
+        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
+    })?;
+    for _ in 0..looks {
+        let Some(next) = rows.next()? else { return Ok(false) };
+        let Some(id) = id_of(next) else { continue };
+        note(&JobKey { id, state: state_of(next, 1), places: text(next, 2) });
+    }
+    Ok(rows.next()?.is_some())
+}
+
 /// At most `count` matching jobs that `is_seen` lets through, newest first. At most `looks` jobs are looked at
 /// for that. A job that is not let through costs no more than its key.
 pub(crate) fn list(
@@ -471,7 +497,7 @@ pub(crate) fn list(
         ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
         ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
-    let (mut page, mut looked) = (JobPage::default(), 0);
+    let (mut page, mut looked, mut bytes) = (JobPage::default(), 0, 0);
     while let Some(next) = rows.next()? {
         let Some(id) = id_of(next) else { continue };
         looked += 1;
@@ -479,9 +505,10 @@ pub(crate) fn list(
             let row = readable(next, id)?;
             // A job that was set aside may have none.
             let facts = facts_of(next, PLACES, HEAD).unwrap_or_else(|_| JobFacts::unknown());
+            bytes += facts.head.shown_bytes();
             page.jobs.push(ListedJob { row, facts });
         }
-        if page.jobs.len() >= count || looked >= looks {
+        if page.jobs.len() >= count || bytes >= PAGE_BYTES_MAX || looked >= looks {
             page.last = Some(id);
             break;
         }

@@ -136,6 +136,20 @@ fn lists_are_filtered_and_paged_newest_first() {
     assert_eq!(seen(None, 7), (vec![3], Some(rows[3].0.id)));
     assert_eq!(seen(Some(rows[3].0.id), 7), (vec![2, 1], Some(rows[1].0.id)));
     assert_eq!(seen(Some(rows[1].0.id), 7), (vec![0], None));
+    // To count looks at so many, and says whether there are more.
+    let keys = |wanted: &JobFilter, looks| {
+        let mut found = Vec::new();
+        let is_cut =
+            store.read(|connection| jobs::keys(connection, wanted, looks, |key| found.push(key.id))).unwrap();
+        (
+            found.iter().map(|id| rows.iter().position(|row| row.0.id == *id).unwrap()).collect::<Vec<_>>(),
+            is_cut,
+        )
+    };
+    let done = JobFilter { states: vec![JobState::Done], ..JobFilter::default() };
+    assert_eq!(keys(&done, 3), (vec![8, 6, 4], true));
+    assert_eq!(keys(&done, 5), (vec![8, 6, 4, 2, 0], false));
+    assert_eq!(keys(&done, 99), (vec![8, 6, 4, 2, 0], false));
     let gone = store.write(|transaction| jobs::forget(transaction, 5, 2)).unwrap();
     assert_eq!(gone.len(), 2);
     assert_eq!(ask(JobFilter { states: vec![JobState::Done], ..JobFilter::default() }, 9), [8, 6, 4]);

@@ -48,6 +48,11 @@ pub(crate) fn insert(transaction: &Transaction<'_>, token: &TokenRow) -> rusqlit
     Ok(())
 }
 
+/// Deletes a token.
+pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
+    transaction.execute("DELETE FROM tokens WHERE id = ?1", [id]).map(drop)
+}
+
 /// Revokes a token. Yields whether there was one.
 pub(crate) fn revoke(transaction: &Transaction<'_>, id: &str, now_ms: i64) -> rusqlite::Result<bool> {
     let revoke = "UPDATE tokens SET revoked_ms = coalesce(revoked_ms, ?2) WHERE id = ?1";

@@ -106,6 +106,9 @@ impl AfterAction {
     }
 }
 
+/// The most bytes of a path.
+const PATH_MAX: usize = 4095;
+
 fn settle_s() -> u32 {
     30
 }
@@ -146,8 +149,9 @@ impl FolderWatch {
         if let AfterAction::Move(to) = &self.after {
             let target = self.folder.join(to);
             let climbs = to.components().any(|part| part == std::path::Component::ParentDir);
-            if climbs || self.folder.starts_with(&target) {
-                return Err(wrong(format!("files of {folder} cannot be moved to {}", to.display())));
+            if climbs || self.folder.starts_with(&target) || target.as_os_str().len() > PATH_MAX {
+                let to = farhaul_text::printable(to.as_os_str().as_encoded_bytes(), 200);
+                return Err(wrong(format!("files of {folder} cannot be moved to {to}")));
             }
         }
         NameFilter::new(&self)?;

@@ -137,6 +137,32 @@ async fn moves_at_the_same_time_lose_no_job_and_make_no_two_places_one() {
     assert_eq!(stored, ids_of(&page));
 }
 
+/// However many jobs a page is asked for, whoever lists them does not make the node hold all their names at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_has_a_bounded_size_and_the_list_goes_on() {
+    let fixture = Fixture::new();
+    let sources: Vec<String> = (0..16).map(|number| format!("/srv/{number:0>4000}")).collect();
+    let spec = json!({"schema": 1, "sources": sources, "destination": "/srv/x/", "not_before": "2200-01-01T00:00:00Z"});
+    for _ in 0..100 {
+        assert_eq!(fixture.ask(Method::POST, "/jobs", None, Some(spec.clone())).await.0, StatusCode::CREATED);
+    }
+    for order in ["newest", "queue"] {
+        let (mut seen, mut query) = (0, String::new());
+        while seen < 100 {
+            let path = format!("/jobs?order={order}&limit=1000{query}");
+            let (_, page) = fixture.ask(Method::GET, &path, None, None).await;
+            let (count, bytes) = (ids_of(&page).len(), page.to_string().len());
+            assert!((1..80).contains(&count) && bytes < 6 << 20, "{order}: {count} jobs in {bytes} bytes");
+            seen += count;
+            query = match page["next_cursor"].as_str() {
+                Some(cursor) => format!("&cursor={cursor}"),
+                None => format!("&offset={seen}"),
+            };
+        }
+        assert_eq!(seen, 100);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_counted_and_paged_as_the_caller_sees_them() {
     let fixture = Fixture::new();
@@ -158,6 +184,7 @@ async fn jobs_are_counted_and_paged_as_the_caller_sees_them() {
     let token = fixture.token(&[Scope::Read], reach);
     let (_, page) = fixture.ask(Method::GET, "/jobs?counts=true", Some(&token), None).await;
     assert_eq!((ids_of(&page), page["counts"].clone()), (vec![own.clone()], json!({"waiting": 1})));
+    assert_eq!(page["counts_are_cut"], json!(false));
     let (_, page) = fixture.ask(Method::GET, "/jobs?offset=1", Some(&token), None).await;
     assert_eq!(ids_of(&page), [""; 0]);
     let (_, page) = fixture.ask(Method::GET, "/jobs?order=queue", Some(&token), None).await;

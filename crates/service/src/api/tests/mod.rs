@@ -40,8 +40,9 @@ impl Fixture {
         let conductor = Some(Conductor::start(&node, signals).unwrap());
         let mut config = crate::config::Config::default();
         config.api.hosts = vec![ApiHostName::read("node").unwrap()];
-        let audit =
-            Arc::new(Audit::open(&folder.path().join("audit.log"), crate::audit::Chain::Off).unwrap());
+        let audit = Arc::new(
+            Audit::open(&folder.path().join("audit.log"), crate::audit::Chain::Off, 1 << 30).unwrap(),
+        );
         let router = service(node.clone(), Arc::new(Gate::new(&config)), audit, AddressScope::Everything);
         Fixture { folder, node, router, conductor }
     }

@@ -69,7 +69,9 @@ pub struct WatchSpec {
 
 /// The most patterns of one watch, and the most bytes of them.
 const PATTERNS_MAX: usize = 1024;
-const PATTERNS_BYTES_MAX: usize = 256 << 10;
+const PATTERNS_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of its document, which is kept in memory.
+const WATCH_BYTES_MAX: usize = 128 << 10;
 
 fn settle() -> JobSpan {
     JobSpan(30)
@@ -112,6 +114,10 @@ impl WatchSpec {
             || patterns().map(String::len).sum::<usize>() > PATTERNS_BYTES_MAX
         {
             return bad("too many patterns");
+        }
+        let written = serde_json::to_string(&self).map_err(|error| Error::bug(error.to_string()))?;
+        if written.len() > WATCH_BYTES_MAX {
+            return bad("its document has more than 128 KiB");
         }
         let watch = self.watch()?;
         let mut parts = watch.folder.components();

@@ -13,7 +13,7 @@ import pytest
 
 from harness import fuse
 from harness.hosts import USER, call, wait_until
-from harness.product import EXIT_METADATA, EXIT_OK, EXIT_SOME_FAILED, cp, start_cp
+from harness.product import EXIT_FILES, EXIT_METADATA, EXIT_OK, EXIT_SOME_FAILED, cp, start_cp
 from harness.trees import leftovers, make_file, sha256
 
 MIB = 1 << 20
@@ -263,6 +263,40 @@ def busy(folder):
                 return False
         return True
     return [path for path in leftovers(folder) if not is_free(path)]
+
+
+#: Names that one file system takes and another one refuses: ext4 counts bytes, exFAT characters.
+REFUSED = {"exFAT": (None, "2026-11-29T10:00.tar"), "old ext4": (exfat, "\u00e9" * 200)}
+
+
+def names_it(outcome):
+    return "refuses this name" in outcome.stderr or "name too long" in outcome.stderr
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_name_that_is_refused_costs_no_content(own_net, kind):
+    (mounted, name), folder, near = REFUSED[kind], own_net.folder("narrow"), own_net.folder("near")
+    with contextlib.ExitStack() as stack:
+        if mounted:
+            mounted(stack, near)
+        source = near / "source"
+        source.mkdir()
+        renamed = make_file(source / name, 9 * MIB)
+        COARSE[kind](stack, folder)
+        kept = folder.stat().st_mtime_ns
+        dry = cp(own_net.alpha, "--dry-run", renamed, f"{folder}/", expect=EXIT_FILES)
+        assert folder.stat().st_mtime_ns == kept and list(folder.iterdir()) == [], dry
+        assert names_it(dry), dry
+        # In a directory that does not exist yet, too.
+        dry = cp(own_net.alpha, "--dry-run", source, f"{folder}/new", expect=EXIT_SOME_FAILED)
+        assert dry.report["failed_count"] == 1, dry
+        for _ in range(2):
+            outcome = cp(own_net.alpha, renamed, f"{folder}/", expect=EXIT_FILES)
+            assert outcome.report["bytes"] == 0 and names_it(outcome), outcome
+            assert list(folder.iterdir()) == [], "nothing is left of it"
+        renamed.write_text("small")
+        outcome = cp(own_net.alpha, renamed, f"{folder}/", expect=EXIT_FILES)
+        assert names_it(outcome) and list(folder.iterdir()) == [], outcome
 
 
 # ---- hard links --------------------------------------------------------------------------------------------------------

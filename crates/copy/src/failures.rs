@@ -5,7 +5,7 @@ use std::io;
 use farhaul_session::error::Code;
 pub(crate) use farhaul_session::error::Failure;
 pub(crate) use farhaul_text::plain;
-use farhaul_volume::{NameError, PartialError};
+use farhaul_volume::{NameError, PartialError, name_error};
 
 /// The reason why a source file is not sent that was listed, but vanished before it was read.
 pub(crate) fn vanished() -> Failure {
@@ -26,6 +26,11 @@ pub(crate) fn of_name(name: &NameError, error: &io::Error) -> Failure {
 }
 
 pub(crate) fn of_partial(error: PartialError) -> Failure {
+    if let PartialError::Io { source, .. } = &error
+        && let Some(name) = name_error(source)
+    {
+        return of_name(name, source);
+    }
     let code = match &error {
         PartialError::Locked => Code::Superseded,
         PartialError::InTheWay(_) => Code::AlreadyExists,

@@ -26,6 +26,7 @@ use rustix::io::Errno;
 
 use crate::fixed;
 use crate::inode_numbers;
+use crate::name_trial;
 use crate::temp_file;
 use crate::writeback::WriteOrdering;
 
@@ -245,7 +246,7 @@ impl Dir {
             self.look(name);
         }
         let Some(mut names) = self.folding() else {
-            make().map_err(of_name)?;
+            make().map_err(|error| name_trial::error_of(self, name, error))?;
             return if first.is_some() { self.first_made(name) } else { Ok(()) };
         };
         match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -254,7 +255,7 @@ impl Dir {
                 make().map_err(of_name)
             }
             Err(Errno::NOENT) => {
-                make().map_err(of_name)?;
+                make().map_err(|error| name_trial::error_of(self, name, error))?;
                 names.made(&self.fd, name)
             }
             Err(error) => Err(of_name(error)),

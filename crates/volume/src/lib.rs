@@ -37,6 +37,7 @@ mod links;
 mod metadata;
 mod mount;
 mod multiset;
+mod name_trial;
 mod own_files;
 mod own_names;
 mod partial;

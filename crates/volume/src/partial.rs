@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::fixed;
 use crate::journal::{BEGINNING, Journal, LoadedJournal, PartialRequest};
 use crate::metadata::{self, AttributeFailure};
+use crate::name_trial::{self, DirTime};
 use crate::own_names;
 use crate::ranges::ChunkMap;
 use crate::rel_path::RelPath;
@@ -204,6 +205,11 @@ impl Partial {
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
         // If the target cannot be replaced, everything would be sent for nothing.
         fixed::check(&dir, target).map_err(Error::io("replace it"))?;
+        if let Err(error) = name_trial::check(&dir, target, DirTime::Changes) {
+            // No run could ever finish the file.
+            let _ = temp_file::remove_left(&dir, target);
+            return Err(Error::io("name the file")(error));
+        }
         // Nothing can be kept for a later run if no name can be changed.
         if resume == Resume::Never || dir.is_append_only() {
             let CreatedTemp { file, name, .. } = temp_file::create(&dir, 0o600)?;

@@ -33,6 +33,7 @@ use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
 use crate::fixed;
 use crate::kept_directories;
 use crate::metadata;
+use crate::name_trial::{self, DirTime};
 use crate::own_files;
 use crate::own_names::{self, OwnNameForm};
 use crate::precision::{self, Precision};
@@ -297,11 +298,25 @@ impl Root {
     /// Fails as making an entry at `path`, or replacing it, would, as far as the system tells that beforehand.
     /// In doubt it succeeds, also where the directory does not exist yet.
     pub fn check_put(&self, path: &RelPath) -> io::Result<()> {
-        let Ok((dir, name)) = self.place(path) else { return Ok(()) };
+        let Ok((dir, name)) = self.place(path) else { return self.check_name(path) };
         // A directory of the tree gets a mode with which it can be used; the root keeps its own.
         fixed::check_writable(dir.as_fd(), !path.split().0.is_empty())
             .map_err(|error| fixed::of_new(&*dir, error))?;
-        fixed::check(&dir, name)
+        fixed::check(&dir, name)?;
+        name_trial::check(&dir, name, DirTime::Stays)
+    }
+
+    /// Fails if the name of an entry in a directory that does not exist yet is refused in the nearest one above
+    /// that exists.
+    fn check_name(&self, path: &RelPath) -> io::Result<()> {
+        let mut above = path.parent();
+        while let Some(directory) = above {
+            if let Ok(dir) = self.dir(directory.as_bytes()) {
+                return name_trial::check(&dir, path.split().1, DirTime::Stays);
+            }
+            above = directory.parent();
+        }
+        Ok(())
     }
 
     /// As [`Root::check_put`], for a file that is to be changed in place.
@@ -553,6 +568,7 @@ impl Root {
         };
         made.map_err(|error| match (error, self.place(path)) {
             (Errno::PERM, Ok((dir, _))) => fixed::of_new(&*dir, error),
+            (Errno::NOENT, Ok((dir, name))) => name_trial::error_of(&dir, name, error),
             (error, _) => open_error(error),
         })
     }

@@ -11,6 +11,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::{Code, Error};
 
 use super::logins::fault_of;
+use super::moments::NodeMoment;
 use crate::store::Store;
 use crate::store::logins::{self, LoginRow};
 use crate::store::tokens::{self, TokenRow};
@@ -41,11 +42,11 @@ impl Table {
     }
 
     /// The id of the token that makes room for another one, if one has to. An error if all of them are valid.
-    fn to_forget(&self, now_ms: i64) -> Result<Option<String>, Error> {
+    fn to_forget(&self, now: NodeMoment) -> Result<Option<String>, Error> {
         if self.tokens.len() < TOKENS_MAX {
             return Ok(None);
         }
-        let useless = self.tokens.values().filter(|token| fault_of(token, now_ms).is_some());
+        let useless = self.tokens.values().filter(|token| fault_of(token, now).is_some());
         let since = |token: &&TokenRow| {
             let ends = [token.revoked_ms, token.expires_ms];
             ends.into_iter().flatten().min()
@@ -86,9 +87,9 @@ impl Proofs {
     }
 
     /// Adds a token. If there are as many as a node keeps, the one goes that has been of no use for the longest time.
-    pub(crate) fn add_token(&self, store: &Store, token: TokenRow, now_ms: i64) -> Result<(), Error> {
+    pub(crate) fn add_token(&self, store: &Store, token: TokenRow, now: NodeMoment) -> Result<(), Error> {
         let _changing = self.changing.lock().in_any_case();
-        let gone = self.table.read().in_any_case().to_forget(now_ms)?;
+        let gone = self.table.read().in_any_case().to_forget(now)?;
         let (written, forgotten) = (token.clone(), gone.clone());
         store.write(move |transaction| {
             if let Some(id) = &forgotten {
@@ -142,6 +143,8 @@ mod tests {
     use crate::access::token::NewTokenText;
     use crate::access::{CallerReach, Scope};
 
+    const NOW: NodeMoment = NodeMoment { wall_ms: 100, node_ms: 100 };
+
     fn token(revoked_ms: Option<i64>) -> TokenRow {
         let text = NewTokenText::new().unwrap();
         TokenRow {
@@ -154,6 +157,7 @@ mod tests {
             created_by: "local".into(),
             created_ms: 0,
             expires_ms: None,
+            expires_node_ms: None,
             revoked_ms,
         }
     }
@@ -171,10 +175,10 @@ mod tests {
         let proofs = Proofs::read(&store).unwrap();
         for gone in [8, 7] {
             assert!(proofs.token(&all[gone].hash).is_some());
-            proofs.add_token(&store, token(None), 100).unwrap();
+            proofs.add_token(&store, token(None), NOW).unwrap();
             assert!(proofs.token(&all[gone].hash).is_none());
         }
-        let error = proofs.add_token(&store, token(None), 100).unwrap_err();
+        let error = proofs.add_token(&store, token(None), NOW).unwrap_err();
         assert_eq!(error.code(), Code::TooMany);
         assert!(
             all.iter().enumerate().all(|(at, one)| at == 7 || at == 8 || proofs.token(&one.hash).is_some())

@@ -77,7 +77,7 @@ impl Node {
 
     /// Makes a token valid.
     pub(crate) fn add_token(&self, token: TokenRow) -> Result<(), Error> {
-        self.proofs.add_token(&self.store, token, self.clock.now_ms())
+        self.proofs.add_token(&self.store, token, self.moment())
     }
 
     /// Revokes a token: from now on it allows nothing.

@@ -190,19 +190,6 @@ def test_files_outside_the_limits_are_no_reason_to_delete(way):
     assert (way.target / "large").stat().st_size < 100
 
 
-def test_max_delete_stops(way):
-    fill(way.source, "a")
-    fill(way.target, "b c d/e")
-    outcome = way.sync("--delete", "--max-delete", "2", expect=EXIT_SOME_FAILED)
-    assert outcome.report["deleted"] == 2 and "--max-delete 2 is reached" in outcome.stderr
-    assert [entry["code"] for entry in outcome.report["failed"]] == ["FH-DELETE-LIMIT"]
-    assert len(names(way.target).split()) == 3
-    fill(way.target, "b c d/e")
-    outcome = way.sync("--delete-before", "--max-delete", "0", expect=EXIT_SOME_FAILED)
-    assert outcome.report["deleted"] == 0 and names(way.target) == "a b c d d/e"
-    assert way.sync("--delete", "--max-delete", "4").report["deleted"] == 4
-
-
 def test_links_are_deleted_and_not_followed(way):
     outside = way.target.parent / "outside"
     fill(outside, "precious dir/precious")

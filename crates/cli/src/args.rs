@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
-    Algorithm, Code, CpuList, DeleteOptions, DeleteWhen, Durability, Error, Fault, FileOptions,
+    Algorithm, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability, Error, Fault, FileOptions,
     IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses, SyncOptions,
     TransferOptions, VerifyMode, flows_for_cores,
 };
@@ -73,8 +73,7 @@ pub enum Verb {
     Resume(service::JobIdsArgs),
     /// Cancel jobs; what has arrived stays
     Cancel(service::JobIdsArgs),
-    /// Run jobs again that have ended, and those at once that wait for their next attempt
-    Retry(service::JobIdsArgs),
+    Retry(service::RetryArgs),
     /// Take over jobs that were stopped because the token of their owner is no longer valid
     Take(service::JobIdsArgs),
     Set(service::JobSetArgs),
@@ -184,9 +183,21 @@ pub struct LikenessArgs {
     /// Also delete what the rules leave out, such as --exclude
     #[arg(long, help_heading = SYNC)]
     pub delete_excluded: bool,
-    /// Delete at most this many files and directories
-    #[arg(long, value_name = "N", help_heading = SYNC)]
-    pub max_delete: Option<u64>,
+    /// Delete nothing if it would be more than this many files and directories, or more than this share of
+    /// the destination's
+    #[arg(long, value_name = "N|P%", help_heading = SYNC)]
+    pub max_delete: Option<DeleteLimit>,
+    /// Delete nothing if the source looks as if its disk were not mounted: it is empty, a job finds it on
+    /// another disk than before, or more than half of the destination and more than 100 entries would go.
+    /// Jobs do so unless told otherwise
+    #[arg(long, overrides_with = "no_delete_guard", help_heading = SYNC)]
+    pub delete_guard: bool,
+    /// Delete also then; this is the default outside of jobs
+    #[arg(long, overrides_with = "delete_guard", help_heading = SYNC)]
+    pub no_delete_guard: bool,
+    /// Let this run delete in spite of --delete-guard and --max-delete; of a job that repeats, its first run
+    #[arg(long, help_heading = SYNC)]
+    pub delete_anyway: bool,
     /// Also delete in file systems that are mounted below the destination, and in btrfs subvolumes; by
     /// default both are left alone
     #[arg(long, help_heading = SYNC)]
@@ -204,12 +215,18 @@ impl LikenessArgs {
         if self.delete_across_mounts && !deletes {
             return bad("--delete-across-mounts needs --delete");
         }
+        if (self.delete_guard || self.no_delete_guard || self.delete_anyway) && !deletes {
+            return bad("--delete-guard and --delete-anyway need --delete");
+        }
         let when = if self.delete_before { DeleteWhen::Before } else { DeleteWhen::After };
         let delete = deletes.then_some(DeleteOptions {
             when,
             excluded: self.delete_excluded,
             max: self.max_delete,
             across_mounts: self.delete_across_mounts,
+            guard: (self.delete_guard || self.no_delete_guard).then_some(self.delete_guard),
+            anyway: self.delete_anyway,
+            last_root: None,
         });
         Ok(SyncOptions { checksum: self.checksum, detect_renames: self.detect_renames, delete })
     }

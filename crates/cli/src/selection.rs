@@ -58,6 +58,7 @@ pub fn read(
         mtime_max: select.min_age.map(ago),
         by_name: names.is_some(),
         one_file_system: select.one_file_system,
+        require: select.require.iter().map(|path| path.as_bytes().to_vec()).collect(),
     };
     Ok((options, names))
 }

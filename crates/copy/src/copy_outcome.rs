@@ -89,6 +89,7 @@ impl CopyOutcome {
         let report = Report {
             schema: REPORT_SCHEMA,
             ok: error.is_none()
+                && end.deletion_stop.is_none()
                 && end.failures.count == 0
                 && end.vanished.count == 0
                 && end.not_set.count == 0,
@@ -103,6 +104,9 @@ impl CopyOutcome {
             links: end.links,
             skipped: end.skipped,
             deleted: end.deleted,
+            deleted_names: end.deleted_names,
+            deletion_stop: end.deletion_stop,
+            source_root: end.source_root,
             replaced: end.replaced,
             parted: end.parted,
             left: end.left.listed.clone(),
@@ -124,7 +128,8 @@ impl CopyOutcome {
             receipt: None,
             no_receipt: None,
         };
-        let error = error.or_else(|| nothing_arrived(&report, end.new_directories));
+        let stopped = || report.deletion_stop.as_ref().map(|stop| stop.error(dry_run));
+        let error = error.or_else(stopped).or_else(|| nothing_arrived(&report, end.new_directories));
         CopyOutcome { report: report.ended_by(error.as_ref()), error }
     }
 }

@@ -3,7 +3,10 @@
 use farhaul_session::report::SessionFigures;
 
 use super::bounded_list::ListedPart;
-use super::report::{FailedEntry, LeftEntry, NotSetEntry, SkippedEntry, SpreadFigures, VanishedEntry};
+use super::options::SourceRoot;
+use super::report::{
+    DeletionStop, FailedEntry, LeftEntry, NotSetEntry, SkippedEntry, SpreadFigures, VanishedEntry,
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct EndSummary {
@@ -14,6 +17,9 @@ pub(crate) struct EndSummary {
     pub(crate) links: u64,
     pub(crate) skipped: u64,
     pub(crate) deleted: u64,
+    pub(crate) deleted_names: Vec<String>,
+    pub(crate) deletion_stop: Option<DeletionStop>,
+    pub(crate) source_root: Option<SourceRoot>,
     pub(crate) replaced: u64,
     pub(crate) parted: u64,
     pub(crate) left: ListedPart<LeftEntry>,

@@ -24,12 +24,6 @@ pub(crate) fn failed(path: &[u8], failure: &Failure) -> Event {
     Event::EntryFailed { path: escape(shown_path(path)), code: failure.code, reason: failure.reason.clone() }
 }
 
-/// Tells the user of an entry that was removed, at the other end or here.
-pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
-    let path = || escape(path);
-    shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run });
-}
-
 /// Counts the files of an entry that was at the destination before. A dry run brings nothing into its place, so
 /// nothing counts as done.
 pub(crate) fn count_there(shared: &Request, size: u64, files: u64, dry_run: bool) {

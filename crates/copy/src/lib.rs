@@ -16,6 +16,7 @@ mod connection;
 mod conversation;
 mod copy_outcome;
 mod daemon_to_daemon;
+mod deletion_guard;
 mod destination;
 mod directory_tree;
 pub(crate) mod end_summary;
@@ -64,15 +65,16 @@ pub use job::{CopyJob, JobConfines, Location, check, copy, spread_of};
 pub use location_checks::receipt_is_possible;
 pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{
-    DeleteOptions, DeleteWhen, Durability, FileOptions, IntegrityOptions, ManifestOptions, OverwriteMode,
-    SelectOptions, SpreadOptions, SyncOptions, TransferOptions, VerifyMode,
+    DeleteLimit, DeleteOptions, DeleteWhen, Durability, FileOptions, IntegrityOptions, ManifestOptions,
+    OverwriteMode, SelectOptions, SourceRoot, SpreadOptions, SyncOptions, TransferOptions, VerifyMode,
 };
 pub use receipt::{
     CheckedReceipt, RECEIPT_SCHEMA, Receipt, ReceiptOptions, SignedStatement, Statement, StatementSide,
     manifest_root,
 };
 pub use report::{
-    FailedAction, FailedEntry, NotSetEntry, REPORT_SCHEMA, Report, SkippedEntry, SpreadFigures, VanishedEntry,
+    DeletionStop, DeletionStopCause, FailedAction, FailedEntry, NotSetEntry, REPORT_SCHEMA, Report,
+    SkippedEntry, SpreadFigures, VanishedEntry,
 };
 pub use retry::{FailedRun, RetrySelection};
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};

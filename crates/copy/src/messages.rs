@@ -15,7 +15,9 @@ mod tests;
 
 use farhaul_volume::{Attributes, Border, ChunkCv, Digests, FileTime, SpecialNode};
 
+use crate::deletion_guard::DeletionStopCause;
 use crate::failures::Failure;
+use crate::options::SourceRoot;
 
 pub(crate) use self::decode::{Decoder, decode_spread};
 pub(crate) use self::encode::{Encoder, encode_spread};
@@ -166,6 +168,8 @@ pub(crate) enum CopyMessage {
     PresentEnd {
         is_complete: bool,
     },
+    /// Where the source lies; sent ahead of the entries if something may be removed.
+    SourceRoot(SourceRoot),
     /// The answer to [`Decision::Compare`].
     Compared {
         id: u64,
@@ -226,6 +230,15 @@ pub(crate) enum CopyMessage {
     /// This entry was surplus and has been removed (in a dry run: would be).
     Deleted {
         path: Vec<u8>,
+    },
+    /// Nothing was deleted (in a dry run: would be), since all of it together must not go.
+    DeletionStopped {
+        cause: DeletionStopCause,
+        /// How many entries would go, and how many there are in all.
+        entries: u64,
+        of: u64,
+        /// The first of those that would go.
+        names: Vec<Vec<u8>>,
     },
     /// This entry is surplus and is still there.
     NotDeleted {
@@ -312,6 +325,8 @@ impl CopyMessage {
             CopyMessage::Compared { .. } => "compared",
             CopyMessage::Deleted { .. } => "deleted",
             CopyMessage::NotDeleted { .. } => "not-deleted",
+            CopyMessage::DeletionStopped { .. } => "deletion-stopped",
+            CopyMessage::SourceRoot(_) => "source-root",
             CopyMessage::Left { .. } => "left",
             CopyMessage::Replaced { .. } => "replaced",
             CopyMessage::Parted { .. } => "parted",

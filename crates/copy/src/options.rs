@@ -5,7 +5,7 @@
 
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
-use farhaul_volume::{Algorithm, AttributeKinds, Filter, ScanOptions, SizeLimits};
+use farhaul_volume::{Algorithm, AttributeKinds, Filter, RelPath, ScanOptions, SizeLimits};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What happens to a destination file that exists already.
@@ -60,11 +60,18 @@ pub struct SelectOptions {
     pub one_file_system: bool,
     /// Only the entries of a list of names are taken; on a pull the list follows on the control stream.
     pub by_name: bool,
+    /// Nothing is done unless every source has these entries: paths below it. At most 64.
+    #[serde(with = "crate::request::base64_list")]
+    pub require: Vec<Vec<u8>>,
 }
+
+/// The most entries that a source can be required to have.
+const REQUIRED_MAX: usize = 64;
 
 impl SelectOptions {
     fn checked(&self) -> Result<(), Error> {
         self.scan()?;
+        self.required()?;
         if self.size_min.zip(self.size_max).is_some_and(|(min, max)| min > max) {
             return bad("--min-size must not be above --max-size");
         }
@@ -72,6 +79,21 @@ impl SelectOptions {
             return bad("--min-age must not be above --max-age");
         }
         Ok(())
+    }
+
+    /// The entries that every source must have.
+    pub(crate) fn required(&self) -> Result<Vec<RelPath>, Error> {
+        if self.require.len() > REQUIRED_MAX {
+            return bad("--require names at most 64 entries");
+        }
+        let path = |path: &Vec<u8>| {
+            RelPath::from_bytes(path).map_err(|error| {
+                let path = farhaul_text::printable(path, 200);
+                let what = format!("--require {path}: {error}");
+                Error::new(Code::BadOption, what).with_hint("name an entry by its path below the source")
+            })
+        };
+        self.require.iter().map(path).collect()
     }
 
     /// The options of a scan, without the names.
@@ -158,6 +180,81 @@ pub enum DeleteWhen {
     After,
 }
 
+/// The most that one run may remove; if more would go, nothing is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum DeleteLimit {
+    /// This many entries.
+    Entries(u64),
+    /// This share of the destination's entries: `10%`.
+    Share(Percent),
+}
+
+/// A whole number of percent, written as `10%`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", schema(value_type = String))]
+pub struct Percent(u8);
+
+impl Percent {
+    /// The number.
+    pub fn value(self) -> u8 {
+        self.0
+    }
+}
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Percent, String> {
+        let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
+        number.filter(|&number| number <= 100).map(Percent).ok_or_else(|| {
+            format!(
+                "write a share as 10%, from 0% to 100%, and not '{}'",
+                farhaul_text::printable(text.as_bytes(), 40)
+            )
+        })
+    }
+}
+
+impl From<Percent> for String {
+    fn from(percent: Percent) -> String {
+        format!("{}%", percent.0)
+    }
+}
+
+impl std::str::FromStr for DeleteLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeleteLimit, String> {
+        match text.parse() {
+            Ok(entries) => Ok(DeleteLimit::Entries(entries)),
+            Err(_) if text.ends_with('%') => Percent::try_from(text.to_string()).map(DeleteLimit::Share),
+            Err(_) => Err("write a number of entries, or a share as 10%".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for DeleteLimit {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeleteLimit::Entries(entries) => write!(formatter, "{entries}"),
+            DeleteLimit::Share(Percent(percent)) => write!(formatter, "{percent}%"),
+        }
+    }
+}
+
+/// The place that a source was found in: another disk has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceRoot {
+    /// The number of its file system.
+    pub file_system: u64,
+    /// The inode of its directory.
+    pub inode: u64,
+}
+
 /// Removes what the destination has and the source has not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -167,10 +264,28 @@ pub struct DeleteOptions {
     pub when: DeleteWhen,
     /// Remove also what filter rules exclude.
     pub excluded: bool,
-    /// Remove at most this many entries. Default: no limit.
-    pub max: Option<u64>,
+    /// If more than this would be removed, remove nothing. Default: with the guard more than half of the
+    /// entries and more than 100, and without it no limit.
+    pub max: Option<DeleteLimit>,
     /// Empty also what is mounted below the destination.
     pub across_mounts: bool,
+    /// Remove nothing if the source looks as if its disk were not mounted: it is empty, it is another
+    /// directory than at the last run, or most entries would go. Default: on in a job, off on a terminal.
+    pub guard: Option<bool>,
+    /// Let one run go in spite of the guard and of `max`; of a job that repeats, the first one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub anyway: bool,
+    /// The source of the last run, for the guard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(ignore))]
+    pub last_root: Option<SourceRoot>,
+}
+
+impl DeleteOptions {
+    /// Whether the deletions are counted before the first one, and may be too many.
+    pub(crate) fn is_judged(&self) -> bool {
+        !self.anyway && (self.guard == Some(true) || self.max.is_some())
+    }
 }
 
 /// Makes the destination like the content of the one source.

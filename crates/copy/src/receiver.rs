@@ -62,12 +62,13 @@ mod warnings;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver as Channel;
+use farhaul_handover::Held as _;
 use farhaul_session::crew::{Crew, together};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
@@ -106,7 +107,7 @@ use super::report::{FailedAction, SpreadFigures};
 use super::report_lists::ReportLists;
 use super::surplus::{ConflictRule, Surplus};
 use super::writer;
-use crate::options::{DeleteOptions, DeleteWhen, compares_content};
+use crate::options::{DeleteOptions, DeleteWhen, SourceRoot, compares_content};
 
 /// The place that the transfer's entries go to: a directory as it was opened, or inside the receiver a
 /// [`TargetTree`], which knows the rules for what is there.
@@ -212,6 +213,8 @@ pub(crate) struct CopyReceiver {
     receipt: Option<Arc<ReceiptExchange>>,
     is_client: bool,
     moves: Moves,
+    /// Where the source lies, for the report.
+    source_root: Mutex<Option<SourceRoot>>,
 }
 
 impl CopyReceiver {
@@ -251,6 +254,7 @@ impl CopyReceiver {
             receipt: wanted.receipt,
             is_client: dialogue.is_client(),
             moves: Moves::within(&shared.budget),
+            source_root: Mutex::default(),
             shared,
         }
     }
@@ -270,7 +274,6 @@ struct Counts {
     directories: AtomicU64,
     new_directories: AtomicU64,
     skipped: AtomicU64,
-    deleted: AtomicU64,
     renames: AtomicU64,
     bytes_resumed: AtomicU64,
     /// Content bytes of failed files that stay for a later run.
@@ -295,6 +298,8 @@ struct ConversationState {
     comparing: HashMap<u64, UndecidedEntry>,
     /// The surplus at the destination, if that is to be deleted.
     surplus: Option<Surplus>,
+    /// Whether what is surplus may go, once that is decided.
+    may_delete: Option<bool>,
     /// True if a part of the source could not be listed.
     listing_failed: bool,
     /// Entries that wait until the directories in their places are deleted.
@@ -332,11 +337,11 @@ impl ConversationState {
             locked: Vec::new(),
             postponed: VecDeque::new(),
             comparing: HashMap::new(),
-            surplus: receiver
-                .rules
-                .delete()
-                .filter(|_| is_there)
-                .map(|delete| Surplus::new(conflicts(delete), &receiver.shared.budget)),
+            surplus: receiver.rules.delete().filter(|_| is_there).map(|delete| {
+                let surplus = Surplus::new(conflicts(delete), &receiver.shared.budget);
+                surplus.counting(delete.is_judged())
+            }),
+            may_delete: None,
             listing_failed: false,
             blocked: Vec::new(),
             staying_directories: HashSet::new(),
@@ -509,7 +514,7 @@ impl CopyReceiver {
             new_directories: self.counts.new_directories.load(Relaxed),
             links: self.counts.links.load(Relaxed),
             skipped: self.counts.skipped.load(Relaxed),
-            deleted: self.counts.deleted.load(Relaxed),
+            source_root: *self.source_root.lock().in_any_case(),
             renames: self.counts.renames.load(Relaxed),
             bytes: self
                 .shared
@@ -545,6 +550,10 @@ impl CopyReceiver {
                 let done = self.tree.end(id)?;
                 self.note_end(conversation)?;
                 self.finish_directories(done);
+                Ok(())
+            }
+            CopyMessage::SourceRoot(root) => {
+                *self.source_root.lock().in_any_case() = Some(root);
                 Ok(())
             }
             CopyMessage::LeftOut { path } => self.note_left_out(&path, conversation),

@@ -6,10 +6,56 @@ use farhaul_session::error::{Code, Error, ErrorDetail, ExitCode};
 use farhaul_session::report::SessionReport;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::bounded_list::shown;
+pub use crate::deletion_guard::DeletionStopCause;
+use crate::options::SourceRoot;
 use crate::receipt::Receipt;
+use crate::report_lists::DELETED_NAMED;
 
 /// Version of the report's format; raised when a field changes its meaning or is removed.
 pub const REPORT_SCHEMA: u32 = 1;
+
+/// A deletion that was stopped before the first entry went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletionStop {
+    /// Why.
+    pub cause: DeletionStopCause,
+    /// How many entries would have gone.
+    pub entries: u64,
+    /// How many entries the destination has in all.
+    pub of: u64,
+    /// Some of those that would have gone: the first ten.
+    pub names: Vec<String>,
+}
+
+impl DeletionStop {
+    pub(crate) fn new(
+        cause: DeletionStopCause,
+        (entries, of): (u64, u64),
+        names: &[Vec<u8>],
+    ) -> DeletionStop {
+        let names = names.iter().take(DELETED_NAMED).map(|name| shown(name, "").0).collect();
+        DeletionStop { cause, entries, of, names }
+    }
+
+    /// The error of a run in which nothing was deleted for this reason (in a dry run: would be).
+    pub fn error(&self, dry_run: bool) -> Error {
+        let code = match self.cause {
+            DeletionStopCause::OverLimit => Code::DeleteLimit,
+            DeletionStopCause::EmptySource | DeletionStopCause::OtherSource | DeletionStopCause::Most => {
+                Code::DeleteGuard
+            }
+        };
+        let DeletionStop { cause, entries, of, names } = self;
+        let more = if *entries > names.len() as u64 { ", ..." } else { "" };
+        let cause = cause.words();
+        let names = names.join(", ");
+        let was = if dry_run { "would be" } else { "was" };
+        let what =
+            format!("nothing {was} deleted: {entries} of {of} entries would go, and {cause}: {names}{more}");
+        Error::new(code, what)
+    }
+}
 
 /// One entry that did not arrive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -113,6 +159,15 @@ pub struct Report {
     pub skipped: u64,
     /// Surplus entries at the destination that were removed (in a dry run: would be).
     pub deleted: u64,
+    /// Some of them: the first ten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deleted_names: Vec<String>,
+    /// Why nothing was deleted although something is surplus; only if all of it together must not go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_stop: Option<DeletionStop>,
+    /// Where the source lies; only if something may be deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_root: Option<SourceRoot>,
     /// Entries that made room for one of another sort, such as a link for a directory (in a dry run: would
     /// make room).
     #[serde(default)]

@@ -7,21 +7,25 @@
 //! Always true: each end lists such an entry once. Beyond a bound entries are only counted, and so are all at
 //! an end whose report no user sees.
 
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_handover::Held as _;
 use farhaul_session::events::{EntryAction, Event};
 use farhaul_session::handle::Handle;
 use farhaul_session::session::Dialogue;
 use farhaul_text::escape;
 use farhaul_volume::Border;
 
-use super::bounded_list::BoundedList;
+use super::bounded_list::{BoundedList, shown};
 use super::end_summary::EndSummary;
 use super::entry_events::{failed, shown_path};
 use super::failures::{Failure, is_vanished};
 use super::messages::EntrySort;
-use super::report::{FailedAction, FailedEntry, LeftEntry, NotSetEntry, SkippedEntry, VanishedEntry};
+use super::report::{
+    DeletionStop, FailedAction, FailedEntry, LeftEntry, NotSetEntry, SkippedEntry, VanishedEntry,
+};
 
 /// Bytes of listed failures: at the client enough for a few hundred thousand as a rule; a far end needs them
 /// only for its log.
@@ -40,7 +44,13 @@ pub(crate) struct ReportLists {
     left: BoundedList<LeftEntry>,
     replaced: AtomicU64,
     parted: AtomicU64,
+    deleted: AtomicU64,
+    deleted_names: Mutex<Vec<String>>,
+    deletion_stop: Mutex<Option<DeletionStop>>,
 }
+
+/// How many of the deleted entries a report names.
+pub(crate) const DELETED_NAMED: usize = 10;
 
 impl ReportLists {
     /// `is_daemon`: this process serves several clients, so it keeps few failures.
@@ -63,7 +73,35 @@ impl ReportLists {
             left: BoundedList::new(LEFT_BYTES_MAX),
             replaced: AtomicU64::new(0),
             parted: AtomicU64::new(0),
+            deleted: AtomicU64::new(0),
+            deleted_names: Mutex::default(),
+            deletion_stop: Mutex::default(),
         }
+    }
+
+    /// Counts a surplus entry that was deleted (in a dry run: would be).
+    pub(crate) fn add_deleted(&self, path: &[u8], dry_run: bool) {
+        self.deleted.fetch_add(1, Relaxed);
+        let mut names = self.deleted_names.lock().in_any_case();
+        if names.len() < DELETED_NAMED {
+            names.push(shown(path, "").0);
+        }
+        drop(names);
+        self.handle.tell_detail(|| Event::EntryDone {
+            path: escape(path),
+            done: EntryAction::Deleted,
+            dry_run,
+        });
+    }
+
+    /// How many entries were deleted so far.
+    pub(crate) fn deleted(&self) -> u64 {
+        self.deleted.load(Relaxed)
+    }
+
+    /// Notes why nothing is deleted.
+    pub(crate) fn stop_deletion(&self, stop: DeletionStop) {
+        self.deletion_stop.lock().in_any_case().get_or_insert(stop);
     }
 
     /// Adds an entry that could not be transferred or deleted.
@@ -142,6 +180,9 @@ impl ReportLists {
             left: self.left.take(),
             replaced: self.replaced.load(Relaxed),
             parted: self.parted.load(Relaxed),
+            deleted: self.deleted.load(Relaxed),
+            deleted_names: std::mem::take(&mut *self.deleted_names.lock().in_any_case()),
+            deletion_stop: self.deletion_stop.lock().in_any_case().take(),
             ..EndSummary::default()
         }
     }

@@ -41,7 +41,7 @@ pub(crate) const NEW_DIRECTORIES: &str = "new-directories";
 
 /// All features of a copy, and whether these options need them. A feature that is not needed is not used if
 /// the far end lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 16] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 17] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
@@ -56,6 +56,7 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 16] {
         ("xattrs", options.files.xattrs),
         ("acls", options.files.acls),
         ("hard-links", options.files.hard_links.is_some()),
+        ("guard", sync.delete.is_some_and(|delete| delete.is_judged()) || !options.select.require.is_empty()),
         // Code that needs one of these says so itself.
         (RECEIPT, false),
         (MORE_PATHS, false),

@@ -56,12 +56,12 @@ use super::manifest::{EntryFate, ManifestLog, ManifestRecord};
 use super::messages::{CopyMessage, Decision, Decoder, EntryContent, decode_spread};
 use super::read_queue::{PeerChunk, ReadQueue};
 use super::receipt::ReceiptExchange;
-use super::report::{FailedAction, SpreadFigures};
+use super::report::{DeletionStop, FailedAction, SpreadFigures};
 use super::report_lists::ReportLists;
 use super::request::CopyRequest;
 use super::resolution::{Confinement, far_scan};
-use crate::entry_events::{count_renamed, count_there, done, tell_deleted};
-use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
+use crate::entry_events::{count_renamed, count_there, done};
+use crate::options::{DeleteWhen, FileOptions, SourceRoot, SyncOptions, TransferOptions};
 
 /// The source of a transfer.
 pub(crate) enum CopySource {
@@ -108,6 +108,13 @@ impl ScanPlan {
     pub(crate) fn new(sources: Vec<Source>, options: &TransferOptions) -> Result<ScanPlan, Error> {
         let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
         let awaits_names = options.select.by_name;
+        for required in options.select.required()? {
+            if let Some(source) = sources.iter().find(|source| !source.has(&required)) {
+                let place = farhaul_text::escape(source.path.as_os_str().as_encoded_bytes());
+                let what = format!("nothing was done: {required} is not in {place}, and --require names it");
+                return Err(Error::new(Code::RequiredMissing, what));
+            }
+        }
         let nodes = SpecialSources { pipes: options.files.specials, devices: options.files.devices };
         let hard_links = match options.files.hard_links {
             None => HardLinkTrust::Known,
@@ -126,6 +133,13 @@ impl ScanPlan {
     /// Keeps the charge for its sources.
     pub(crate) fn keeping(self, kept: Charge) -> ScanPlan {
         ScanPlan { _kept: kept, ..self }
+    }
+
+    /// Where the single source lies.
+    pub(crate) fn root(&self) -> Option<SourceRoot> {
+        let [source] = &self.sources[..] else { return None };
+        let (file_system, inode) = source.identity().ok()?;
+        Some(SourceRoot { file_system, inode })
     }
 
     fn scanner(&self) -> Scanner {
@@ -213,6 +227,8 @@ pub(crate) struct CopySender {
     paths: RequestedNames,
     /// Why nothing can be sent of the sources that the receiver has named.
     refusal: Mutex<Option<Error>>,
+    /// Where the source lies, if something may be deleted.
+    source_root: Mutex<Option<SourceRoot>>,
     renewals: Renewals,
     lists: ReportLists,
     /// The client's manifest, and its records of directories whose result is not known yet.
@@ -232,7 +248,6 @@ struct Counts {
     new_directories: u64,
     links: u64,
     skipped: u64,
-    deleted: u64,
     renames: u64,
     resumed_bytes: u64,
     renamed: bool,
@@ -282,6 +297,7 @@ pub(crate) fn run(
         names: RequestedNames::new(awaits_names, &shared.budget),
         paths: RequestedNames::new(awaits_paths, &shared.budget),
         refusal: Mutex::default(),
+        source_root: Mutex::default(),
         renewals: Renewals::default(),
         lists: ReportLists::new(dialogue, taking.is_daemon),
         log,
@@ -339,7 +355,11 @@ impl CopySender {
 
     fn handle(&self, message: CopyMessage, counts: &mut Counts) -> Result<(), Error> {
         match message {
-            CopyMessage::Deleted { .. } | CopyMessage::NotDeleted { .. } if !self.may_delete() => {
+            CopyMessage::Deleted { .. }
+            | CopyMessage::NotDeleted { .. }
+            | CopyMessage::DeletionStopped { .. }
+                if !self.may_delete() =>
+            {
                 Err(Error::from(Misbehaviour::UnaskedDeletion))
             }
             CopyMessage::Renamed { .. } if !self.sync.is_some_and(|sync| sync.detect_renames) => {
@@ -377,8 +397,7 @@ impl CopySender {
             CopyMessage::Names { names, is_last } => self.names.take(names, is_last),
             CopyMessage::Paths { paths, is_last } => self.paths.take(paths, is_last),
             CopyMessage::Deleted { path } => {
-                counts.deleted += 1;
-                tell_deleted(&self.shared, &path, self.dry_run);
+                self.lists.add_deleted(&path, self.dry_run);
                 if let (Some(log), false) = (&self.log, self.dry_run) {
                     log.add(ManifestRecord::of_path(&path, EntryFate::Deleted));
                 }
@@ -394,6 +413,10 @@ impl CopySender {
             }
             CopyMessage::Parted { path } => {
                 self.lists.add_parted(&path, self.dry_run);
+                Ok(())
+            }
+            CopyMessage::DeletionStopped { cause, entries, of, names } => {
+                self.lists.stop_deletion(DeletionStop::new(cause, (entries, of), &names));
                 Ok(())
             }
             CopyMessage::NotDeleted { path, failure } => {
@@ -592,7 +615,7 @@ impl CopySender {
             new_directories: counts.new_directories,
             links: counts.links,
             skipped: counts.skipped,
-            deleted: counts.deleted,
+            source_root: *self.source_root.lock().whole(),
             renames: counts.renames,
             bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),

@@ -68,6 +68,10 @@ pub(crate) struct Surplus {
     has_begun: bool,
     found: Vec<SurplusDirectory>,
     found_bytes: usize,
+    /// The source has named an entry.
+    is_any_named: bool,
+    /// The number of entries that the compared directories had before this run; `None` if nobody wants it.
+    there: Option<u64>,
     /// Why the comparison is incomplete, if it is.
     gap: Option<String>,
     kept: Charge,
@@ -83,9 +87,26 @@ impl Surplus {
             has_begun: false,
             found: Vec::new(),
             found_bytes: 0,
+            is_any_named: false,
+            there: None,
             gap: None,
             kept: budget.nothing(),
         }
+    }
+
+    /// Counts what the destination has, too.
+    pub(crate) fn counting(self, is_wanted: bool) -> Surplus {
+        Surplus { there: is_wanted.then_some(0), ..self }
+    }
+
+    /// Whether the source has no entry at all.
+    pub(crate) fn is_source_empty(&self) -> bool {
+        !self.is_any_named
+    }
+
+    /// The number of entries that the compared directories had before this run.
+    pub(crate) fn there(&self) -> u64 {
+        self.there.unwrap_or(0)
     }
 
     /// Charges what is kept to the budget; if that is too much, the comparison is incomplete.
@@ -98,6 +119,7 @@ impl Surplus {
 
     /// Notes an entry of the source at `path`, in the directory that was entered last.
     pub(crate) fn name(&mut self, path: &RelPath, is_dir: bool) -> Result<(), Error> {
+        self.is_any_named = true;
         let hash = |name: &[u8]| self.hasher.hash_one((name, is_dir));
         let (Some(open), Some(name)) = (self.open.last_mut(), path.file_name()) else {
             return Err(Error::misbehaved(
@@ -148,6 +170,10 @@ impl Surplus {
                 }
                 Err(_) => false,
             };
+        // Nothing of this run is in it yet. A directory that cannot be listed is a gap at its end.
+        if let (Some(there), true) = (&mut self.there, is_there) {
+            *there += roots.list(path).map_or(0, |names| names.len() as u64);
+        }
         self.open.push(OpenListing {
             path: path.clone(),
             meta,
@@ -209,11 +235,11 @@ impl Surplus {
     }
 
     /// All that is surplus, deepest directories first. An error says why nothing may be removed.
-    pub(crate) fn take(&mut self) -> Result<Vec<SurplusDirectory>, String> {
-        match (self.gap.take(), self.open.is_empty()) {
-            (Some(gap), _) => Err(gap),
+    pub(crate) fn found(&self) -> Result<&[SurplusDirectory], String> {
+        match (&self.gap, self.open.is_empty()) {
+            (Some(gap), _) => Err(gap.clone()),
             (None, false) => Err("its listing has not ended".into()),
-            (None, true) => Ok(std::mem::take(&mut self.found)),
+            (None, true) => Ok(&self.found),
         }
     }
 }
@@ -254,7 +280,7 @@ mod tests {
             }
         }
         surplus.leave(&root, &filter)?;
-        let found = surplus.take().unwrap();
+        let found = surplus.found().unwrap();
         let shown = |found: &SurplusDirectory| {
             let shown = |(name, is_dir): (&[u8], bool)| {
                 let path = found.directory.join(name).unwrap();
@@ -302,7 +328,7 @@ mod tests {
         surplus.enter(&root, &RelPath::empty(), None).unwrap();
         let twice = surplus.enter(&root, &path("not/below"), None);
         assert_eq!(Misbehaviour::of(&twice), Some(Misbehaviour::ListedOutOfOrder));
-        assert!(surplus.take().is_err(), "a listing that has not ended");
+        assert!(surplus.found().is_err(), "a listing that has not ended");
     }
 
     #[test]
@@ -314,6 +340,6 @@ mod tests {
         (0..200_000)
             .for_each(|number| surplus.name(&path(&format!("no-such-file-{number}")), false).unwrap());
         surplus.leave(&root, &Filter::default()).unwrap();
-        assert!(surplus.take().is_err_and(|why| why.contains("memory of this key")));
+        assert!(surplus.found().is_err_and(|why| why.contains("memory of this key")));
     }
 }

@@ -57,6 +57,17 @@ test("what is chosen stands in both", () => {
   );
 });
 
+test("a limit of deletions does not make a job delete", () => {
+  const form = { ...emptyForm(), kind: "sync" as const, sources: ["/a/"], destination: "/b" };
+  form.values = { "options.sync.delete.max": "10%" };
+  assert.deepEqual(documentOf(form).options, { sync: {} });
+  form.values["options.sync.delete"] = true;
+  assert.deepEqual(documentOf(form).options, { sync: { delete: { max: "10%" } } });
+  form.values["options.sync.delete.max"] = "7";
+  assert.deepEqual(documentOf(form).options, { sync: { delete: { max: 7 } } });
+  assert.equal(commandOf(form), "farhaul submit --sync --delete --max-delete 7 /a/ /b");
+});
+
 test("words for a shell", () => {
   assert.equal(quoted("a b"), "'a b'");
   assert.equal(quoted("fh://h:1/x_y-z"), "fh://h:1/x_y-z");

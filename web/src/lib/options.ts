@@ -23,6 +23,8 @@ export interface Field {
   sent?: (value: never) => unknown;
   /** Only for a job of this kind. */
   only?: "copy" | "sync";
+  /** The path of a switch without which it means nothing. */
+  needs?: string;
 }
 
 export interface Group {
@@ -288,6 +290,25 @@ export const GROUPS: Group[] = [
         only: "sync",
       },
       {
+        path: "options.sync.delete.max",
+        label: "Delete nothing if it would be more than",
+        help: "A number of entries, or a share as 10%. Usually: more than half and more than 100",
+        kind: "text",
+        usual: null,
+        words: option("--max-delete"),
+        sent: (limit: string) => (/^\d+$/.test(limit) ? Number(limit) : limit),
+        only: "sync",
+        needs: "options.sync.delete",
+      },
+      {
+        path: "options.select.require",
+        label: "Do nothing unless the source has",
+        help: "A path below the source, one a line: a file that shows that its disk is mounted",
+        kind: "lines",
+        usual: [],
+        words: each("--require"),
+      },
+      {
         path: "options.sync.checksum",
         label: "Compare content, not times",
         kind: "switch",
@@ -331,6 +352,7 @@ function chosen(form: Form): [Field, Value][] {
   const all = GROUPS.flatMap((group) => group.fields);
   return all
     .filter((field) => !field.only || field.only === form.kind)
+    .filter((field) => !field.needs || form.values[field.needs] === true)
     .map((field): [Field, Value] => [field, form.values[field.path] ?? null])
     .filter(([field, value]) => !isUsual(field, value));
 }

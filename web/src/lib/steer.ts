@@ -8,7 +8,7 @@ import { shortName, sourcesWords } from "./words.ts";
 /** How long a cancellation can be taken back. */
 const UNDO_SECONDS = 5;
 
-type Verb = "pause" | "resume" | "retry" | "take" | "cancel";
+type Verb = "pause" | "resume" | "retry" | "retry_and_delete" | "take" | "cancel";
 
 async function ask(id: string, verb: Verb): Promise<void> {
   const params = { path: { id } };
@@ -21,6 +21,11 @@ async function ask(id: string, verb: Verb): Promise<void> {
       break;
     case "retry":
       await got(client.POST("/api/v1/jobs/{id}/retry", { params }));
+      break;
+    case "retry_and_delete":
+      await got(
+        client.POST("/api/v1/jobs/{id}/retry", { params: { ...params, query: { delete_anyway: true } } }),
+      );
       break;
     case "take":
       await got(client.POST("/api/v1/jobs/{id}/take", { params }));

@@ -29,6 +29,10 @@ pub struct SelectArgs {
     /// Stay on the file system of each source; a directory on which something is mounted arrives empty
     #[arg(short = 'x', long, help_heading = SELECT)]
     pub one_file_system: bool,
+    /// Do nothing unless the source has this entry, such as a file that marks a disk as mounted; a path below
+    /// the source. May be repeated
+    #[arg(long, value_name = "FILE", help_heading = SELECT)]
+    pub require: Vec<OsString>,
     /// Leave out files smaller than this, such as 1K
     #[arg(long, value_name = "SIZE", value_parser = values::size_or_none, help_heading = SELECT)]
     pub min_size: Option<u64>,

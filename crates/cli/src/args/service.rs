@@ -287,6 +287,16 @@ pub struct JobIdsArgs {
     pub answer: AnswerArgs,
 }
 
+/// Run jobs again that have ended, and those at once that wait for their next attempt
+#[derive(Group, Debug)]
+pub struct RetryArgs {
+    #[command(flatten)]
+    pub jobs: JobIdsArgs,
+    /// Let this run of a sync delete what its guard or --max-delete would stop
+    #[arg(long)]
+    pub delete_anyway: bool,
+}
+
 /// Change the rate, policy or priority of a job, also while it runs
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]

@@ -77,7 +77,12 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Pause(args) => return coded(service::act(&args, "pause")),
         Verb::Resume(args) => return coded(service::act(&args, "resume")),
         Verb::Cancel(args) => return coded(service::act(&args, "cancel")),
-        Verb::Retry(args) => return coded(service::act(&args, "retry")),
+        Verb::Retry(args) => {
+            return coded(service::act(
+                &args.jobs,
+                if args.delete_anyway { "retry?delete_anyway=true" } else { "retry" },
+            ));
+        }
         Verb::Take(args) => return coded(service::act(&args, "take")),
         Verb::Jobs(args) => service::jobs(&args),
         Verb::Job(args) => service::job(&args),
@@ -139,12 +144,10 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::History(_)
         | Verb::Usage(_) => true,
         Verb::Open(_) | Verb::Peers(_) | Verb::Token(_) | Verb::Cap(_) | Verb::Watch(_) => true,
-        Verb::Wait(args)
-        | Verb::Pause(args)
-        | Verb::Resume(args)
-        | Verb::Cancel(args)
-        | Verb::Retry(args)
-        | Verb::Take(args) => args.answer.json,
+        Verb::Wait(args) | Verb::Pause(args) | Verb::Resume(args) | Verb::Cancel(args) | Verb::Take(args) => {
+            args.answer.json
+        }
+        Verb::Retry(args) => args.jobs.answer.json,
         Verb::Set(args) => args.answer.json,
         Verb::Store(args) => match &args.verb {
             StoreVerb::Backup { .. } => false,

@@ -35,11 +35,12 @@ mod tests {
 
     #[test]
     fn every_way_of_deleting() {
-        let delete = |when, excluded, max| Some(DeleteOptions { when, excluded, max, across_mounts: false });
+        let delete =
+            |when, excluded, max| Some(DeleteOptions { when, excluded, max, ..DeleteOptions::default() });
         for (arguments, expected) in [
             ("a b", None),
             ("a --delete b", delete(DeleteWhen::After, false, None)),
-            ("--delete-after --max-delete 3 a b", delete(DeleteWhen::After, false, Some(3))),
+            ("--delete-after --max-delete 3 a b", delete(DeleteWhen::After, false, "3".parse().ok())),
             ("--delete --delete-before a b", delete(DeleteWhen::Before, false, None)),
             ("--delete-excluded a b", delete(DeleteWhen::After, true, None)),
         ] {
@@ -50,12 +51,20 @@ mod tests {
             );
         }
         assert!(sync("--delete --delete-across-mounts a b").unwrap().delete.unwrap().across_mounts);
+        let delete = |arguments: &str| sync(&format!("{arguments} a b")).unwrap().delete.unwrap();
+        assert_eq!(delete("--delete --max-delete 10%").max, "10%".parse().ok());
+        assert_eq!(delete("--delete --delete-guard").guard, Some(true));
+        assert_eq!(delete("--delete --delete-guard --no-delete-guard").guard, Some(false));
+        assert!(delete("--delete --delete-anyway").anyway);
         assert!(sync("-c a b").unwrap().checksum && sync("--detect-renames a b").unwrap().detect_renames);
         for wrong in [
             "--max-delete 3 a b",
             "--delete-across-mounts a b",
             "--delete-before --delete-after a b",
             "--max-delete -1 a b",
+            "--delete --max-delete 101% a b",
+            "--delete-guard a b",
+            "--delete-anyway a b",
         ] {
             assert!(sync(wrong).is_err(), "{wrong}");
         }

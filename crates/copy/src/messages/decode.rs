@@ -7,8 +7,9 @@ use super::super::messages::{
     ATTRIBUTES, CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, Presence, RANGES_MAX,
 };
 use super::super::report::SpreadFigures;
+use crate::deletion_guard::DeletionStopCause;
 use crate::failures::Failure;
-use crate::options::SPREAD_MAX;
+use crate::options::{SPREAD_MAX, SourceRoot};
 
 /// The most bytes of a path on Linux.
 const PATH_MAX: usize = 4095;
@@ -68,6 +69,13 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
         22 => {
             CopyMessage::NotDeleted { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? }
         }
+        39 => CopyMessage::SourceRoot(SourceRoot { file_system: reader.varint()?, inode: reader.varint()? }),
+        40 => CopyMessage::DeletionStopped {
+            cause: decode_cause(&mut reader)?,
+            entries: reader.varint()?,
+            of: reader.varint()?,
+            names: (0..reader.varint()?).map(|_| Ok(reader.bytes()?.to_vec())).collect::<Result<_, _>>()?,
+        },
         23 => {
             let (names, is_last) = decode_list(&mut reader)?;
             CopyMessage::Names { names, is_last }
@@ -188,6 +196,11 @@ fn decode_border(reader: &mut ByteReader<'_>) -> Result<Border, Malformed> {
         1 => Border::Beyond,
         _ => return Err(Malformed),
     })
+}
+
+fn decode_cause(reader: &mut ByteReader<'_>) -> Result<DeletionStopCause, Malformed> {
+    let number = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+    DeletionStopCause::ALL.get(number).copied().ok_or(Malformed)
 }
 
 fn decode_sort(reader: &mut ByteReader<'_>) -> Result<EntrySort, Malformed> {

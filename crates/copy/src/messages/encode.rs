@@ -8,6 +8,7 @@ use super::super::messages::{
     ATTRIBUTES, CopyMessage, Decision, EntryContent, ManifestEntry, Presence, RANGES_MAX,
 };
 use super::super::report::SpreadFigures;
+use crate::deletion_guard::DeletionStopCause;
 
 /// Encodes messages; it remembers the last path, whose beginning the next one may share.
 #[derive(Default)]
@@ -101,6 +102,12 @@ impl Encoder {
                 put_bytes(out, path);
                 failure.put(out);
             }
+            CopyMessage::DeletionStopped { cause, entries, of, names } => {
+                let number = DeletionStopCause::ALL.iter().position(|one| one == cause).unwrap_or_default();
+                put_numbers(out, 40, &[number as u64, *entries, *of, names.len() as u64]);
+                names.iter().for_each(|name| put_bytes(out, name));
+            }
+            CopyMessage::SourceRoot(root) => put_numbers(out, 39, &[root.file_system, root.inode]),
             CopyMessage::Left { path, border } => {
                 out.push(54);
                 put_bytes(out, path);

@@ -74,6 +74,13 @@ fn all() -> Vec<CopyMessage> {
         CopyMessage::Replaced { path: b"x".to_vec(), was: EntrySort::Symlink, by: EntrySort::Directory },
         CopyMessage::Replaced { path: b"y".to_vec(), was: EntrySort::Device, by: EntrySort::File },
         CopyMessage::NotDeleted { path: b"x".to_vec(), failure: Failure::new(Code::FilesFailed, "busy") },
+        CopyMessage::SourceRoot(SourceRoot { file_system: 1 << 40, inode: 2 }),
+        CopyMessage::DeletionStopped {
+            cause: DeletionStopCause::Most,
+            entries: 900,
+            of: 1000,
+            names: vec![b"a".to_vec(), b"b/\xff".to_vec()],
+        },
         CopyMessage::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
         CopyMessage::Paths { paths: vec![b"run7/*".to_vec(), b"/b\xff".to_vec()], is_last: false },
         CopyMessage::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },

@@ -4,8 +4,8 @@
 //! removed that a complete comparison has found, or that are in the place of a file.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::session::Dialogue;
 use farhaul_volume::{RelPath, Removal, RemovalOutcome, Root};
@@ -15,10 +15,12 @@ use super::super::incoming_entry::IncomingEntry;
 use super::super::manifest::{EntryFate, ManifestRecord};
 use super::super::messages::{CopyMessage, EntryContent, Presence};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
-use super::super::report::FailedAction;
+use super::super::report::{DeletionStop, FailedAction};
+use super::super::report_lists::DELETED_NAMED;
+use super::super::surplus::{Surplus, SurplusDirectory};
 use super::target_tree::{TargetTree, directory_there};
-use crate::entry_events::tell_deleted;
-use crate::options::{DeleteOptions, DeleteWhen};
+use crate::deletion_guard::{self, PlannedDeletion};
+use crate::options::{DeleteLimit, DeleteOptions, DeleteWhen};
 
 /// The most entries that may wait until their places are free.
 const BLOCKED_MAX: usize = 4096;
@@ -121,11 +123,13 @@ impl CopyReceiver {
         dialogue: &mut Dialogue,
         conversation: &mut ConversationState,
     ) {
-        let (Some(delete), Some(mut surplus)) = (self.rules.delete(), conversation.surplus.take()) else {
-            return;
-        };
+        let Some(delete) = self.rules.delete() else { return };
         let Destination::Tree(target) = &self.destination else { return };
-        let found = match surplus.take() {
+        if is_complete && !self.may_delete(target, conversation) && !self.rules.dry_run {
+            conversation.surplus = None;
+        }
+        let Some(surplus) = conversation.surplus.take() else { return };
+        let found = match surplus.found() {
             Ok(found) if is_complete => found,
             Ok(_) => {
                 dialogue.warn("nothing was deleted: the source could not be listed completely".into());
@@ -175,6 +179,68 @@ impl CopyReceiver {
         }
     }
 
+    /// Whether what the comparison has found may go, and the directories that are in the places of files. It
+    /// is decided once, before the first of them goes.
+    fn may_delete(&self, target: &TargetTree, conversation: &mut ConversationState) -> bool {
+        let Some(delete) = self.rules.delete() else { return false };
+        if let Some(decided) = conversation.may_delete {
+            return decided;
+        }
+        let may = match &conversation.surplus {
+            Some(surplus) if delete.is_judged() => match surplus.found() {
+                Ok(found) => self.judge(target, delete, (surplus, found), conversation),
+                // Whoever deletes says why nothing can be deleted.
+                Err(_) => true,
+            },
+            Some(_) | None => true,
+        };
+        conversation.may_delete = Some(may);
+        may
+    }
+
+    /// Counts what would go, and has the guard decide on it.
+    fn judge(
+        &self,
+        target: &TargetTree,
+        delete: DeleteOptions,
+        (surplus, found): (&Surplus, &[SurplusDirectory]),
+        conversation: &ConversationState,
+    ) -> bool {
+        let (mut entries, mut below, mut names) = (0_u64, 0_u64, Vec::new());
+        let dry = DeleteOptions { max: None, ..delete };
+        let mut count = |directory: &RelPath, name: &[u8], is_dir: bool| {
+            self.remove(target, (dry, true), directory, name, is_dir, &mut |path, removed| {
+                if matches!(removed, RemovalOutcome::Gone) {
+                    entries += 1;
+                    below += u64::from(path.parent().as_ref() != Some(directory));
+                    if names.len() < DELETED_NAMED {
+                        names.push(path.as_bytes().to_vec());
+                    }
+                }
+                !self.shared.is_stopped() && !self.shared.handle.is_cancelled()
+            });
+        };
+        for item in &conversation.blocked {
+            count(&item.path.parent().unwrap_or_default(), item.path.file_name().unwrap_or_default(), true);
+        }
+        for found in found {
+            if !self.ambiguous_directories.has(&found.directory) {
+                found.names().for_each(|(name, is_dir)| count(&found.directory, name, is_dir));
+            }
+        }
+        let is_source_other = delete
+            .last_root
+            .zip(*self.source_root.lock().in_any_case())
+            .is_some_and(|(last, now)| last != now);
+        let of = surplus.there() + below;
+        let planned =
+            PlannedDeletion { entries, of, is_source_empty: surplus.is_source_empty(), is_source_other };
+        let Some(cause) = deletion_guard::judge(&delete, &planned) else { return true };
+        self.lists.stop_deletion(DeletionStop::new(cause, (entries, of), &names));
+        self.shared.send(&[CopyMessage::DeletionStopped { cause, entries, of, names }]);
+        false
+    }
+
     /// Whether a directory lies on a file system that is mounted below the destination, so that deletion must
     /// not change it.
     fn is_beyond(&self, root: &Root, delete: DeleteOptions, directory: &RelPath) -> bool {
@@ -193,8 +259,33 @@ impl CopyReceiver {
         name: &[u8],
         is_dir: bool,
     ) -> (bool, bool) {
-        let left = delete.max.unwrap_or(u64::MAX).saturating_sub(self.counts.deleted.load(Relaxed));
-        let (filter, dry_run) = (&self.protection, self.rules.dry_run);
+        let mut goes_on = true;
+        let kind = (delete, self.rules.dry_run);
+        let is_gone = self.remove(target, kind, directory, name, is_dir, &mut |path, removed| {
+            goes_on = self.tell_removed(path, removed, delete);
+            goes_on
+        });
+        (is_gone && goes_on, goes_on)
+    }
+
+    /// Removes an entry, or in a dry run only says what would become of it. Returns whether all of it is gone.
+    fn remove(
+        &self,
+        target: &TargetTree,
+        (delete, dry_run): (DeleteOptions, bool),
+        directory: &RelPath,
+        name: &[u8],
+        is_dir: bool,
+        tell: &mut dyn FnMut(&RelPath, RemovalOutcome) -> bool,
+    ) -> bool {
+        // Entries may have come since they were counted.
+        let left = match delete.max {
+            Some(DeleteLimit::Entries(max)) if !dry_run && !delete.anyway => {
+                max.saturating_sub(self.lists.deleted())
+            }
+            Some(_) | None => u64::MAX,
+        };
+        let filter = &self.protection;
         let free = self.moves.sources();
         let (mut is_gone, mut goes_on) = (true, true);
         let roots = target.roots.all();
@@ -215,11 +306,11 @@ impl CopyReceiver {
             is_gone &= removal.remove(directory, name, is_dir, &mut |path, removed| {
                 // A directory is reported when it is removed from the last of the roots.
                 let is_told = !matches!(removed, RemovalOutcome::Gone) || !is_in(others, path);
-                goes_on = !is_told || self.tell_removed(path, removed, delete);
+                goes_on = !is_told || tell(path, removed);
                 goes_on
             });
         }
-        (is_gone && goes_on, goes_on)
+        is_gone
     }
 
     fn tell_removed(&self, path: &RelPath, removed: RemovalOutcome, delete: DeleteOptions) -> bool {
@@ -231,8 +322,7 @@ impl CopyReceiver {
                 self.shared.send(&[CopyMessage::Left { path: path.as_bytes().to_vec(), border }]);
             }
             RemovalOutcome::Gone => {
-                self.counts.deleted.fetch_add(1, Relaxed);
-                tell_deleted(&self.shared, path.as_bytes(), self.rules.dry_run);
+                self.lists.add_deleted(path.as_bytes(), self.rules.dry_run);
                 if !self.rules.dry_run {
                     self.notes.add(|| ManifestRecord::of_path(path.as_bytes(), EntryFate::Deleted));
                 }
@@ -240,7 +330,7 @@ impl CopyReceiver {
             }
             RemovalOutcome::Failed(error) => self.not_deleted(path, &Failure::cannot("delete", &error)),
             RemovalOutcome::OverLimit => {
-                let max = delete.max.unwrap_or_default();
+                let max = delete.max.map(|max| max.to_string()).unwrap_or_default();
                 let reason = format!("--max-delete {max} is reached: this and the rest is not deleted");
                 self.not_deleted(path, &Failure::new(Code::DeleteLimit, reason));
                 return false;
@@ -287,8 +377,13 @@ impl CopyReceiver {
     /// Makes room for the entries that wait for it, now that the listing has ended.
     pub(super) fn free_places(&self, conversation: &mut ConversationState) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        if conversation.blocked.is_empty() {
+            return Ok(());
+        }
+        // What is taken from another name is not known yet, and counts as deleted here.
+        let may = !conversation.listing_failed && self.may_delete(target, conversation);
         for item in std::mem::take(&mut conversation.blocked) {
-            let delete = self.rules.delete().filter(|_| !conversation.listing_failed);
+            let delete = self.rules.delete().filter(|_| may);
             let directory = item.path.parent().unwrap_or_default();
             let name = item.path.file_name().unwrap_or_default();
             if delete.is_some_and(|delete| self.delete(target, delete, &directory, name, true).0) {

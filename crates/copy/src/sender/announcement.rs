@@ -88,6 +88,12 @@ impl CopySender {
                 }
             }
         }
+        if scan.delete.is_some()
+            && let Some(root) = scan.root()
+        {
+            *self.source_root.lock().whole() = Some(root);
+            self.shared.send(&[CopyMessage::SourceRoot(root)]);
+        }
         if scan.delete == Some(DeleteWhen::Before) {
             self.list_ahead(scan.scanner());
         }

@@ -19,7 +19,7 @@ use super::extract::{
 use super::problem::HandlerFailure;
 use crate::history::recent_curve::LiveCurve;
 use crate::job::{JobId, JobSpec, JobState, LABELS_MAX};
-use crate::node::{JobChange, JobListPage, JobView, LiveRates, Submission};
+use crate::node::{JobChange, JobListPage, JobView, LiveRates, RetryRequest, Submission};
 use crate::store::jobs::JobFilter;
 use crate::store::log::{self, LogLine};
 
@@ -313,13 +313,14 @@ async fn cancel(
 }
 
 /// Begins another run of a job that has ended, or begins the next attempt of a waiting job now.
-#[utoipa::path(post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path), RetryRequest),
     responses((status = 200, description = "The job as it is now", body = JobView)))]
 async fn retry(
     may: May<ToControl>,
     PathParameters(id): PathParameters<JobId>,
+    QueryParameters(how): QueryParameters<RetryRequest>,
 ) -> Result<Json<JobView>, HandlerFailure> {
-    may.act("retry job", id.to_string(), move |node, caller| node.retry(caller, id)).await.map(Json)
+    may.act("retry job", id.to_string(), move |node, caller| node.retry(caller, id, how)).await.map(Json)
 }
 
 /// Takes over a job that was stopped because the token of its owner is not valid any more. It goes on as the

@@ -63,6 +63,9 @@ pub struct JobWords {
     pub bytes: u64,
     /// How many entries have failed in this run so far.
     pub failed: u64,
+    /// How many entries were deleted at the destination; of a dry run, how many would be.
+    #[serde(default)]
+    pub deleted: u64,
 }
 
 /// The result of a file.
@@ -160,6 +163,7 @@ mod tests {
                 files: 2,
                 bytes: 4096,
                 failed: 1,
+                deleted: 0,
             },
             files: vec![
                 FileWords {

@@ -113,6 +113,7 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--min-age"], &["options.select.age_min"], OptionRule::Anyone),
     row(&["--max-age"], &["options.select.age_max"], OptionRule::Anyone),
     row(&["--one-file-system"], &["options.select.one_file_system"], OptionRule::Anyone),
+    row(&["--require"], &["options.select.require"], OptionRule::Anyone),
     row(&["--files-from", "--from0", "--include-from", "--exclude-from"], &[], OptionRule::Submitter),
     // `merge FILE` is a filter rule, too; documents cannot have that.
     row(&["--filter"], &[], OptionRule::Submitter),
@@ -137,6 +138,14 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     ),
     row(&["--delete-excluded"], &["options.sync.delete.excluded"], OptionRule::Anyone),
     row(&["--max-delete"], &["options.sync.delete.max"], OptionRule::Anyone),
+    row(&["--delete-guard", "--no-delete-guard"], &["options.sync.delete.guard"], OptionRule::Anyone),
+    row(&["--delete-anyway"], &["options.sync.delete.anyway"], OptionRule::Anyone),
+    JobOption {
+        flags: &[],
+        fields: &["options.sync.delete.last_root"],
+        rule: OptionRule::Terminal,
+        instead: "the service keeps it for each job",
+    },
     row(&["--delete-across-mounts"], &["options.sync.delete.across_mounts"], OptionRule::Anyone),
     // These hold for every job anyway: directories are copied, nobody is asked, and the service decides how
     // to report.

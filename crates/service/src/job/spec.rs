@@ -235,6 +235,9 @@ pub struct SelectRules {
     /// True to leave out the content of directories on which something is mounted. The directories
     /// themselves are taken.
     pub one_file_system: bool,
+    /// Nothing is done unless every source has these entries: paths below it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub require: Vec<String>,
 }
 
 impl JobSpec {
@@ -365,7 +368,13 @@ impl JobSpec {
             mtime_max: select.age_min.map(ago),
             by_name: select.names.is_some(),
             one_file_system: select.one_file_system,
+            require: select.require.iter().map(|path| bytes(path)).collect::<Result<_, _>>()?,
         };
+        let mut sync = sync.unwrap_or_default();
+        if let Some(delete) = &mut sync.delete {
+            // Nobody looks at a job while it deletes.
+            delete.guard.get_or_insert(true);
+        }
         let mut integrity = integrity.clone();
         // The service keeps a manifest for every job.
         integrity.manifest.get_or_insert_with(ManifestOptions::default);
@@ -377,7 +386,7 @@ impl JobSpec {
             spread: SpreadOptions::default(),
             sync: match self.kind {
                 JobKind::Copy => None,
-                JobKind::Sync => Some(sync.unwrap_or_default()),
+                JobKind::Sync => Some(sync),
             },
             dry_run: *dry_run,
         })

@@ -100,6 +100,7 @@ fn record(visitor: &ClientInfo, ended: &RequestEnd<'_>, state: JobState, now_ms:
         ended_ms: now_ms,
         attempts: 1,
         files: ended.report.filter(|_| !dry_run).map_or(0, |report| report.files),
+        deleted: ended.report.map_or(0, |report| report.deleted),
         files_failed: ended.report.map_or(0, |report| report.failed_count),
         bytes: if dry_run { 0 } else { session.bytes },
         wire_bytes: session.wire_bytes_sent,

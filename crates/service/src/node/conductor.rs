@@ -407,6 +407,10 @@ impl Node {
             network.rate_bps = Some(rate.rate_bps.map_or(first, |most| most.min(first)));
             network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
         }
+        if let Some(delete) = job.options.sync.as_mut().and_then(|sync| sync.delete.as_mut()) {
+            delete.anyway = delete.anyway && row.run == 1 || row.steering.delete_anyway;
+            delete.last_root = row.steering.source_root;
+        }
         job.manifest = Some(self.manifest_of(row));
         let (caps, owner, places) = (self.live_caps.clone(), row.owner.clone(), facts.places.clone());
         // This runs in the transfer's own thread, as it may look up a name.

@@ -36,6 +36,9 @@ impl Node {
             end.error = self.judge_owner(&active.row.owner).err().or(end.error);
             active.row.error = end.error.as_ref().map(Into::into);
         }
+        if end.error.is_none() && !end.report.dry_run {
+            active.row.steering.source_root = end.report.source_root.or(active.row.steering.source_root);
+        }
         self.tell_end(active, step, &end);
         self.tell_dry_run(active, &end);
         let is_run_over = ends_run(step);
@@ -122,7 +125,8 @@ impl Node {
         if step == JobStep::Repeat {
             let row = &mut active.row;
             (row.run, row.attempt, row.began_ms, row.finish_by_ms) = (row.run + 1, 0, None, None);
-            (row.figures, row.steering.within) = (RunFigures::default(), None);
+            row.figures = RunFigures::default();
+            row.steering.begin_run();
         }
         if ends_run(step) {
             active.row.ended_ms = Some(now_ms);
@@ -160,6 +164,7 @@ impl Node {
         if let (None, Some(error)) = (&end.error, end.report.shortfall()) {
             self.say(active, "warning", &format!("nothing has failed, but {error}"));
         }
+        self.tell_deleted(active, end);
         match step {
             JobStep::BrokeForNow => {
                 let why = end.error.as_ref().map_or_else(
@@ -182,6 +187,19 @@ impl Node {
                 self.say(active, "warning", &why);
             }
             _ => {}
+        }
+    }
+
+    /// Says in the log what was deleted, or why nothing was.
+    fn tell_deleted(&self, active: &mut Active, end: &TransferEnd) {
+        let report = &end.report;
+        if let Some(stop) = &report.deletion_stop {
+            self.say(active, "warning", &stop.error(report.dry_run).to_string());
+        } else if report.deleted > 0 {
+            let more = if report.deleted > report.deleted_names.len() as u64 { ", ..." } else { "" };
+            let (deleted, names) = (report.deleted, report.deleted_names.join(", "));
+            let would = if report.dry_run { "would be" } else { "were" };
+            self.say(active, "info", &format!("{deleted} entries {would} deleted: {names}{more}"));
         }
     }
 
@@ -240,6 +258,7 @@ impl Node {
             attempts: row.attempt,
             files: figures.files,
             files_failed: report.failed_count,
+            deleted: figures.deleted,
             bytes: figures.bytes,
             wire_bytes: figures.wire_bytes,
             mean_bps: figures.bytes as f64 * 8.0 / figures.seconds.max(1e-9),

@@ -70,7 +70,7 @@ pub(crate) use facts::sees;
 pub(crate) use peers::PeerView;
 pub(crate) use places::peer_of;
 pub(crate) use question::Question;
-pub(crate) use requests::{COUNTED_MAX, JobChange, JobListPage, LiveRates, Submission};
+pub(crate) use requests::{COUNTED_MAX, JobChange, JobListPage, LiveRates, RetryRequest, Submission};
 pub use retention::RetentionRules;
 pub use settings::{NodeIdentity, NodeSettings, PeerSettings};
 pub(crate) use transfer::JobTransfer;

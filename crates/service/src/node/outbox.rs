@@ -53,6 +53,7 @@ pub(super) fn words(
         files,
         bytes,
         failed,
+        deleted: row.figures.deleted,
     }
 }
 

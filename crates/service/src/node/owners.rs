@@ -269,14 +269,14 @@ mod tests {
         let fixture = Fixture::new();
         let id = job_with_a_planted_link(&fixture);
         let caller = token(&fixture, &[Scope::Control], within(&fixture, "mine"), None);
-        fixture.node().retry(&caller, id).unwrap();
+        fixture.node().retry(&caller, id, Default::default()).unwrap();
         let view = fixture.wait(id, |view| view.state.is_final());
         assert_eq!(view.state, JobState::Failed, "{view:?}");
         assert_eq!(std::fs::read(fixture.path("mine/b")).unwrap().len(), 3);
         let asked = format!("run 2 was requested by {}", caller.subject);
         assert!(fixture.lines(id).contains(&asked), "{:?}", fixture.lines(id));
         // The owner's own next run is as free as the first one.
-        fixture.node().retry(&Caller::local(), id).unwrap();
+        fixture.node().retry(&Caller::local(), id, Default::default()).unwrap();
         fixture.wait_for(id, JobState::Done);
         assert_eq!(std::fs::read(fixture.path("mine/b")).unwrap().len(), 2000);
     }
@@ -294,7 +294,7 @@ mod tests {
                 fixture.node().pause(&Caller::local(), id).unwrap();
                 fixture.node().resume(&caller, id).unwrap();
             } else {
-                fixture.node().retry(&caller, id).unwrap();
+                fixture.node().retry(&caller, id, Default::default()).unwrap();
             }
             let view = fixture.wait(id, |view| view.state.is_final());
             assert_eq!(view.state, JobState::Failed, "{is_resumed} {view:?}");
@@ -311,8 +311,8 @@ mod tests {
         fixture.wait_for(id, JobState::Done);
         let node = fixture.node();
         let control = whole(&fixture, &[Scope::Control]);
-        assert_eq!(node.retry(&control, id).unwrap_err().code(), Code::OutOfScope);
-        assert!(node.retry(&whole(&fixture, &[Scope::Admin]), id).is_ok());
+        assert_eq!(node.retry(&control, id, Default::default()).unwrap_err().code(), Code::OutOfScope);
+        assert!(node.retry(&whole(&fixture, &[Scope::Admin]), id, Default::default()).is_ok());
     }
 
     #[test]
@@ -383,13 +383,19 @@ mod tests {
             assert!(error.text.contains(&format!("the token {} was revoked", id_of(&owner))), "{error:?}");
             assert!(error.code == "FH-NO-TOKEN" && error.hint.unwrap().contains("farhaul take"));
             assert!(fixture.lines(id).iter().any(|line| line.contains("was revoked")));
-            assert_eq!(fixture.node().retry(&Caller::local(), id).unwrap_err().code(), Code::NotNow);
+            assert_eq!(
+                fixture.node().retry(&Caller::local(), id, Default::default()).unwrap_err().code(),
+                Code::NotNow
+            );
         }
         let stopped = fixture.records().into_iter().filter(|record| record.state == "stopped");
         assert_eq!(stopped.filter(|record| record.error_code.as_deref() == Some("FH-NO-TOKEN")).count(), 3);
         assert_eq!(fixture.view(other).state, JobState::Running);
         // What it left behind does not go on by somebody else either.
-        assert_eq!(fixture.node().retry(&Caller::local(), done).unwrap_err().code(), Code::NoToken);
+        assert_eq!(
+            fixture.node().retry(&Caller::local(), done, Default::default()).unwrap_err().code(),
+            Code::NoToken
+        );
         fixture.stop();
         fixture.start();
         assert_eq!(fixture.view(waiting).state, JobState::Stopped);

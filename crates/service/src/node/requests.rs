@@ -7,7 +7,7 @@ use std::time::Instant;
 use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::{Charge, Code, Error};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::conductor::{deadline_of, weight_of};
 use super::facts::{self, no_such};
@@ -63,6 +63,15 @@ enum Accepted {
     Earlier(EarlierRequest),
     /// The caller has used too many keys.
     NoKey,
+}
+
+/// How a job is tried again.
+#[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RetryRequest {
+    /// True to let this run delete what the guard, or `max` of the job's document, would stop.
+    pub(crate) delete_anyway: bool,
 }
 
 /// The fields of a job to change; a field that is left out stays as it is.
@@ -519,7 +528,7 @@ impl Node {
     }
 
     /// Begins another run of a job that has ended, or begins the next attempt of a waiting job at once.
-    pub(crate) fn retry(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
+    pub(crate) fn retry(&self, caller: &Caller, id: JobId, how: RetryRequest) -> Result<JobView, Error> {
         // This is a statement of its own, so that the lock is released before the job is steered.
         let is_live = self.jobs().get(&id).is_some_and(|active| !active.row.state.is_final());
         if is_live {
@@ -527,6 +536,7 @@ impl Node {
                 active.row.state.after(JobStep::Due).map_err(not_now)?;
                 node.act_on(caller, &mut active.row)?;
                 active.row.due_ms = None;
+                active.row.steering.delete_anyway |= how.delete_anyway;
                 node.step(active, JobStep::Due).map_err(not_now)
             });
         }
@@ -544,8 +554,10 @@ impl Node {
             row.state = row.state.after(JobStep::Retry).map_err(not_now)?;
             row.due_ms = None;
             begin_run(&mut row);
+            row.steering.delete_anyway = how.delete_anyway;
             self.act_on(caller, &mut row)?;
-            let text = format!("run {} was requested by {}", row.run, caller.subject);
+            let anyway = if how.delete_anyway { ", and may delete anyway" } else { "" };
+            let text = format!("run {} was requested by {}{anyway}", row.run, caller.subject);
             let mut active = all.remove(&id).unwrap_or_else(|| Active::new(row.clone(), log_seq, kept));
             active.row = row;
             self.say(&mut active, "info", &text);
@@ -692,7 +704,8 @@ fn places_in_queue(
 /// Begins another run of a job that has ended.
 pub(super) fn begin_run(row: &mut JobRow) {
     (row.run, row.attempt, row.began_ms, row.error) = (row.run + 1, 0, None, None);
-    (row.figures, row.steering.within) = (RunFigures::default(), None);
+    row.figures = RunFigures::default();
+    row.steering.begin_run();
     // A time of day is another day's in another run.
     row.finish_by_ms = None;
 }

@@ -197,7 +197,7 @@ fn a_job_that_cannot_work_fails_once_and_says_why() {
     assert_eq!((view.attempt, view.error.unwrap().code.as_str()), (1, "FH-NOT-FOUND"));
     // Another run works once there is a file.
     fixture.file("none", 10);
-    fixture.node().retry(&Caller::local(), id).unwrap();
+    fixture.node().retry(&Caller::local(), id, Default::default()).unwrap();
     assert_eq!(fixture.wait_for(id, JobState::Done).run, 2);
     let states: Vec<_> = fixture.records().into_iter().map(|record| (record.run, record.state)).collect();
     assert_eq!(states, [(Some(2), "done".to_string()), (Some(1), "failed".to_string())]);
@@ -236,7 +236,7 @@ fn a_job_that_waits_for_its_next_attempt_need_not_wait() {
     });
     let id = fixture.submit(spec);
     fixture.wait_for(id, JobState::Retrying);
-    fixture.node().retry(&Caller::local(), id).unwrap();
+    fixture.node().retry(&Caller::local(), id, Default::default()).unwrap();
     assert_eq!(fixture.wait_for(id, JobState::Failed).attempt, 2);
 }
 
@@ -639,7 +639,10 @@ fn a_job_that_cannot_be_read_has_failed_and_keeps_no_other_from_starting() {
     }
     let found = fixture.node().store.check().unwrap();
     assert!(found.iter().any(|line| line.contains(ids[1].as_str())), "{found:?}");
-    assert_eq!(fixture.node().retry(&Caller::local(), ids[1]).unwrap_err().code(), Code::StoreBroken);
+    assert_eq!(
+        fixture.node().retry(&Caller::local(), ids[1], Default::default()).unwrap_err().code(),
+        Code::StoreBroken
+    );
     assert_eq!(fixture.node().list(&Caller::local(), &jobs::JobFilter::default(), 9).unwrap().jobs.len(), 4);
     // The others go on, and one whose document alone cannot be read fails when its time comes.
     fixture.set_clock(3700);

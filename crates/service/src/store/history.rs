@@ -40,6 +40,8 @@ pub struct HistoryRecord {
     pub files: u64,
     /// Entries that did not arrive.
     pub files_failed: u64,
+    /// Entries that were deleted at the destination; of a dry run, that would be.
+    pub deleted: u64,
     /// Content bytes that arrived.
     pub bytes: u64,
     /// Bytes that this end has sent, content and everything else.
@@ -81,10 +83,10 @@ pub(crate) fn insert(
         .prepare_cached(
             "INSERT OR IGNORE INTO history (job, run, owner, direction, source, destination, peer, state, dry_run, began_ms,
                 ended_ms, attempts, files, files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction,
-                rtt_ms, verdict, tree_root, error_code, error, report, curve, receipt, node_ms)
+                rtt_ms, verdict, tree_root, error_code, error, report, curve, receipt, node_ms, deleted)
              VALUES (:job, :run, :owner, :direction, :source, :destination, :peer, :state, :dry_run, :began_ms, :ended_ms,
                 :attempts, :files, :files_failed, :bytes, :wire_bytes, :mean_bps, :peak_bps, :loss_fraction,
-                :rtt_ms, :verdict, :tree_root, :error_code, :error, :report, :curve, :receipt, :node_ms)",
+                :rtt_ms, :verdict, :tree_root, :error_code, :error, :report, :curve, :receipt, :node_ms, :deleted)",
         )?
         .execute(named_params! {
             ":job": record.job, ":run": record.run, ":owner": record.owner, ":direction": record.direction,
@@ -96,15 +98,16 @@ pub(crate) fn insert(
             ":loss_fraction": record.loss_fraction, ":rtt_ms": record.rtt_ms, ":verdict": record.verdict,
             ":tree_root": record.tree_root, ":error_code": record.error_code, ":error": record.error,
             ":report": papers.report, ":curve": papers.curve, ":receipt": papers.receipt, ":node_ms": node_ms,
+            ":deleted": number(record.deleted),
         })?;
     Ok(())
 }
 
 const COLUMNS: &str = "id, job, run, owner, direction, source, destination, peer, state, began_ms, ended_ms, attempts, files, \
                        files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction, rtt_ms, verdict, tree_root, \
-                       error_code, error, dry_run";
+                       error_code, error, dry_run, deleted";
 /// Where the question of a list has the locations of the record's job.
-const PLACES: usize = 25;
+const PLACES: usize = 26;
 
 /// Which records to list; an empty field allows all.
 #[derive(Debug, Clone, Default)]
@@ -498,5 +501,6 @@ fn row(row: &Row<'_>) -> rusqlite::Result<HistoryRecord> {
         error_code: row.get(22)?,
         error: row.get(23)?,
         dry_run: row.get(24)?,
+        deleted: count(25)?,
     })
 }

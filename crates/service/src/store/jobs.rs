@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use farhaul::Report;
+use farhaul::{Report, SourceRoot};
 use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::{Code, Error};
 use rusqlite::types::{FromSqlError, Type};
@@ -116,6 +116,19 @@ pub(crate) struct JobSteering {
     /// these reach, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) within: Option<CallerReach>,
+    /// The present run deletes whatever the guard says.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) delete_anyway: bool,
+    /// Where the source lay in the last run that deleted what it had to, or had nothing to delete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) source_root: Option<SourceRoot>,
+}
+
+impl JobSteering {
+    /// Forgets what holds for one run only.
+    pub(crate) fn begin_run(&mut self) {
+        (self.within, self.delete_anyway) = (None, false);
+    }
 }
 
 /// Sums over the attempts of a run, and what was told of it.
@@ -124,6 +137,8 @@ pub(crate) struct JobSteering {
 pub(crate) struct RunFigures {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
+    /// Entries that were deleted; of a dry run, that would be.
+    pub(crate) deleted: u64,
     pub(crate) wire_bytes: u64,
     pub(crate) seconds: f64,
     pub(crate) peak_bps: f64,
@@ -140,6 +155,7 @@ impl RunFigures {
             self.bytes = self.bytes.saturating_add(report.session.bytes);
         }
         // Far ends tell some of these figures.
+        self.deleted = self.deleted.saturating_add(report.deleted);
         self.wire_bytes = self.wire_bytes.saturating_add(report.session.wire_bytes_sent);
         self.seconds += report.session.seconds;
         self.peak_bps = self.peak_bps.max(peak_bps);

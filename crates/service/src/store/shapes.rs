@@ -96,6 +96,7 @@ fn fill(store: &Store) {
         ended_ms: THEN_MS + 2,
         attempts: 1,
         files: 1,
+        deleted: 2,
         bytes: 1000,
         tree_root: Some("00".repeat(32)),
         ..history::HistoryRecord::default()
@@ -358,6 +359,7 @@ fn check_store(text: &str, version: usize) {
         let label = vec![("run".to_string(), id_number(of_state(JobState::Done)))];
         let wanted = history::RecordFilter { labels: label, ..history::RecordFilter::default() };
         let done = &history::list(connection, &wanted, (100, 100), |_| true)?.records[0];
+        assert_eq!(done.deleted, if version > 6 { 2 } else { 0 });
         assert_eq!((done.bytes, done.tree_root.as_ref().map(String::len)), (1000, Some(64)));
         let papers = history::papers(connection, done.id)?.unwrap();
         assert!(papers.report.is_some() && papers.curve.is_some() && papers.receipt.is_some());

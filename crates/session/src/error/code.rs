@@ -179,7 +179,9 @@ codes! {
     BadPath = 1026, "FH-BAD-PATH", User, Files, Futile, "A path cannot be used there.", None;
     SourceChanged = 1033, "FH-SOURCE-CHANGED", User, Files, Helps, "A file has changed while it was read.", Some("run the same command again when nothing writes to it");
     SourceVanished = 1070, "FH-SOURCE-VANISHED", User, Vanished, Helps, "A source file was listed, but was gone when it was to be read. This does not count as a failure.", None;
-    DeleteLimit = 1034, "FH-DELETE-LIMIT", User, Files, Futile, "More would be deleted than --max-delete allows.", None;
+    DeleteLimit = 1034, "FH-DELETE-LIMIT", User, Files, Futile, "More would be deleted than --max-delete allows, so nothing was.", Some("see what it is with --dry-run; --delete-anyway deletes it (of a job: farhaul retry ID --delete-anyway)");
+    DeleteGuard = 1071, "FH-DELETE-GUARD", User, Files, Futile, "What would be deleted looks like the mirror of a source that is not there, so nothing was.", Some("see if the source's disk is mounted; --delete-anyway deletes all the same (of a job: farhaul retry ID --delete-anyway)");
+    RequiredMissing = 1072, "FH-REQUIRED-MISSING", User, Files, Futile, "The source lacks what --require names, so nothing was done.", Some("see if the source's disk is mounted");
     BadManifest = 1027, "FH-BAD-MANIFEST", User, Files, Futile, "A manifest or a list of digests cannot be read.", None;
     BadReceipt = 1061, "FH-BAD-RECEIPT", User, Files, Futile, "A receipt cannot be read.", None;
     NoSpace = 4003, "FH-NO-SPACE", Host, Files, Futile, "The file system or a quota is full.", Some("make room there (of bytes or of inodes, as the line says) and run the same command again; it goes on where it stopped");

@@ -15,13 +15,14 @@ mod sizes;
 mod special_source;
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use farhaul_text::plain;
-use rustix::fs::{self, AtFlags};
+use rustix::fs::{self, AtFlags, OFlags};
 
 use crate::entry::{Entry, EntryKind, Metadata};
 use crate::filter::{Filter, FilterSide};
@@ -76,6 +77,29 @@ impl Source {
     /// Whether there is an entry in any of its places.
     pub fn exists(&self) -> bool {
         self.places().any(|place| SourceRef::of_place(place).is_ok_and(|handle| handle.look().is_ok()))
+    }
+
+    /// Whether it has an entry of this path, in any of its places.
+    pub fn has(&self, path: &RelPath) -> bool {
+        let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+        let below = |place: &PathBuf| place.join(path);
+        let also = self.also.iter().map(below).collect();
+        Source { path: below(&self.path), also, ..self.clone() }.exists()
+    }
+
+    /// The file system and the inode of its directory. Of a source in several places these are numbers that
+    /// differ as soon as one of the places is another one.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let mut whole = (0_u64, 0_u64);
+        for place in self.places() {
+            let fd = SourceRef::of_place(place)?.open_with(OFlags::PATH | OFlags::CLOEXEC)?;
+            let meta = fs::fstat(&fd)?;
+            // Numbers of devices may change when the host starts again, those of file systems seldom do.
+            let file_system = fs::fstatvfs(&fd)?.f_fsid;
+            let file_system = if file_system == 0 { meta.st_dev } else { file_system };
+            whole = (whole.0.rotate_left(9) ^ file_system, whole.1.rotate_left(9) ^ meta.st_ino);
+        }
+        Ok(whole)
     }
 }
 

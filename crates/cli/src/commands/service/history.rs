@@ -16,7 +16,7 @@ use crate::ui::{printer, units};
 const PAGE: usize = 1000;
 
 /// The columns of `--csv`, which are fields of a record.
-const FIELDS: [&str; 23] = [
+const FIELDS: [&str; 24] = [
     "id",
     "job",
     "run",
@@ -32,6 +32,7 @@ const FIELDS: [&str; 23] = [
     "attempts",
     "files",
     "files_failed",
+    "deleted",
     "bytes",
     "wire_bytes",
     "mean_bps",
@@ -69,7 +70,8 @@ pub fn history(args: &HistoryArgs) -> Result<(), Error> {
     if args.csv {
         return printer::data(csv(&all).as_bytes());
     }
-    let mut table = TextTable::new(&["ENDED", "JOB", "STATE", "FILES", "BYTES", "TIME", "MEAN", "WHAT"]);
+    let mut table =
+        TextTable::new(&["ENDED", "JOB", "STATE", "FILES", "DELETED", "BYTES", "TIME", "MEAN", "WHAT"]);
     for record in &all {
         let ms = |field: &str| record[field].as_i64().unwrap_or(0);
         let took = u64::try_from(ms("ended_ms") - ms("began_ms")).unwrap_or(0);
@@ -78,6 +80,7 @@ pub fn history(args: &HistoryArgs) -> Result<(), Error> {
             record["job"].as_str().unwrap_or("-").into(),
             state(record),
             record["files"].to_string(),
+            record["deleted"].to_string(),
             units::size(record["bytes"].as_u64().unwrap_or(0)),
             units::time(Duration::from_millis(took)),
             units::rate(record["mean_bps"].as_f64().unwrap_or(0.0)),

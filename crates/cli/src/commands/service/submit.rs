@@ -81,6 +81,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
         age_min: args.select.min_age.map(JobSpan),
         age_max: args.select.max_age.map(JobSpan),
         one_file_system: select.one_file_system,
+        require: select.require.iter().map(text).collect(),
     };
     let options = args.transfer.options();
     spec.options.network = options.network;
@@ -260,7 +261,7 @@ mod tests {
         let delete = spec.options.sync.unwrap().delete.unwrap();
         assert_eq!(
             (delete.when, delete.max, delete.across_mounts),
-            (farhaul::DeleteWhen::Before, Some(3), true)
+            (farhaul::DeleteWhen::Before, "3".parse().ok(), true)
         );
         assert!(spec.options.files.keep_setuid && spec.options.network.rate_bps == Some(1_000_000_000));
         assert_eq!(spec.options.integrity.manifest.unwrap().extra, [farhaul::Algorithm::Md5]);

@@ -376,6 +376,6 @@ fn a_second_end_of_the_same_run_tells_nothing_anew() {
     fixture.node().bell.ring();
     assert!(gets.recv_timeout(Duration::from_millis(300)).is_err());
     // Another run has another message.
-    fixture.node().retry(&Caller::local(), job).unwrap();
+    fixture.node().retry(&Caller::local(), job, Default::default()).unwrap();
     assert!(next(&gets).id().starts_with(&format!("{job}.2.post.")));
 }

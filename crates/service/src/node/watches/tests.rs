@@ -230,7 +230,7 @@ fn nothing_is_deleted_before_it_is_confirmed() {
     std::fs::create_dir(fixture.path("out")).unwrap();
     assert_eq!(wait_for(&fixture, &watch, "b", "failed").why, file.why);
     let id: JobId = file.job.unwrap().parse().unwrap();
-    fixture.node().retry(&Caller::local(), id).unwrap();
+    fixture.node().retry(&Caller::local(), id, Default::default()).unwrap();
     wait_for(&fixture, &watch, "b", "gone");
     assert_eq!(std::fs::read(fixture.path("out/b")).unwrap(), [7; 1000]);
     assert!(!Path::new(&fixture.path("in/b")).exists());

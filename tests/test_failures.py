@@ -370,8 +370,8 @@ def test_surplus_that_stays_does_not_make_it_a_run_without_arrivals(road, near):
     (near / "tree/d").mkdir(parents=True)
     road.sync(near / "tree", road.url("tree"))
     make_file(road.far / "tree/d/surplus", 10)
-    outcome = road.sync("--delete", "--max-delete", "0", near / "tree", road.url("tree"), expect=EXIT_SOME_FAILED)
-    assert outcome.report["failed_count"] == 1 and outcome.report["error"] is None, outcome
+    outcome = road.sync("--delete", "--max-delete", "0", near / "tree", road.url("tree"), expect=EXIT_FILES)
+    assert outcome.report["error_detail"]["code"] == "FH-DELETE-LIMIT" and outcome.report["failed_count"] == 0, outcome
 
 
 def test_a_directory_that_is_immutable_is_named_as_the_reason(road, near):
@@ -402,3 +402,46 @@ def test_a_directory_that_is_immutable_is_named_as_the_reason(road, near):
     for done in (outcome, dry, *kept):
         assert all(entry["reason"].endswith("its directory is immutable (chattr +i)") for entry in done.report["failed"]), done
         assert "hard links cannot be made" not in done.stderr, done
+
+
+PLACES = [f"d{number}" for number in range(5)]
+
+
+def arrives_where_it_can(source, target, shut, copy):
+    """A file of five names, of which those in `shut` cannot be written, arrives once, under all others."""
+    shutil.rmtree(target, ignore_errors=True)
+    for place in shut:
+        (target / place / "file/in-the-way").mkdir(parents=True)
+    outcome = copy()
+    arrived = [target / place / "file" for place in PLACES if place not in shut]
+    assert len({path.stat().st_ino for path in arrived}) == min(len(arrived), 1), outcome
+    assert {path.read_bytes() for path in arrived} <= {(source / "d0/file").read_bytes()} and not leftovers(target)
+    failed = sorted(entry["path"].split("/")[0] for entry in outcome.report["failed"])
+    counts = (outcome.report["files"], outcome.report["links"])
+    assert failed == sorted(shut) and counts == (min(len(arrived), 1), max(len(arrived) - 1, 0)), outcome
+
+
+def make_names(folder, size):
+    for place in PLACES:
+        (folder / place).mkdir(parents=True)
+    make_file(folder / "d0/file", size, seed=size)
+    for place in PLACES[1:]:
+        os.link(folder / "d0/file", folder / place / "file")
+
+
+@pytest.mark.parametrize("verb", ["cp", "sync"])
+@pytest.mark.parametrize("size", [10, 3 << 20])
+def test_a_file_of_several_names_arrives_under_those_that_can_be_written(net, near, verb, size):
+    """Whichever name comes first: the others are linked to the next one that has a place."""
+    source, target = near / "source", near / "target"
+    make_names(source, size)
+    for shut in ([PLACES[0]], [PLACES[4]], PLACES[:3], PLACES[1:]):
+        arrives_where_it_can(source, target, shut,
+                             lambda: cp(net.alpha, f"{source}/", target, verb=verb, expect=EXIT_SOME_FAILED))
+    arrives_where_it_can(source, target, PLACES, lambda: cp(net.alpha, f"{source}/", target, verb=verb, expect=EXIT_FILES))
+
+
+def test_a_file_of_several_names_arrives_under_those_that_can_be_written_from_host_to_host(way):
+    make_names(way.source, 3 << 20)
+    for shut in (PLACES[:2], PLACES[2:]):
+        arrives_where_it_can(way.source, way.target, shut, lambda: way.sync(slash="/", expect=EXIT_SOME_FAILED))

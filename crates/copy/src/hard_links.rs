@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::RelPath;
 
 use super::incoming_entry::IncomingEntry;
@@ -26,7 +26,25 @@ pub(crate) enum LinkTargetOutcome {
     Listed,
     /// Another file is in its place, which may not be overwritten.
     Kept,
+    /// It cannot have its place. One of its links may have another one.
+    Unplaced,
     Failed,
+}
+
+impl LinkTargetOutcome {
+    /// The outcome of a file that has failed with this code at the receiver.
+    pub(crate) fn of_failure(code: Code) -> LinkTargetOutcome {
+        match code {
+            Code::PermissionDenied
+            | Code::NotFound
+            | Code::NotADirectory
+            | Code::AlreadyExists
+            | Code::BadPath
+            | Code::ReadOnly
+            | Code::Forbidden => LinkTargetOutcome::Unplaced,
+            _ => LinkTargetOutcome::Failed,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -34,6 +52,8 @@ enum LinkTargetState {
     /// The file is not settled; these links wait for it.
     Expected(Vec<IncomingEntry>),
     Settled(LinkTargetOutcome, RelPath),
+    /// The entry of this number, which was a link to it, is the file now.
+    Replaced(u64),
 }
 
 /// The files that have several links, from their entries to the end of the transfer.
@@ -74,7 +94,13 @@ impl HardLinks {
         link: &IncomingEntry,
     ) -> Result<Option<(LinkTargetOutcome, RelPath)>, Error> {
         let id = link.id();
-        match self.0.lock().whole().targets.get_mut(&to) {
+        let targets = &mut self.0.lock().whole().targets;
+        let mut to = to;
+        while let Some(LinkTargetState::Replaced(by)) = targets.get(&to) {
+            to = *by;
+        }
+        match targets.get_mut(&to) {
+            Some(LinkTargetState::Replaced(_)) => unreachable!("the end of the chain"),
             None => Err(Error::misbehaved(
                 Misbehaviour::LinkToNothing,
                 format!("entry {id} links to {to}, which is not a file with several links"),
@@ -89,12 +115,35 @@ impl HardLinks {
 
     /// Where file `id` is, unless it failed.
     pub(crate) fn path_of(&self, id: u64) -> Option<RelPath> {
-        match self.0.lock().whole().targets.get(&id) {
-            Some(LinkTargetState::Settled(outcome, path)) if *outcome != LinkTargetOutcome::Failed => {
-                Some(path.clone())
-            }
-            _ => None,
+        let targets = &self.0.lock().whole().targets;
+        let mut id = id;
+        while let Some(LinkTargetState::Replaced(by)) = targets.get(&id) {
+            id = *by;
         }
+        match targets.get(&id)? {
+            LinkTargetState::Settled(LinkTargetOutcome::Failed | LinkTargetOutcome::Unplaced, _) => None,
+            LinkTargetState::Settled(_, path) => Some(path.clone()),
+            LinkTargetState::Expected(_) | LinkTargetState::Replaced(_) => None,
+        }
+    }
+
+    /// Makes `link` the file in the place of file `to`, which could not have its own. Returns false if that is
+    /// another one's business already.
+    pub(crate) fn replace(&self, to: u64, link: &IncomingEntry) -> Result<bool, Error> {
+        let last = {
+            let targets = &self.0.lock().whole().targets;
+            let mut to = to;
+            while let Some(LinkTargetState::Replaced(by)) = targets.get(&to) {
+                to = *by;
+            }
+            match targets.get(&to) {
+                Some(LinkTargetState::Settled(LinkTargetOutcome::Unplaced, _)) => to,
+                _ => return Ok(false),
+            }
+        };
+        self.expect(link.id(), &link.path)?;
+        self.0.lock().whole().targets.insert(last, LinkTargetState::Replaced(link.id()));
+        Ok(true)
     }
 
     /// Settles file `id`, which belongs at `path`; returns the links that waited for it.
@@ -103,7 +152,7 @@ impl HardLinks {
         let Some(state) = targets.get_mut(&id) else { return Vec::new() };
         match std::mem::replace(state, LinkTargetState::Settled(outcome, path.clone())) {
             LinkTargetState::Expected(waiting) => waiting,
-            LinkTargetState::Settled(..) => Vec::new(),
+            LinkTargetState::Settled(..) | LinkTargetState::Replaced(_) => Vec::new(),
         }
     }
 }
@@ -143,6 +192,15 @@ mod tests {
         assert!(links.settle(2, LinkTargetOutcome::Failed, &path("g")).is_empty());
         assert_eq!(links.request(2, &link(7, "n", 2)).unwrap(), Some((LinkTargetOutcome::Failed, path("g"))));
         assert_eq!((links.path_of(1), links.path_of(2)), (Some(path("f")), None));
+        // A file that could not have its place: the first link that asks is the file from then on.
+        links.expect(4, &path("h")).unwrap();
+        links.settle(4, LinkTargetOutcome::Unplaced, &path("h"));
+        let first = link(9, "p", 4);
+        assert!(links.replace(4, &first).unwrap() && !links.replace(4, &link(10, "q", 4)).unwrap());
+        assert_eq!(links.request(4, &link(10, "q", 4)).unwrap(), None);
+        assert_eq!(links.settle(9, LinkTargetOutcome::There, &path("p")).len(), 1);
+        assert_eq!(links.request(4, &link(11, "r", 4)).unwrap(), Some((LinkTargetOutcome::There, path("p"))));
+        assert_eq!(links.path_of(4), Some(path("p")));
         assert_eq!(Misbehaviour::of(&links.request(3, &link(8, "o", 3))), Some(Misbehaviour::LinkToNothing));
     }
 

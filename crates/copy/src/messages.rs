@@ -194,6 +194,11 @@ pub(crate) enum CopyMessage {
         path: Vec<u8>,
         failure: Failure,
     },
+    /// The file that this link names cannot have its place: the sender announces the link's name as the file,
+    /// by [`CopyMessage::Renewed`].
+    AsFile {
+        id: u64,
+    },
     /// The chunk's digest did not match: send it again.
     Again {
         id: u64,
@@ -341,6 +346,7 @@ impl CopyMessage {
             CopyMessage::Done { .. } => "done",
             CopyMessage::Failed { .. } => "failed",
             CopyMessage::NotSet { .. } => "not-set",
+            CopyMessage::AsFile { .. } => "as-file",
             CopyMessage::Again { .. } => "again",
             CopyMessage::Marks { .. } => "marks",
             CopyMessage::MarksEnd { .. } => "marks-end",

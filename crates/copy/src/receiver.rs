@@ -213,6 +213,8 @@ pub(crate) struct CopyReceiver {
     receipt: Option<Arc<ReceiptExchange>>,
     is_client: bool,
     moves: Moves,
+    /// Links to files that could not have their places.
+    unplaced_links: Mutex<Vec<IncomingEntry>>,
     /// Where the source lies, for the report.
     source_root: Mutex<Option<SourceRoot>>,
 }
@@ -254,6 +256,7 @@ impl CopyReceiver {
             receipt: wanted.receipt,
             is_client: dialogue.is_client(),
             moves: Moves::within(&shared.budget),
+            unplaced_links: Mutex::default(),
             source_root: Mutex::default(),
             shared,
         }
@@ -294,6 +297,8 @@ struct ConversationState {
     locked: Vec<WaitingPartial>,
     /// Large files that wait until others are whole.
     postponed: VecDeque<IncomingEntry>,
+    /// Links that the sender is to announce as files, by their ids.
+    becoming_files: HashMap<u64, IncomingEntry>,
     /// Files whose content is being compared, by their ids.
     comparing: HashMap<u64, UndecidedEntry>,
     /// The surplus at the destination, if that is to be deleted.
@@ -336,6 +341,7 @@ impl ConversationState {
             replies: Vec::new(),
             locked: Vec::new(),
             postponed: VecDeque::new(),
+            becoming_files: HashMap::new(),
             comparing: HashMap::new(),
             surplus: receiver.rules.delete().filter(|_| is_there).map(|delete| {
                 let surplus = Surplus::new(conflicts(delete), &receiver.shared.budget);
@@ -394,6 +400,7 @@ impl CopyReceiver {
                         self.retry_locked(&mut conversation)?;
                         self.go_on_opening(&mut conversation)?;
                         self.go_on_renaming(&mut conversation)?;
+                        self.go_on_linking(&mut conversation)?;
                     }
                     self.answer(&mut conversation.replies);
                     self.finish_if_done(dialogue, &mut conversation)?;
@@ -439,6 +446,7 @@ impl CopyReceiver {
         if conversation.finish_sent
             || !conversation.entries_done
             || !(conversation.locked.is_empty() && conversation.postponed.is_empty())
+            || !(conversation.becoming_files.is_empty() && self.unplaced_links.lock().whole().is_empty())
         {
             return Ok(());
         }
@@ -582,6 +590,10 @@ impl CopyReceiver {
                 {
                     self.queues.complete.put(file);
                 }
+                Ok(())
+            }
+            CopyMessage::FileFailed { id, failure } if conversation.becoming_files.contains_key(&id) => {
+                self.not_a_file(id, &failure, conversation);
                 Ok(())
             }
             CopyMessage::FileFailed { id, failure } => {

@@ -390,6 +390,7 @@ impl CopySender {
                 counts.new_directories = counts.new_directories.saturating_add(new.unwrap_or(count));
                 Ok(())
             }
+            CopyMessage::AsFile { id } => self.announce_link(id),
             CopyMessage::Again { id, chunk } => self.again(id, chunk),
             CopyMessage::Marks { id, chunk, marks } => self.told_of(id, chunk, PeerChunk::Marks(marks)),
             CopyMessage::Kept { id, chunk, cv } => self.told_of(id, chunk, PeerChunk::Kept(cv)),

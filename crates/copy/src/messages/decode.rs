@@ -69,7 +69,8 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
         22 => {
             CopyMessage::NotDeleted { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? }
         }
-        39 => CopyMessage::SourceRoot(SourceRoot { file_system: reader.varint()?, inode: reader.varint()? }),
+        41 => CopyMessage::AsFile { id: reader.varint()? },
+        42 => CopyMessage::SourceRoot(SourceRoot { file_system: reader.varint()?, inode: reader.varint()? }),
         40 => CopyMessage::DeletionStopped {
             cause: decode_cause(&mut reader)?,
             entries: reader.varint()?,

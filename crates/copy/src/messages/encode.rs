@@ -89,6 +89,7 @@ impl Encoder {
                 put_bytes(out, path);
                 put_reason(out, reason);
             }
+            CopyMessage::AsFile { id } => put_numbers(out, 41, &[*id]),
             CopyMessage::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
             CopyMessage::DirectoriesDone { count, new: None } => put_numbers(out, 20, &[*count]),
             CopyMessage::DirectoriesDone { count, new: Some(new) } => put_numbers(out, 20, &[*count, *new]),
@@ -107,7 +108,7 @@ impl Encoder {
                 put_numbers(out, 40, &[number as u64, *entries, *of, names.len() as u64]);
                 names.iter().for_each(|name| put_bytes(out, name));
             }
-            CopyMessage::SourceRoot(root) => put_numbers(out, 39, &[root.file_system, root.inode]),
+            CopyMessage::SourceRoot(root) => put_numbers(out, 42, &[root.file_system, root.inode]),
             CopyMessage::Left { path, border } => {
                 out.push(54);
                 put_bytes(out, path);

@@ -93,6 +93,7 @@ fn all() -> Vec<CopyMessage> {
             failure: Failure::new(Code::NoSpace, "no space left"),
         },
         CopyMessage::NotSet { path: b"a/\xff".to_vec(), reason: "not permitted".into() },
+        CopyMessage::AsFile { id: 3 },
         CopyMessage::Again { id: 1, chunk: 77 },
         CopyMessage::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
         CopyMessage::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },

@@ -319,6 +319,13 @@ impl CopyReceiver {
                 format!("file {id} was announced again as something else"),
             ));
         }
+        if let Some(link) = conversation.becoming_files.remove(&id) {
+            let Destination::Tree(target) = &self.destination else { return Ok(()) };
+            let entry = ManifestEntry { path: link.entry.path.clone(), ..entry };
+            let booked = link.path.as_bytes().len() + entry.names_bytes();
+            self.tree.rebook(link.booked, booked)?;
+            return self.become_file(target, IncomingEntry { entry, booked, ..link }, conversation);
+        }
         // The file may have failed meanwhile; the sender has been told that.
         let Some(file) = self.files.take(id) else { return Ok(()) };
         file.abandon();

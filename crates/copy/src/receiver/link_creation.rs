@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error};
 use farhaul_volume::{FileKind, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, leads_out};
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ use super::super::incoming_entry::IncomingEntry;
 use super::super::manifest::EntryFate;
 use super::super::messages::{CopyMessage, Decision, EntryContent};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
-use super::target_tree::{TargetTree, directory_there};
+use super::target_tree::{FileWant, TargetTree, directory_there};
 use crate::options::OverwriteMode;
 
 /// The result of making a hard link.
@@ -170,13 +171,61 @@ impl CopyReceiver {
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         let settled = self.links.request(to, item)?;
-        if let Some((outcome, to)) = settled {
+        if let Some((outcome, to_path)) = settled {
+            if outcome == LinkTargetOutcome::Unplaced && self.links.replace(to, item)? {
+                // The sender announces this name as the file.
+                conversation.becoming_files.insert(item.id(), item.clone());
+                conversation.replies.push(CopyMessage::AsFile { id: item.id() });
+                return Ok(());
+            }
+            let to = to_path;
             match self.make_hard_link(target, outcome, &to, item) {
                 Linked::Settled(made) => self.settle_link(item, made, conversation),
                 Linked::Copying => {}
             }
         }
         Ok(())
+    }
+
+    /// Goes on with links whose file could not have its place.
+    pub(super) fn go_on_linking(&self, conversation: &mut ConversationState) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        let links = std::mem::take(&mut *self.unplaced_links.lock().whole());
+        links.iter().try_for_each(|link| self.link(target, link, conversation))
+    }
+
+    /// Takes a link that the sender has announced as a file.
+    pub(super) fn become_file(
+        &self,
+        target: &TargetTree,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+        match self.wants(target, &item) {
+            Err(failure) => self.refuse(&item, failure),
+            Ok(FileWant::Nothing) => {
+                let replies = self.skip(&item, EntryFate::Kept, None);
+                conversation.replies.extend(replies);
+            }
+            Ok(FileWant::Same(existing)) => self.unchanged(target, item, &existing, None, conversation),
+            Ok(FileWant::Room) => self.refuse(&item, directory_there()),
+            // The sender compares a file only once, at its first announcement.
+            Ok(FileWant::Comparison | FileWant::Content(_) | FileWant::New) => {
+                return self.fetch_content(target, item, conversation);
+            }
+        }
+        Ok(())
+    }
+
+    /// Books a link that the sender cannot announce as a file.
+    pub(super) fn not_a_file(&self, id: u64, failure: &Failure, conversation: &mut ConversationState) {
+        let Some(link) = conversation.becoming_files.remove(&id) else { return };
+        self.fail(&link, failure);
+        let waiting = self.links.settle(id, LinkTargetOutcome::Failed, &link.path);
+        let why = || Failure::new(Code::FilesFailed, "the file that it links to has failed");
+        waiting.iter().for_each(|link| self.settle_link(link, Err(why()), conversation));
+        self.child_done(&link);
     }
 
     /// Links to the file at `to`, which ended with `outcome`. If no link can be made, a thread copies the
@@ -207,19 +256,23 @@ impl CopyReceiver {
         item: &IncomingEntry,
     ) -> Result<Option<LinkOutcome>, Failure> {
         let IncomingEntry { entry, path, .. } = item;
-        if outcome == LinkTargetOutcome::Failed {
+        if matches!(outcome, LinkTargetOutcome::Failed | LinkTargetOutcome::Unplaced) {
             return Err(Failure::new(Code::FilesFailed, "the file that it links to has failed"));
         }
         let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
         let there = target.existing(item).map_err(cannot)?;
         let source = match outcome {
             LinkTargetOutcome::There => target.roots.metadata(to).map_err(cannot)?,
-            LinkTargetOutcome::Listed | LinkTargetOutcome::Kept | LinkTargetOutcome::Failed => None,
+            LinkTargetOutcome::Listed
+            | LinkTargetOutcome::Kept
+            | LinkTargetOutcome::Unplaced
+            | LinkTargetOutcome::Failed => None,
         };
         if let Some(there) = &there {
             // Inode numbers alone prove nothing: some file systems give many files one number.
             let of = |meta: &Metadata| (meta.dev, meta.ino, meta.size, meta.mtime, meta.nlink);
             if source.is_some_and(|source| of(there) == of(&source)) {
+                self.moves.note_link(to, path);
                 return Ok(Some(LinkOutcome::Skipped));
             }
             let newest = source.map_or(entry.mtime(), |source| source.mtime);
@@ -260,6 +313,7 @@ impl CopyReceiver {
             }
             linked => linked.map_err(cannot)?,
         }
+        self.moves.note_link(to, path);
         if there.is_some() && !std::ptr::eq(before, root) {
             // The entry that it replaces is on another device.
             before.unlink(path).map_err(cannot)?;

@@ -40,11 +40,14 @@ pub(super) struct Pair {
     pub(super) from: RelPath,
     pub(super) path: RelPath,
     pub(super) options: WriteOptions,
+    /// Further names that the source has for the file of the new name: links to it.
+    pub(super) links: Vec<RelPath>,
 }
 
 #[derive(Default)]
 struct Linked {
-    pairs: Vec<Pair>,
+    /// By their new names.
+    pairs: HashMap<RelPath, Pair>,
     bytes: usize,
     kept: Charge,
 }
@@ -93,11 +96,28 @@ impl Moves {
 
     /// Adds a link for which room was reserved.
     pub(super) fn add_linked(&self, pair: Pair) {
-        self.linked.lock().whole().pairs.push(pair);
+        self.linked.lock().whole().pairs.insert(pair.path.clone(), pair);
+    }
+
+    /// Notes that the source has the file of the new name `path` under the name `link`, too. If that is the old
+    /// name, the two stay one file.
+    pub(super) fn note_link(&self, path: &RelPath, link: &RelPath) {
+        let linked = &mut *self.linked.lock().whole();
+        let Some(pair) = linked.pairs.get_mut(path) else { return };
+        if pair.from == *link {
+            linked.pairs.remove(path);
+            return;
+        }
+        let bytes = linked.bytes + link.as_bytes().len() + LINK_BYTES;
+        // Without room for its name the link stays with the old name's file, if that stays.
+        if bytes <= LINKS_BYTES_MAX && linked.kept.hold(bytes as u64).is_ok() {
+            linked.bytes = bytes;
+            pair.links.push(link.clone());
+        }
     }
 
     pub(super) fn take_linked(&self) -> Vec<Pair> {
-        std::mem::take(&mut self.linked.lock().whole().pairs)
+        std::mem::take(&mut self.linked.lock().whole().pairs).into_values().collect()
     }
 
     /// The old names of files that have new ones.

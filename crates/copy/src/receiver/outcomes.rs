@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Code;
 use farhaul_session::events::EntryAction;
 use farhaul_volume::RelPath;
@@ -47,7 +48,7 @@ impl CopyReceiver {
             }
             Err(failure) => {
                 replies.push(self.book_failure(&file.item, &failure));
-                self.link_target_done(&file.item, LinkTargetOutcome::Failed);
+                self.link_target_done(&file.item, LinkTargetOutcome::of_failure(failure.code));
                 self.child_done(&file.item);
             }
         }
@@ -75,7 +76,7 @@ impl CopyReceiver {
         let failure = self.in_place(&item.path, failure);
         let _ = self.settle_in_roots(&item.path, None, Ok(()));
         self.fail(item, &failure);
-        self.link_target_done(item, LinkTargetOutcome::Failed);
+        self.link_target_done(item, LinkTargetOutcome::of_failure(failure.code));
         self.child_done(item);
     }
 
@@ -206,6 +207,14 @@ impl CopyReceiver {
         }
         let waiting = self.links.settle(item.id() % RENEWAL, outcome, &item.path);
         let Destination::Tree(target) = &self.destination else { return };
+        if outcome == LinkTargetOutcome::Unplaced {
+            // Only the conversing thread can ask for the content of another name.
+            if !waiting.is_empty() {
+                self.unplaced_links.lock().whole().extend(waiting);
+                self.shared.control.notify();
+            }
+            return;
+        }
         for link in waiting {
             match self.make_hard_link(target, outcome, &item.path, &link) {
                 Linked::Settled(made) => {

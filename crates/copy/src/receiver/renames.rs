@@ -224,7 +224,7 @@ impl CopyReceiver {
             let there = target.roots.first().metadata(&file.item.path)?;
             if linked.is_ok() && there.is_some_and(|there| (there.dev, there.ino) == digested) {
                 let (from, path) = (from.clone(), file.item.path.clone());
-                self.moves.add_linked(Pair { from, path, options });
+                self.moves.add_linked(Pair { from, path, options, links: Vec::new() });
                 return is_it();
             }
         }
@@ -242,7 +242,7 @@ impl CopyReceiver {
     /// Turns a linked file into two if its old name has stayed after all.
     pub(super) fn part_links(&self) {
         let Destination::Tree(target) = &self.destination else { return };
-        for Pair { from, path, options } in self.moves.take_linked() {
+        for Pair { from, path, options, links } in self.moves.take_linked() {
             let look = |path: &RelPath| target.roots.first().metadata(path).ok().flatten();
             let is_same = match (look(&from), look(&path)) {
                 (Some(old), Some(new)) => (old.dev, old.ino) == (new.dev, new.ino),
@@ -261,11 +261,36 @@ impl CopyReceiver {
                     target.roots.first().set_meta(&directory, Some(before.mode), Some(before.mtime))
                 })
             });
+            let copied = copied
+                .and_then(|()| links.iter().try_for_each(|link| self.follow(target, &from, &path, link)));
             if let Err(error) = copied {
                 let why = plain(&error);
                 self.warnings.add(format!("{from} and {path} stay one file: {why}"));
             }
         }
+    }
+}
+
+impl CopyReceiver {
+    /// Makes the name `link` lead to the file at `path`, if it still leads to the one at `from`.
+    fn follow(
+        &self,
+        target: &TargetTree,
+        from: &RelPath,
+        path: &RelPath,
+        link: &RelPath,
+    ) -> std::io::Result<()> {
+        let root = target.roots.first();
+        let inode = |path: &RelPath| -> std::io::Result<_> {
+            Ok(root.metadata(path)?.map(|meta| (meta.dev, meta.ino)))
+        };
+        if inode(link)?.is_none() || inode(link)? != inode(from)? {
+            return Ok(());
+        }
+        let directory = link.parent().unwrap_or_default();
+        let before = root.metadata(&directory)?;
+        root.hardlink(path, link)?;
+        before.map_or(Ok(()), |before| root.set_meta(&directory, Some(before.mode), Some(before.mtime)))
     }
 }
 

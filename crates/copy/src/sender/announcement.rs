@@ -179,8 +179,13 @@ impl CopySender {
         booking: Booking,
     ) {
         let size = entry.size();
+        let (job, as_file) = match entry.what {
+            EntryContent::HardLink { .. } => (None, job),
+            _ => (job, None),
+        };
         let unread = job.is_some().then(|| ProducerToken::new(self.shared.session()));
-        self.table.admit(entry.id, PendingEntry::new(size, job, unread, record, booking));
+        let pending = PendingEntry::new(size, job, unread, record, booking).or_file(as_file);
+        self.table.admit(entry.id, pending);
         if matches!(entry.what, EntryContent::File { .. } | EntryContent::Stream) {
             self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
             self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
@@ -270,7 +275,8 @@ impl TreeAnnouncement<'_> {
             }
         } else {
             let has_content = matches!(told.what, EntryContent::File { .. } | EntryContent::Stream);
-            let job = has_content.then(|| file_job(id, entry, source, path));
+            let is_link = matches!(told.what, EntryContent::HardLink { .. });
+            let job = (has_content || is_link).then(|| file_job(id, entry, source, path));
             sender.admit(&told, job, record, booking);
         }
         self.batch.push(CopyMessage::Entry(told));

@@ -5,9 +5,10 @@
 //! mixed into it. Only growth is followed more than once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use farhaul_session::error::Code;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::events::Event;
 use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::{Entry, EntryKind, FileTime};
@@ -123,6 +124,22 @@ impl CopySender {
         self.announce_again(job, entry, job.is_renewed || !follows, how);
     }
 
+    /// Announces a link as a file, since the file that it names cannot have its place.
+    pub(super) fn announce_link(&self, id: u64) -> Result<(), Error> {
+        let job = self.table.take_as_file(id)?;
+        let give_up = |failure: Failure| self.shared.send(&[CopyMessage::FileFailed { id, failure }]);
+        match job.source.file_now() {
+            Ok(Some(entry)) => {
+                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+                self.shared.handle.counts().bytes_total.fetch_add(size_of(&entry), Relaxed);
+                self.announce_as(&job, entry, false);
+            }
+            Ok(None) => give_up(Failure::new(Code::SourceChanged, "the source is no longer a file")),
+            Err(error) => give_up(ReadTrouble::of(&error).failure),
+        }
+        Ok(())
+    }
+
     /// Announces a file again as a stream, which is read to its end.
     fn renew_as_stream(&self, job: &Arc<FileJob>) {
         if (job.id + RENEWAL) / RENEWAL > RENEWALS_MAX {
@@ -134,6 +151,15 @@ impl CopySender {
     }
 
     fn announce_again(&self, job: &Arc<FileJob>, entry: Entry, is_renewed: bool, how: &str) {
+        if self.announce_as(job, entry, is_renewed) {
+            let (path, reason) = (job.path.to_string(), how.to_string());
+            self.shared.handle.tell(Event::EntryAgain { path, reason });
+        }
+    }
+
+    /// Announces the file of `job` under its next id, as `entry` says. Returns false if the receiver has given
+    /// it up meanwhile.
+    fn announce_as(&self, job: &Arc<FileJob>, entry: Entry, is_renewed: bool) -> bool {
         let id = job.id + RENEWAL;
         let linked = entry.nlink > 1;
         let what = match entry.kind {
@@ -151,14 +177,14 @@ impl CopySender {
         let record = |old: ManifestRecord| ManifestRecord { kind, mode, mtime, ..old };
         if !self.table.renew(job.id, Arc::new(renewed), || ProducerToken::new(self.shared.session()), record)
         {
-            return;
+            return false;
         }
         self.renewals.add(job.id, id);
-        self.shared.handle.tell(Event::EntryAgain { path: job.path.to_string(), reason: how.to_string() });
         // An error here was reported already when the file was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();
         let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };
         self.shared.send(&[CopyMessage::Renewed { id: job.id, entry }]);
+        true
     }
 }
 

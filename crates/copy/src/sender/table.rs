@@ -24,6 +24,8 @@ const ROOM_WAIT: Duration = Duration::from_millis(5);
 pub(super) struct PendingEntry {
     pub(super) size: u64,
     pub(super) job: Option<Arc<FileJob>>,
+    /// Of a link: the file under the link's name, in case that has to be sent.
+    as_file: Option<Arc<FileJob>>,
     stage: Stage,
     again: u32,
     /// The record for the manifest, if there is one.
@@ -67,7 +69,12 @@ impl PendingEntry {
         booking: Booking,
     ) -> PendingEntry {
         let stage = Stage::Undecided { compared: false, unread };
-        PendingEntry { size, job, stage, again: 0, record, _booking: Some(booking) }
+        PendingEntry { size, job, as_file: None, stage, again: 0, record, _booking: Some(booking) }
+    }
+
+    /// The entry of a link that may have to be sent as a file.
+    pub(super) fn or_file(self, as_file: Option<Arc<FileJob>>) -> PendingEntry {
+        PendingEntry { as_file, ..self }
     }
 
     pub(super) fn large(&self) -> Option<&Arc<ChunkedFile>> {
@@ -186,7 +193,7 @@ impl EntryTable {
         let stage = Stage::Undecided { compared: true, unread: Some(unread()) };
         let record = old.record.map(|old| Box::new(record(*old)));
         let (renewed, size, _booking) = (job.id, job.size, old._booking);
-        let pending = PendingEntry { size, job: Some(job), stage, again: 0, record, _booking };
+        let pending = PendingEntry { size, job: Some(job), as_file: None, stage, again: 0, record, _booking };
         state.pending.insert(renewed, pending);
         true
     }
@@ -206,6 +213,12 @@ impl EntryTable {
     /// The file, if it is sent chunk by chunk; `None` otherwise, or if it has failed meanwhile.
     pub(super) fn large(&self, id: u64) -> Option<Arc<ChunkedFile>> {
         self.state.lock().whole().pending.get(&id)?.large().cloned()
+    }
+
+    /// Takes the file under the name of the link `id`, which is to be sent. That can be asked for once.
+    pub(super) fn take_as_file(&self, id: u64) -> Result<Arc<FileJob>, Error> {
+        let mut state = self.state.lock().whole();
+        state.pending.get_mut(&id).and_then(|pending| pending.as_file.take()).ok_or_else(|| unknown(id))
     }
 
     /// Keeps the receiver's digests of a file for the manifest.

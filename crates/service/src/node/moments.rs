@@ -277,7 +277,7 @@ mod tests {
         fixture.stop();
         fixture.set_clock_file(400 * DAY_S);
         fixture.start();
-        fixture.node().retry(&Caller::local(), id).unwrap_err();
+        fixture.node().retry(&Caller::local(), id, Default::default()).unwrap_err();
         fixture.set_clock_files(400 * DAY_S + 3500, 3500);
         fixture.node().look();
         // An hour by the node's time has not gone by yet: nothing is ended.

@@ -273,3 +273,55 @@ def test_two_daemons_tell_it():
         with append_only(target):
             outcome = cp(net.alpha, "--accept-new", net.b.url("tree/"), net.c.url("in"), verb="sync", expect=EXIT_METADATA)
         assert outcome.report["not_set_count"] == 1 and outcome.report["not_set"][0]["path"] == ".", outcome
+
+
+def test_an_attribute_that_is_too_large_takes_no_other_along(own_net):
+    source, target = (own_net.pair.mount_memory(own_net.folder(name), 8) for name in ("source", "target"))
+    file = source / "file"
+    file.write_text("content")
+    try:
+        os.setxattr(file, "user.a", b"x" * 40_000)
+        os.setxattr(file, "user.b", b"y" * 20_000)
+    except OSError as why:
+        pytest.skip(f"no such attributes on tmpfs here: {why}")
+    os.setxattr(file, "user.c", b"small")
+    outcome = cp(own_net.alpha, "-X", file, f"{target}/", expect=EXIT_METADATA)
+    arrived = set(os.listxattr(target / "file"))
+    assert "user.c" in arrived and len(arrived) == 2, arrived
+    (not_set,) = outcome.report["not_set"]
+    assert "would make them larger than 48 KiB together" in not_set["reason"], outcome
+    plain = cp(own_net.alpha, "-X", file, f"{target}/again", as_json=False, expect=EXIT_METADATA)
+    assert "leave out -X or -A" in plain.stderr and "--no-perms" not in plain.stderr, plain
+
+
+#: Makes utimensat(2) on a link itself fail as sshfs does, which follows the link at the far end: a filter of
+#: system calls, as the program calls the kernel directly.
+FILTER = """
+import ctypes, os, struct, sys
+number = {"x86_64": 280, "aarch64": 88}[os.uname().machine]
+ENOENT, ALLOW, ERRNO = 2, 0x7fff0000, 0x00050000
+def step(code, yes, no, value): return struct.pack("<HBBI", code, yes, no, value)
+# Offset 0 is the call's number, 40 its fourth argument: the flag AT_SYMLINK_NOFOLLOW.
+program = b"".join([step(0x20, 0, 0, 0), step(0x15, 0, 3, number), step(0x20, 0, 0, 40), step(0x15, 0, 1, 0x100),
+                    step(0x06, 0, 0, ERRNO | ENOENT), step(0x06, 0, 0, ALLOW)])
+code = ctypes.create_string_buffer(program)
+whole = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, whole, 0, 0) == 0, os.strerror(ctypes.get_errno())
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="the filter knows other processors only")
+def test_a_link_whose_time_cannot_be_set_is_there(net, near):
+    source, target = near / "source", near / "target"
+    source.mkdir()
+    (source / "link").symlink_to("nowhere")
+    os.utime(source / "link", (OLD, OLD), follow_symlinks=False)
+    command = ["python3", "-c", FILTER, "farhaul", "cp", "-r", "--omit-dir-times", "--json", f"{source}/", target]
+    for run in range(2):
+        done = net.alpha.run(command)
+        report = json.loads(done.stdout)
+        assert done.returncode == EXIT_METADATA and report["failed_count"] == 0, done
+        assert "cannot set its time" in report["not_set"][0]["reason"], report
+        assert os.readlink(target / "link") == "nowhere" and (report["links"], report["skipped"]) == [(1, 0), (0, 1)][run]

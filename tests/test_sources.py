@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from harness import fuse
-from harness.product import EXIT_FILES, EXIT_SOME_FAILED, EXIT_USAGE
+from harness.product import EXIT_FILES, EXIT_SOME_FAILED, EXIT_USAGE, cp
 from harness.trees import fill, make_file, names, sha256
 
 MIB = 1 << 20
@@ -376,3 +376,12 @@ def test_files_of_fuse_are_read_to_their_end(road, near, target):
         sizes = {line["path"]: line["size"] for line in lines if line.get("kind") == "file" or "size" in line}
         assert all(sizes[f"mount/{name}"] == len(content) for name, (_, content) in files.items()), sizes
         road.alpha.run(["farhaul", "verify", near / "m.jsonl", road.far], check=True)
+
+
+def test_a_file_of_the_kernel_without_a_value_fails_and_says_so(net, near):
+    """`speed` and `duplex` of the loopback device have no value: reading them is an invalid argument."""
+    source = "/sys/class/net/lo"
+    outcome = cp(net.alpha, "-r", f"{source}/speed", f"{source}/mtu", f"{near}/", expect=EXIT_SOME_FAILED)
+    (failed,) = outcome.report["failed"]
+    assert failed["path"].endswith("speed") and "gives none now (invalid argument)" in failed["reason"], failed
+    assert (near / "mtu").read_text().strip().isdigit()

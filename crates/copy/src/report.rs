@@ -264,7 +264,8 @@ impl Report {
         };
         let parts: Vec<String> =
             [self.vanished_words(), self.not_set_words()].into_iter().flatten().collect();
-        Some(Error::new(code, parts.join("; ")))
+        let hint = self.not_set_hint().filter(|_| code == Code::MetadataNotSet);
+        Some(Error::new(code, parts.join("; ")).with_hint_if(hint))
     }
 
     fn vanished_words(&self) -> Option<String> {
@@ -276,6 +277,19 @@ impl Report {
                 Some(format!("{count} source files vanished before they were read, such as {path}"))
             }
             ([], _) => Some(format!("source files that vanished before they were read: {count}")),
+        }
+    }
+
+    /// What to do about metadata that could not be set; `None` if all could be.
+    pub fn not_set_hint(&self) -> Option<&'static str> {
+        let is_of_attributes = |entry: &NotSetEntry| entry.reason.contains("extended attributes");
+        match self.not_set_count {
+            0 => None,
+            _ if !self.not_set.is_empty() && self.not_set.iter().all(is_of_attributes) => Some(
+                "an entry has at most 48 KiB of attributes, and the destination's file system may take less or none: make them \
+                 smaller, or leave out -X or -A",
+            ),
+            _ => Code::MetadataNotSet.hint(),
         }
     }
 

@@ -38,8 +38,8 @@ use farhaul_session::producer_token::ProducerToken;
 use farhaul_session::report::SessionFigures;
 use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_volume::{
-    AttributeKinds, Attributes, EntryKind, HardLinkTrust, RelPath, ScanOptions, Scanner, Source, SourceRef,
-    SpecialSources, leads_out,
+    AttributeKinds, EntryKind, FoundAttributes, HardLinkTrust, RelPath, ScanOptions, Scanner, Source,
+    SourceRef, SpecialSources, leads_out,
 };
 
 use self::directories::DirectoryRecords;
@@ -199,13 +199,13 @@ impl MetadataSelection {
         }
     }
 
-    fn attributes(&self, what: &EntryContent, source: &SourceRef) -> std::io::Result<Attributes> {
+    fn attributes(&self, what: &EntryContent, source: &SourceRef) -> std::io::Result<FoundAttributes> {
         match what {
             EntryContent::File { .. } | EntryContent::Directory => source.attributes(self.attributes),
             EntryContent::Stream
             | EntryContent::Symlink { .. }
             | EntryContent::HardLink { .. }
-            | EntryContent::Special(_) => Ok(Attributes::new()),
+            | EntryContent::Special(_) => Ok(FoundAttributes::default()),
         }
     }
 }

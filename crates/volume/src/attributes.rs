@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use farhaul_text::{escape, plain};
 use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
 
@@ -52,24 +53,48 @@ impl AttributeKinds {
     }
 }
 
-/// Reads the attributes of the entry at `path`. If its last component is a link, the link is followed.
-pub(crate) fn read(path: &str, kinds: AttributeKinds) -> io::Result<Attributes> {
-    let mut found = Attributes::new();
+/// The attributes of an entry, as far as they can be sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FoundAttributes {
+    pub taken: Attributes,
+    /// Why the others are left out.
+    pub left_out: Option<String>,
+}
+
+/// Reads the attributes of the entry at `path`. If its last component is a link, the link is followed. An
+/// attribute that does not fit is left out; the others are taken.
+pub(crate) fn read(path: &str, kinds: AttributeKinds) -> io::Result<FoundAttributes> {
+    let mut taken = Attributes::new();
     let mut bytes = 0;
+    let mut too_large = Vec::new();
     for name in names(path)?.split(|&byte| byte == 0).filter(|name| kinds.has(name)) {
         let value = match with_room(|buffer| fs::getxattr(path, name, buffer)) {
             // The attribute was removed after the names were listed.
             Err(Errno::NODATA) => continue,
             value => value?,
         };
-        bytes += name.len() + value.len();
-        if bytes > BYTES_MAX {
-            return Err(io::Error::other("they take more than 48 KiB"));
+        if bytes + name.len() + value.len() > BYTES_MAX {
+            too_large.push(name.to_vec());
+            continue;
         }
-        found.push((name.to_vec(), value));
+        bytes += name.len() + value.len();
+        taken.push((name.to_vec(), value));
     }
-    found.sort();
-    Ok(found)
+    taken.sort();
+    let left_out = too_large.first().map(|first| {
+        let first = escape(first);
+        let more = and_more(too_large.len());
+        format!("{first}{more} would make them larger than 48 KiB together")
+    });
+    Ok(FoundAttributes { taken, left_out })
+}
+
+/// The words for the others of several attributes.
+fn and_more(count: usize) -> String {
+    match count {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    }
 }
 
 fn names(path: &str) -> io::Result<Vec<u8>> {
@@ -121,17 +146,31 @@ pub(crate) fn apply_noting(
     }
 }
 
+/// Sets and removes all that can be set and removed; the error names the first one that cannot.
 fn apply_at(path: &str, wanted: &Attributes, kinds: AttributeKinds) -> io::Result<()> {
-    let there = read(path, kinds)?;
-    for (name, _) in &there {
-        if !wanted.iter().any(|(wanted, _)| wanted == name) {
-            fs::removexattr(path, &name[..])?;
+    let mut refused: Vec<(&[u8], Errno)> = Vec::new();
+    let names = names(path)?;
+    let there: Vec<&[u8]> = names.split(|&byte| byte == 0).filter(|name| kinds.has(name)).collect();
+    for name in there.iter().filter(|name| !wanted.iter().any(|(wanted, _)| wanted == *name)) {
+        match fs::removexattr(path, *name) {
+            Ok(()) | Err(Errno::NODATA) => {}
+            Err(error) => refused.push((name, error)),
         }
     }
-    for wanted in wanted.iter().filter(|wanted| kinds.has(&wanted.0) && !there.contains(wanted)) {
-        fs::setxattr(path, &wanted.0[..], &wanted.1, XattrFlags::empty())?;
+    let is_so = |name: &[u8], value: &[u8]| {
+        there.contains(&name)
+            && with_room(|buffer| fs::getxattr(path, name, buffer)).is_ok_and(|there| there == value)
+    };
+    for (name, value) in wanted.iter().filter(|wanted| kinds.has(&wanted.0)) {
+        if !is_so(name, value)
+            && let Err(error) = fs::setxattr(path, &name[..], value, XattrFlags::empty())
+        {
+            refused.push((name, error));
+        }
     }
-    Ok(())
+    let Some((first, error)) = refused.first() else { return Ok(()) };
+    let (first, why) = (escape(first), plain(&(*error).into()));
+    Err(io::Error::new(io::Error::from(*error).kind(), format!("{first}{}: {why}", and_more(refused.len()))))
 }
 
 #[cfg(test)]
@@ -160,11 +199,12 @@ mod tests {
         let long = "v".repeat(2000);
         let wanted = vec![pair("user.a", ""), pair("user.long", &long)];
         apply(&one, &wanted, USER).unwrap();
-        assert_eq!(read(&path("1"), USER).unwrap(), wanted);
-        apply(&two, &read(&path("1"), USER).unwrap(), USER).unwrap();
-        assert_eq!(read(&path("2"), USER).unwrap(), wanted);
+        let taken = |name: &str| read(&path(name), USER).unwrap().taken;
+        assert_eq!(taken("1"), wanted);
+        apply(&two, &taken("1"), USER).unwrap();
+        assert_eq!(taken("2"), wanted);
         apply(&two, &Attributes::new(), AttributeKinds::default()).unwrap();
-        assert_eq!(read(&path("2"), USER).unwrap(), wanted, "none of its kinds was asked for");
+        assert_eq!(taken("2"), wanted, "none of its kinds was asked for");
     }
 
     #[test]
@@ -178,16 +218,21 @@ mod tests {
         apply(&file, &hostile, USER).unwrap();
         let all = AttributeKinds { user: true, trusted: true, capability: true, acls: true };
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        assert_eq!(read(&path, all).unwrap(), Attributes::new());
+        assert_eq!(read(&path, all).unwrap(), FoundAttributes::default());
         assert!(!all.has(b"security.selinux") && !all.has(b"system.nfs4_acl"));
     }
 
     #[test]
     fn what_cannot_be_set_is_told_from_what_did_not_arrive() {
         let file = tempfile::tempfile().unwrap();
-        let nonsense = vec![pair("system.posix_acl_access", "no list")];
+        let nonsense = vec![pair("system.posix_acl_access", "no list"), pair("user.b", "1")];
         let error = apply(&file, &nonsense, AttributeKinds { acls: true, ..USER }).unwrap_err();
         assert!(is_about_metadata(&error), "{error}");
+        assert!(error.to_string().contains("system.posix_acl_access: "), "{error}");
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if fs::listxattr(&path, &mut [0; 100][..]).is_ok_and(|len| len > 0) {
+            assert_eq!(read(&path, USER).unwrap().taken, [pair("user.b", "1")], "the one behind it is set");
+        }
         assert!(!is_about_metadata(&io::Error::from(Errno::NOSPC)));
     }
 }

@@ -58,7 +58,7 @@ mod sys;
 mod temp_file;
 mod writeback;
 
-pub use attributes::{AttributeKinds, Attributes};
+pub use attributes::{AttributeKinds, Attributes, FoundAttributes};
 pub use clone::clone_file;
 pub use delta::{Marks, PIECE, Patch, write_patch};
 pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};

@@ -12,7 +12,7 @@ use rustix::fs::{self, AtFlags, Mode, Timestamps};
 use rustix::io::Errno;
 
 use crate::dir::Dir;
-use crate::entry::{FileTime, Metadata};
+use crate::entry::{FileKind, FileTime, Metadata};
 use crate::root::{chmod_nofollow, timestamps};
 use crate::writeback::WriteOrdering;
 
@@ -116,7 +116,14 @@ pub(crate) fn set_of_name(
         }
     }
     if let Some(mtime) = mtime.filter(|&mtime| mtime != there.mtime) {
-        unset.note("time", fs::utimensat(dir, name, &times(medium, mtime), AtFlags::SYMLINK_NOFOLLOW))?;
+        let set = fs::utimensat(dir, name, &times(medium, mtime), AtFlags::SYMLINK_NOFOLLOW);
+        match set {
+            // The link was there a moment ago: a program that provides the file system has followed it (sshfs).
+            Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) if there.kind == FileKind::Symlink => {
+                unset.keep("time", &error.into());
+            }
+            set => unset.note("time", set)?,
+        }
     }
     unset.done()
 }

@@ -439,7 +439,7 @@ impl Root {
         }
         let (dir, name) = self.spot(path)?;
         let Some(there) = open_unless_link(dir.as_fd(), name)? else { return Ok(Attributes::new()) };
-        attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)
+        Ok(attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)?.taken)
     }
 
     /// Sets the extended attributes of these kinds of a file or directory, and removes all others of these

@@ -89,7 +89,7 @@ fn finish((report, error): &CopyAnswer, seen: &[String], args: &TransferCommand<
     printer::not_set(&report.not_set, report.not_set_count);
     if code == ExitCode::Metadata
         && !args.output.quiet
-        && let Some(hint) = Code::MetadataNotSet.hint()
+        && let Some(hint) = report.not_set_hint()
     {
         printer::line(&format!("hint: {hint}"));
     }

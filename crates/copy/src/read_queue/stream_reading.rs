@@ -42,6 +42,14 @@ impl Reader<'_> {
                 ErrorKind::WouldBlock => {
                     Failure::new(Code::FilesFailed, format!("cannot {what}: it has no end"))
                 }
+                // Some files of the kernel exist, and say that they do not when they are read.
+                _ if !is_pipe && job.source.file_now().is_ok_and(|there| there.is_some()) => {
+                    let why = failures::plain(&error);
+                    let text = format!(
+                        "cannot {what}: the kernel, or the program that makes its content, gives none now ({why})"
+                    );
+                    Failure::new(Code::of_files(&error), text)
+                }
                 ErrorKind::NotFound => failures::vanished(),
                 _ => Failure::cannot(what, &error),
             };

@@ -292,13 +292,17 @@ impl TreeAnnouncement<'_> {
         source: &SourceRef,
     ) -> Option<Attributes> {
         let error = match self.sender.taking.attributes(what, source) {
-            Ok(attributes) => return Some(attributes),
+            Ok(found) => {
+                if let Some(why) = found.left_out {
+                    self.not_read(path, format!("cannot read its extended attributes: {why}"));
+                }
+                return Some(found.taken);
+            }
             Err(error) => error,
         };
         if error.kind() != ErrorKind::NotFound {
             let Failure { reason, .. } = Failure::cannot("read its extended attributes", &error);
-            self.sender.lists.add_not_set(path.as_bytes(), &reason);
-            self.batch.push(CopyMessage::NotSet { path: path.as_bytes().to_vec(), reason });
+            self.not_read(path, reason);
             return Some(Attributes::new());
         }
         if *what == EntryContent::Directory {
@@ -310,6 +314,12 @@ impl TreeAnnouncement<'_> {
         }
         self.fail(path.as_bytes().to_vec(), failures::vanished());
         None
+    }
+
+    /// Reports an entry that lacks some of its metadata, as they cannot be read or sent.
+    fn not_read(&mut self, path: &RelPath, reason: String) {
+        self.sender.lists.add_not_set(path.as_bytes(), &reason);
+        self.batch.push(CopyMessage::NotSet { path: path.as_bytes().to_vec(), reason });
     }
 
     /// Reports an entry that is not sent, since it cannot be read or has vanished.

@@ -17,7 +17,7 @@ use farhaul_handover::Held as _;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::{Source, SourcePlace};
-use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::attributes::{self, AttributeKinds, FoundAttributes};
 use crate::entry::{Entry, Metadata};
 use crate::generated_source::GeneratedSource;
 use crate::kept_directories;
@@ -210,9 +210,9 @@ impl SourceRef {
     }
 
     /// Its extended attributes; a link has none.
-    pub fn attributes(&self, kinds: AttributeKinds) -> io::Result<Attributes> {
+    pub fn attributes(&self, kinds: AttributeKinds) -> io::Result<FoundAttributes> {
         if kinds.is_none() || self.generated().is_some() || self.is_device() {
-            return Ok(Attributes::new());
+            return Ok(FoundAttributes::default());
         }
         let there = self.open_with(OFlags::PATH | OFlags::CLOEXEC)?;
         attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)

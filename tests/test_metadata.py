@@ -368,3 +368,44 @@ def test_files_appear_whole_and_under_no_other_name(way):
         watcher.join()
     assert not wrong and seen
     assert differences(way.source, way.target) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files away")
+def test_a_file_that_replaces_another_keeps_its_owner_and_access_list(way):
+    """As `cp` does, which writes into the old file. Owners and lists are not copied."""
+    fill(way)
+    names = ["d/small", "large", "empty"]
+    way.sync()
+    for name in names:
+        os.chown(way.target / name, 1234, 5678)
+        os.setxattr(way.target / name, ACCESS, LIST)
+        with open(way.source / name, "ab") as file:
+            file.write(b"more")
+    way.sync()
+    for name in names:
+        there = os.stat(way.target / name)
+        assert (there.st_uid, there.st_gid) == (1234, 5678), name
+        assert attributes(way.target / name)[ACCESS] == LIST, name
+        assert (way.target / name).read_bytes() == (way.source / name).read_bytes()
+    # A program that runs as its owner belongs to whoever has put it there.
+    os.chmod(way.source / "large", 0o4755)
+    with open(way.source / "large", "ab") as file:
+        file.write(b"more")
+    way.sync("-p")
+    there = os.stat(way.target / "large")
+    assert there.st_uid == 0 or there.st_mode & 0o4000 == 0, "a daemon takes the bit off"
+
+
+def test_without_modes_the_default_list_of_a_directory_decides(way):
+    """The umask does not count there, and the list may allow others nothing: acl(5)."""
+    fill(way)
+    os.chmod(way.source / "d/small", 0o644)
+    way.target.mkdir()
+    os.setxattr(way.target, DEFAULT, acl((OWNER, 7, NOBODY), (GROUP, 5, NOBODY), (OTHER, 0, NOBODY)))
+    way.sync("--no-perms")
+    for name in ("d/small", "empty", "large"):
+        made = way.target / f"{name}.expected"
+        made.touch(os.stat(way.source / name).st_mode & 0o777)
+        assert os.stat(way.target / name).st_mode == os.stat(made).st_mode, name
+        assert os.stat(way.target / name).st_mode & 0o007 == 0
+    assert os.stat(way.target / "d").st_mode & 0o777 == 0o750

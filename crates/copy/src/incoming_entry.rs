@@ -1,6 +1,6 @@
 //! An entry of the manifest on its way to its place.
 
-use farhaul_volume::{RelPath, WriteOptions, umask};
+use farhaul_volume::{RelPath, Root, WriteOptions};
 
 use super::messages::{EntryContent, EntrySort, ManifestEntry};
 use super::receive_rules::ReceiveRules;
@@ -31,22 +31,24 @@ impl IncomingEntry {
         if self.entry.path.is_empty() { self.path.as_bytes() } else { &self.entry.path }
     }
 
-    /// How its file is to be written. If modes are not preserved, the file keeps the mode of its predecessor,
-    /// which `there` tells, or gets the mode that the umask leaves.
-    pub(crate) fn write_options(
-        &self,
-        rules: &ReceiveRules,
-        there: impl FnOnce() -> Option<u32>,
-    ) -> WriteOptions {
+    /// How its file is to be written below `root`. If modes are not preserved, the file keeps the mode of its
+    /// predecessor, or gets the mode that umask and directory leave.
+    pub(crate) fn write_options(&self, rules: &ReceiveRules, root: &Root) -> WriteOptions {
         let mode = self.entry.mode;
+        let predecessor = if self.is_place_free { None } else { root.predecessor(&self.path) };
+        let own_mode = || match &predecessor {
+            Some(predecessor) => predecessor.mode & 0o777,
+            None => root.mode_of_new(&self.path, mode),
+        };
         WriteOptions {
-            mode: rules.mode(mode).unwrap_or_else(|| there().unwrap_or(mode & !umask()) & 0o777),
+            mode: rules.mode(mode).unwrap_or_else(own_mode),
             mtime: rules.mtime(self.entry.mtime()),
             durable: rules.durable_each,
             synced: rules.durable,
             sparse: matches!(self.entry.what, EntryContent::File { sparse: true, .. }),
             attributes: self.entry.attributes.clone(),
             attribute_kinds: rules.attributes,
+            predecessor,
         }
     }
 }

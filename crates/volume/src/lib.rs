@@ -44,6 +44,7 @@ mod partial;
 #[expect(unsafe_code, reason = "the C library's look-up of a user")]
 mod passwd;
 mod precision;
+mod predecessor;
 mod ranges;
 mod rel_path;
 mod removal;
@@ -78,6 +79,7 @@ pub use mount::Border;
 pub use multiset::Multiset;
 pub use partial::{InPlace, Partial, PatchOutcome, Resume, SourceIdentity, SourceState};
 pub use precision::{Precision, are_within, coarser};
+pub use predecessor::Predecessor;
 pub use ranges::ChunkMap;
 pub use rel_path::{RelPath, RelPathError};
 pub use removal::{Removal, RemovalOutcome};

@@ -565,7 +565,12 @@ impl Partial {
         self.sync().map_err(Error::io("write it to the disk"))?;
         self.error.note(writeback::close_check(&self.file)).map_err(Error::io("close the file"))?;
         let mut unset = AttributeFailure::default();
-        // Before the mode, which may forbid setting them.
+        // Before the mode, which may forbid setting the rest, and which a new owner or list changes.
+        if let Some(predecessor) = options.predecessor.as_ref().filter(|_| !self.is_in_place) {
+            predecessor
+                .hand_down(&self.file, options.mode, options.attribute_kinds, &mut unset)
+                .map_err(Error::io("set the file's owner"))?;
+        }
         attributes::apply_noting(&self.file, &options.attributes, options.attribute_kinds, &mut unset);
         // A file that is changed in place may belong to somebody else, and have the right mode already.
         let has = Metadata::from(&fs::fstat(&self.file).map_err(Error::io("look at the file"))?).mode;

@@ -32,11 +32,12 @@ use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
 use crate::fixed;
 use crate::kept_directories;
-use crate::metadata;
+use crate::metadata::{self, umask};
 use crate::name_trial::{self, DirTime};
 use crate::own_files;
 use crate::own_names::{self, OwnNameForm};
 use crate::precision::{self, Precision};
+use crate::predecessor::{self, Predecessor};
 use crate::rel_path::RelPath;
 use crate::temp_file;
 
@@ -430,6 +431,21 @@ impl Root {
     pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<FileTime>) -> io::Result<()> {
         let (dir, name) = self.spot(path)?;
         metadata::set_of_name(&dir, name, mode, mtime)
+    }
+
+    /// What a new file at `path` would replace; `None` if there is no plain file.
+    pub fn predecessor(&self, path: &RelPath) -> Option<Predecessor> {
+        let (dir, name) = self.place(path).ok()?;
+        Predecessor::look(&dir, name)
+    }
+
+    /// The permissions that a new entry at `path` gets if it is made with `mode`: by the umask, or by the
+    /// default access control list of its directory.
+    pub fn mode_of_new(&self, path: &RelPath, mode: u32) -> u32 {
+        match self.place(path) {
+            Ok((dir, _)) => predecessor::mode_of_new(&dir, mode),
+            Err(_) => mode & 0o777 & !umask(),
+        }
     }
 
     /// The extended attributes of these kinds of a file or directory; a link has none.

@@ -22,6 +22,7 @@ use crate::entry::FileTime;
 use crate::error::Error;
 use crate::fixed;
 use crate::metadata::{self, AttributeFailure};
+use crate::predecessor::Predecessor;
 use crate::rel_path::RelPath;
 use crate::root::{Root, sync_dir};
 use crate::sparse_file::{self, PriorContent};
@@ -46,6 +47,8 @@ pub struct WriteOptions {
     /// file still gets its name, and the error says so ([`is_about_metadata`](crate::is_about_metadata)).
     pub attributes: Attributes,
     pub attribute_kinds: AttributeKinds,
+    /// The file that it replaces, of which it keeps owner, group and access control list.
+    pub predecessor: Option<Predecessor>,
 }
 
 impl Default for WriteOptions {
@@ -59,6 +62,7 @@ impl Default for WriteOptions {
             sparse: false,
             attributes: Attributes::new(),
             attribute_kinds: AttributeKinds::default(),
+            predecessor: None,
         }
     }
 }
@@ -236,10 +240,14 @@ fn dress(
 ) -> io::Result<io::Result<()>> {
     let mode = options.mode & 0o7777;
     let mut unset = AttributeFailure::default();
-    // Before the mode, which may forbid setting them.
+    // Before the mode, which may forbid setting the rest, and which a new owner or list changes.
+    if let Some(predecessor) = &options.predecessor {
+        predecessor.hand_down(file, mode, options.attribute_kinds, &mut unset)?;
+    }
     attributes::apply_noting(file, &options.attributes, options.attribute_kinds, &mut unset);
-    // An access control list may have changed the mode.
-    let mode = Some(mode).filter(|_| !options.attribute_kinds.is_none() || has != Some(mode));
+    // An access control list or another owner may have changed the mode.
+    let is_sure = options.attribute_kinds.is_none() && options.predecessor.is_none();
+    let mode = Some(mode).filter(|_| !is_sure || has != Some(mode));
     metadata::set_of_file(file, medium, mode, options.mtime, &mut unset)?;
     Ok(unset.done())
 }

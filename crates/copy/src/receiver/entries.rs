@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::{EntryAction, Event};
-use farhaul_volume::{CHUNK, Metadata, RelPath, RelPathError, name_error, umask};
+use farhaul_volume::{CHUNK, Metadata, RelPath, RelPathError, name_error};
 
 use super::super::directory_tree::{DirectoryAbsence, UnfinishedDirectory};
 use super::super::hard_links::LinkTargetOutcome;
@@ -166,8 +166,8 @@ impl CopyReceiver {
         let is_ours = !path.is_empty() || target.is_new;
         let mode = match self.rules.mode(entry.mode) {
             Some(mode) => is_ours.then_some(mode),
-            // So far only this process could use a new directory; now it gets the mode that the umask leaves.
-            None => (is_ours && is_new).then_some(entry.mode & 0o777 & !umask()),
+            // So far only this process could use a new directory; now it gets what umask and directory leave.
+            None => (is_ours && is_new).then(|| target.roots.of(path).mode_of_new(path, entry.mode)),
         };
         self.tree.open(UnfinishedDirectory {
             id: entry.id,

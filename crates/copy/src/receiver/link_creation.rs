@@ -347,6 +347,7 @@ impl CopyReceiver {
             sparse: source.allocated < source.size,
             attributes: root.attributes(to, self.rules.attributes).map_err(cannot)?,
             attribute_kinds: self.rules.attributes,
+            predecessor: None,
         };
         let goes_on = || !self.shared.is_stopped();
         let copied = root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));

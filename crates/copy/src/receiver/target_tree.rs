@@ -166,7 +166,6 @@ impl TargetTree {
 
     /// How the file of an entry is to be written.
     pub(crate) fn write_options(&self, item: &IncomingEntry) -> WriteOptions {
-        let there = || self.roots.metadata(&item.path).ok().flatten().filter(Metadata::is_file);
-        item.write_options(&self.rules, || there().map(|there| there.mode))
+        item.write_options(&self.rules, self.roots.of(&item.path))
     }
 }

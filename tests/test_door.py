@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -270,3 +271,128 @@ def resident_mib(node):
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) >> 10
     raise AssertionError("the service has no memory")
+
+
+#: Sends requests one behind the other over many connections and reads the answers, until it is ended.
+EAGER = """
+import selectors, socket, sys
+port, count, words = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].encode().decode("unicode_escape").encode() * 100
+all = selectors.DefaultSelector()
+def connect():
+    one = socket.socket()
+    one.setblocking(False)
+    one.connect_ex(("127.0.0.1", port))
+    all.register(one, selectors.EVENT_READ | selectors.EVENT_WRITE)
+for _ in range(count):
+    connect()
+print("begun", flush=True)
+while True:
+    for key, events in all.select():
+        try:
+            if events & selectors.EVENT_READ and not key.fileobj.recv(1 << 20):
+                raise OSError
+            if events & selectors.EVENT_WRITE:
+                key.fileobj.send(words)
+        except BlockingIOError:
+            pass
+        except OSError:
+            all.unregister(key.fileobj)
+            key.fileobj.close()
+            connect()
+"""
+#: What strangers ask for without end.
+ASKED = {
+    "the page": rb"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "what is not there": rb"GET /assets/x.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "the API": rb"GET /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "another name": rb"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    "with a wrong token": rb"GET /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("words", ASKED.values(), ids=ASKED)
+def test_strangers_who_ask_without_end_close_the_api_to_nobody(node, words):
+    reader = token(node)
+    with contextlib.ExitStack() as all:
+        for _ in range(2):
+            eager = subprocess.Popen(["/usr/bin/python3", "-c", EAGER, str(node.port), "300", words], stdout=subprocess.PIPE)
+            all.callback(eager.wait)
+            all.callback(eager.kill)
+            assert eager.stdout.readline() == b"begun\n"
+        for _ in range(10):
+            begin = time.monotonic()
+            assert node.json("jobs") == []
+            assert ask(node, "/jobs", reader)[0] == 200
+            # Each takes some milliseconds; it took some seconds.
+            assert time.monotonic() - begin < 10
+        assert len(os.listdir(f"/proc/{node.process.pid}/fd")) < 1300
+        assert resident_mib(node) < 300
+
+
+def test_a_page_has_all_its_files_at_once(node):
+    """A browser that loads the page does not wait."""
+    begin = time.monotonic()
+    for _ in range(100):
+        status, _, _ = node.browser().ask("GET", "/", headers={})
+        assert status == 200
+    assert time.monotonic() - begin < 30
+
+
+#: Requests that are no usual ones, and the statuses that they may have; None is an end without an answer.
+ODD = {
+    "HTTP/2 by prior knowledge": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0" * 1000, {None, b"400"}),
+    "an upgrade to HTTP/2": (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+                             b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", {b"200"}),
+    "an upgrade of the API": (b"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", {b"401"}),
+    "a mebibyte of one header": (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * (1 << 20) + b"\r\n\r\n", {b"431"}),
+    "ten thousand headers": (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X: a\r\n" * 10_000 + b"\r\n", {b"431"}),
+    "two names": (b"GET /api/v1/me HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n", {b"400"}),
+    "another name in the address": (b"GET http://evil.example/api/v1/me HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", {b"421"}),
+    "no name": (b"GET / HTTP/1.0\r\n\r\n", {b"421"}),
+    "a tunnel": (b"CONNECT evil.example:80 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", {b"404", b"405", b"421"}),
+    "an echo": (b"TRACE / HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: x=y\r\n\r\n", {b"405"}),
+    "two lengths": (LOG_IN.replace(b"400", b"4") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n", {b"400"}),
+    "a byte of zero": (b"GET /api/v1/\0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", {b"400"}),
+    "a way up": (b"GET /assets/../../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", {b"404"}),
+    "a way up in disguise": (b"GET /assets/%2e%2e%2f%2e%2e%2fetc%2fpasswd HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", {b"404"}),
+    "bytes that are no text": (b"GET /api/v1/jobs/%ff%fe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", {b"401", b"404"}),
+}
+
+
+@pytest.mark.parametrize("words, statuses", ODD.values(), ids=ODD)
+def test_odd_requests_get_one_answer_and_change_nothing(node, words, statuses):
+    with socket.create_connection(("127.0.0.1", node.port), timeout=60) as one:
+        # The service may answer and hang up before it has read everything.
+        with contextlib.suppress(OSError):
+            one.sendall(words)
+        try:
+            said = one.recv(1 << 16)
+        except ConnectionResetError:
+            said = b""
+    status = said.split(b" ", 2)[1] if said else None
+    assert status in statuses, said
+    assert b"root:" not in said and b" 101 " not in said
+    assert node.json("jobs") == []
+
+
+def test_bodies_of_one_caller_take_little_memory_however_small_their_pieces(node):
+    submitter, reader = token(node, "--scope", "submit", "--everything"), token(node)
+    node.json("jobs")
+    before = resident_mib(node)
+    head = (f"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {submitter}\r\n"
+            "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n").encode()
+    crumbs = b"1\r\n \r\n" * 10_000
+    with Strangers(node.port, 40, head) as held:
+        def send(one):
+            one.settimeout(2)
+            # A body that waits for its turn is not read.
+            with contextlib.suppress(OSError):
+                for _ in range(30):
+                    one.sendall(crumbs)
+        threads = [threading.Thread(target=send, args=[one]) for one in held.held]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert ask(node, "/jobs", reader)[0] == 200
+        assert resident_mib(node) - before < 100

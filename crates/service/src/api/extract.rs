@@ -8,12 +8,13 @@ use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::RequestExt as _;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use farhaul_session::{Code, Error};
+use http_body_util::{BodyExt as _, LengthLimitError};
 use serde::de::DeserializeOwned;
 
 use super::connection::{BodyTooSlow, Connection, NoPlace};
@@ -22,7 +23,7 @@ use super::gate::Gate;
 use super::limits::Failing;
 use super::problem::HandlerFailure;
 use super::questions::Questions;
-use super::threads::Threads;
+use super::threads::{Threads, Turn};
 use crate::access::login::{LoginSecret, SecretUse, cookie_name, cookie_value, set_cookie};
 use crate::access::token::NewTokenText;
 use crate::access::{Caller, DeedKind};
@@ -39,12 +40,15 @@ pub(crate) struct App {
     gate: Arc<Gate>,
     deeds: Arc<Deeds>,
     threads: Arc<Threads>,
+    /// Who reads a body of its caller's has one of the caller's turns here.
+    bodies: Arc<Threads>,
     questions: Arc<Questions>,
 }
 
 impl App {
     pub(crate) fn new(node: Arc<Node>, gate: Arc<Gate>, deeds: Arc<Deeds>) -> App {
-        App { node, gate, deeds, threads: Arc::default(), questions: Arc::default() }
+        let (threads, bodies, questions) = (Arc::default(), Arc::default(), Arc::default());
+        App { node, gate, deeds, threads, bodies, questions }
     }
 
     /// Identifies the caller by the token or the cookie of the request. From then on its connection counts
@@ -333,6 +337,8 @@ impl<N: Requirement> FromRequestParts<App> for May<N> {
             app.deeds.refused(&caller, &parts.method, parts.uri.path(), &error);
             return Err(error.into());
         }
+        let turns = BodyTurns { bodies: app.bodies.clone(), principal: identity.principal().to_string() };
+        parts.extensions.insert(turns);
         let (node, app) = (app.node.clone(), app.clone());
         Ok(May { node, caller, identity, cookie: Cookie::of(parts), app, needs: PhantomData })
     }
@@ -446,13 +452,24 @@ fn bad_query(rejection: &QueryRejection) -> HandlerFailure {
     HandlerFailure::with_status(error, StatusCode::BAD_REQUEST)
 }
 
-/// The body of a request, whose content type was checked to be JSON.
-pub(crate) struct JsonBody(pub(crate) Bytes);
+/// Whose body it is, for a request whose caller is known.
+#[derive(Clone)]
+struct BodyTurns {
+    bodies: Arc<Threads>,
+    principal: String,
+}
+
+/// The body of a request, whose content type was checked to be JSON. It is kept in one piece, however small the pieces
+/// were in which it came, and a caller has so many bodies at a time as it has threads: others wait unread.
+pub(crate) struct JsonBody {
+    pub(crate) bytes: Vec<u8>,
+    _turn: Option<Turn>,
+}
 
 impl<S: Send + Sync> FromRequest<S> for JsonBody {
     type Rejection = HandlerFailure;
 
-    async fn from_request(request: Request, state: &S) -> Result<JsonBody, HandlerFailure> {
+    async fn from_request(request: Request, _: &S) -> Result<JsonBody, HandlerFailure> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_json = kind.is_some_and(|kind| {
             kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
@@ -461,27 +478,36 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
             let error = Error::new(Code::BadOption, "the body must be application/json");
             return Err(HandlerFailure::with_status(error, StatusCode::UNSUPPORTED_MEDIA_TYPE));
         }
-        Bytes::from_request(request, state).await.map(JsonBody).map_err(|rejection| no_body(&rejection))
+        let turn = match request.extensions().get::<BodyTurns>().cloned() {
+            Some(BodyTurns { bodies, principal }) => Some(bodies.turn(&principal).await?),
+            // A stranger's body has a few KiB at most.
+            None => None,
+        };
+        let (mut body, mut bytes) = (request.into_limited_body(), Vec::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| no_body(&error))?;
+            if let Some(data) = frame.data_ref() {
+                bytes.extend_from_slice(data);
+            }
+        }
+        Ok(JsonBody { bytes, _turn: turn })
     }
 }
 
-fn no_body(rejection: &BytesRejection) -> HandlerFailure {
-    if is_too_slow(rejection) {
+fn no_body(error: &axum::Error) -> HandlerFailure {
+    let first: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let is = |kind: fn(&(dyn std::error::Error + 'static)) -> bool| {
+        std::iter::successors(first, |error| error.source()).any(kind)
+    };
+    if is(|error| error.is::<BodyTooSlow>()) {
         let error = Error::new(Code::PeerSilent, BodyTooSlow.to_string()).with_hint("send the whole body");
         return HandlerFailure::with_status(error, StatusCode::REQUEST_TIMEOUT).and_close();
     }
-    match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Error::new(Code::TooLarge, "the body is too large").into(),
-        _ => HandlerFailure::with_status(
-            Error::new(Code::BadOption, rejection.body_text()),
-            StatusCode::BAD_REQUEST,
-        ),
+    if is(|error| error.is::<LengthLimitError>()) {
+        return Error::new(Code::TooLarge, "the body is too large").into();
     }
-}
-
-fn is_too_slow(rejection: &BytesRejection) -> bool {
-    let first: Option<&(dyn std::error::Error + 'static)> = Some(rejection);
-    std::iter::successors(first, |error| error.source()).any(|error| error.is::<BodyTooSlow>())
+    let what = format!("the body cannot be read: {error}");
+    HandlerFailure::with_status(Error::new(Code::BadOption, what), StatusCode::BAD_REQUEST)
 }
 
 impl JsonBody {
@@ -489,7 +515,7 @@ impl JsonBody {
     /// gives 422, with the name of the field.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, HandlerFailure> {
         let mut unknown = None;
-        let reader = &mut serde_json::Deserializer::from_slice(&self.0);
+        let reader = &mut serde_json::Deserializer::from_slice(&self.bytes);
         let mut field = serde_path_to_error::Track::new();
         let tracked = serde_path_to_error::Deserializer::new(&mut *reader, &mut field);
         let read = serde_ignored::deserialize(tracked, |path| {

@@ -5,11 +5,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use farhaul_session::{Code, Error};
 
+use super::connection::{Connection, Network};
 use super::extract::RequestOrigin;
 use super::gate::Gate;
 use super::problem::HandlerFailure;
@@ -17,13 +18,32 @@ use super::problem::HandlerFailure;
 /// Query parameters in which somebody might send a token or a one-time code.
 const SECRETS: [&str; 5] = ["token", "access_token", "api_key", "authorization", "code"];
 
+/// Where a token comes in the body.
+const LOG_IN: &str = "/api/v1/login";
+
 /// Checks every request before its handler.
 pub(super) async fn before(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     DefaultBodyLimit::max(gate.body_max()).apply(&mut request);
+    if let Some(network) = stranger(&request) {
+        tokio::time::sleep(gate.limits.stranger_waits(network)).await;
+    }
     match judge(&request, &gate) {
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
     }
+}
+
+/// Where a request comes from that shows nothing, over a connection that has shown nothing. `None` for all others: who
+/// has a token does not wait behind strangers, and who shows a wrong one is refused and has to connect again.
+fn stranger(request: &Request) -> Option<Network> {
+    let connection = request.extensions().get::<Connection>()?;
+    let RequestOrigin::Tcp { address, .. } = request.extensions().get::<RequestOrigin>()? else {
+        return None;
+    };
+    let shows =
+        [header::AUTHORIZATION, header::COOKIE].iter().any(|name| request.headers().contains_key(name));
+    let logs_in = request.method() == Method::POST && request.uri().path() == LOG_IN;
+    (!shows && !logs_in && connection.is_strangers()).then(|| Network::from(Some(*address)))
 }
 
 fn judge(request: &Request, gate: &Gate) -> Result<(), HandlerFailure> {
@@ -38,8 +58,13 @@ fn judge(request: &Request, gate: &Gate) -> Result<(), HandlerFailure> {
     }
     let header =
         |name| request.headers().get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+    if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
+        return refuse(StatusCode::BAD_REQUEST, Code::BadOption, "the request has two names for this node");
+    }
     let host = header(header::HOST).or(request.uri().host());
-    if !host.is_some_and(|host| gate.is_ours(host)) {
+    // A request whose address has a name says twice whom it is for.
+    let is_ours = |name: Option<&str>| name.is_none_or(|name| gate.is_ours(name));
+    if host.is_none() || !is_ours(host) || !is_ours(request.uri().host()) {
         return refuse(StatusCode::MISDIRECTED_REQUEST, Code::BadOption, "this node has another name");
     }
     // The page itself is no secret, and links to it may stand anywhere. The requests that it then makes come
@@ -132,6 +157,13 @@ mod tests {
             assert_eq!(ask(&[("host", host)]), 421, "{host}");
         }
         assert_eq!(ask(&[]), 421);
+        assert_eq!(ask(&[("host", "127.0.0.1"), ("host", "evil.example")]), 400);
+        assert_eq!(ask(&[("host", "127.0.0.1"), ("host", "127.0.0.1")]), 400);
+        for (uri, status) in
+            [("http://evil.example/api/v1/jobs", 421), ("http://127.0.0.1:80/api/v1/jobs", 200)]
+        {
+            assert_eq!(judged(tcp, &[("host", "127.0.0.1:80")], uri), status, "{uri}");
+        }
         let ours = ("host", "127.0.0.1:80");
         assert_eq!(ask(&[ours, ("sec-fetch-site", "cross-site")]), 403);
         assert_eq!(ask(&[ours, ("sec-fetch-site", "same-site")]), 403);

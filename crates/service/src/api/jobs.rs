@@ -188,8 +188,8 @@ async fn list(
         description = "Requests with the same key and the same body within 24 hours make one job only")),
     responses((status = 201, description = "The job", body = JobView, headers(("Location" = String)))))]
 async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: JsonBody) -> Result<Response, HandlerFailure> {
-    let spec = JobSpec::read(&body.0).map_err(|error| {
-        match serde_json::from_slice::<serde::de::IgnoredAny>(&body.0) {
+    let spec = JobSpec::read(&body.bytes).map_err(|error| {
+        match serde_json::from_slice::<serde::de::IgnoredAny>(&body.bytes) {
             Ok(_) => HandlerFailure::from(error),
             Err(_) => HandlerFailure::with_status(error, StatusCode::BAD_REQUEST),
         }
@@ -199,7 +199,7 @@ async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: JsonBody) -> Resul
         Some(key) => {
             let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_MAX);
             let key = key.ok_or_else(|| bad_query("an Idempotency-Key must have 1 to 128 characters"))?;
-            Some((key.to_string(), blake3::hash(&body.0).as_bytes().to_vec()))
+            Some((key.to_string(), blake3::hash(&body.bytes).as_bytes().to_vec()))
         }
     };
     let target = format!("{} -> {}", spec.sources.join(" "), spec.destination);

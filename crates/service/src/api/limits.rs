@@ -1,5 +1,5 @@
-//! Limits how often a caller may ask, and how often somebody may fail: one token bucket for each caller, one
-//! for each address that shows wrong tokens.
+//! Limits how often a caller may ask, how often somebody may fail, and how fast strangers are answered: one token
+//! bucket for each caller, one for each address that shows wrong tokens, one for each address that shows none.
 //!
 //! Tokens, codes and cookies have 256 random bits, so nobody guesses one, and nobody is locked out for trying:
 //! only failures are counted, and who shows the right token is let in whatever others of its address do. The
@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
@@ -20,6 +20,10 @@ use super::connection::Network;
 /// How many failures of an address are answered one by one at once, and a second.
 const WRONG_BURST: f64 = 20.0;
 const WRONG_PER_SECOND: f64 = 0.2;
+/// How many requests without a token are answered at once, and a second, to one address. A page takes a dozen. Further
+/// ones wait, so that they cost no more than that, whoever sends them one behind the other.
+const STRANGERS_BURST: f64 = 200.0;
+const STRANGERS_PER_SECOND: f64 = 100.0;
 /// How many callers, and how many addresses, are remembered.
 const TABLE_MAX: usize = 4096;
 
@@ -30,6 +34,7 @@ pub(crate) struct RequestLimits {
     ask: Mutex<(f64, f64)>,
     callers: Mutex<Table<String>>,
     failing: Mutex<Table<Failing>>,
+    strangers: Mutex<Table<Network>>,
 }
 
 /// Whose failures are counted together.
@@ -106,6 +111,19 @@ impl RequestLimits {
         Ok(())
     }
 
+    /// Counts a request that shows nothing. Yields for how long its answer has to wait. Each connection has one such
+    /// request at a time, so that few wait.
+    pub(crate) fn stranger_waits(&self, network: Network) -> Duration {
+        self.stranger_waits_at(network, Instant::now())
+    }
+
+    fn stranger_waits_at(&self, network: Network, now: Instant) -> Duration {
+        let mut all = self.strangers.lock().in_any_case();
+        let bucket = all.bucket(&network, STRANGERS_BURST, STRANGERS_PER_SECOND, now);
+        bucket.tokens -= 1.0;
+        Duration::from_secs_f64((-bucket.tokens / STRANGERS_PER_SECOND).max(0.0))
+    }
+
     /// Counts that something wrong was shown. An error if that happens too often; it says after how many
     /// seconds the refusal will again say why.
     pub(crate) fn failed(&self, failing: Failing) -> Result<(), u64> {
@@ -160,13 +178,28 @@ mod tests {
     }
 
     #[test]
+    fn strangers_of_one_address_wait_for_their_turn_and_no_others_do() {
+        let limits = RequestLimits::default();
+        let now = Instant::now();
+        let (one, other) = (Network::V4([192, 0, 2, 1]), Network::V4([192, 0, 2, 2]));
+        assert!((0..200).all(|_| limits.stranger_waits_at(one, now).is_zero()));
+        let waits: Vec<_> = (0..100).map(|_| limits.stranger_waits_at(one, now)).collect();
+        assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "one after the other");
+        assert_eq!(waits[99], Duration::from_secs(1));
+        assert!(limits.stranger_waits_at(other, now).is_zero());
+        assert!(limits.stranger_waits_at(one, now + Duration::from_secs(5)).is_zero());
+    }
+
+    #[test]
     fn tables_do_not_grow() {
         let limits = RequestLimits::default();
         for n in 0..3 * TABLE_MAX as u32 {
             let _ = limits.failed(Failing::Guess(Network::V4(n.to_be_bytes())));
             let _ = limits.may_ask(&format!("token:{n}"));
+            limits.stranger_waits(Network::V4(n.to_be_bytes()));
         }
         assert!(limits.failing.lock().unwrap().0.len() <= TABLE_MAX);
         assert!(limits.callers.lock().unwrap().0.len() <= TABLE_MAX);
+        assert!(limits.strangers.lock().unwrap().0.len() <= TABLE_MAX);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::HandlerFailure;
 
@@ -24,19 +24,33 @@ const RETRY_AFTER_S: u64 = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Mutex<HashMap<String, Weak<Semaphore>>>);
 
+/// One of the turns of a caller. Dropping it gives it to the caller's next request.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _permit: OwnedSemaphorePermit,
+}
+
 impl Threads {
+    /// Waits until fewer of the caller's requests than there are threads for it do the same.
+    pub(crate) async fn turn(&self, principal: &str) -> Result<Turn, HandlerFailure> {
+        let all = self.of(principal);
+        match tokio::time::timeout(WAIT, all.acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(Turn { _permit: permit }),
+            // The semaphore is never closed.
+            Ok(Err(_)) | Err(_) => {
+                let what = "the earlier requests of this caller are not done yet";
+                Err(HandlerFailure::too_many(what, RETRY_AFTER_S))
+            }
+        }
+    }
+
     /// Does this work on a thread of the caller's.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         principal: &str,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, HandlerFailure> {
-        let threads = self.of(principal);
-        // The semaphore is never closed.
-        let Ok(Ok(thread)) = tokio::time::timeout(WAIT, threads.acquire_owned()).await else {
-            let what = "the earlier requests of this caller are not done yet";
-            return Err(HandlerFailure::too_many(what, RETRY_AFTER_S));
-        };
+        let thread = self.turn(principal).await?;
         let work = move || {
             let _thread = thread;
             work()

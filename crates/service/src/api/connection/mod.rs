@@ -168,6 +168,11 @@ impl Connection {
         }
     }
 
+    /// True if the connection has shown nothing yet.
+    pub(crate) fn is_strangers(&self) -> bool {
+        self.state().place.is_stranger()
+    }
+
     fn patience(&self) -> Duration {
         self.state().limits().patience
     }

@@ -6,7 +6,8 @@
 //!
 //! Always true: nobody in one room takes a place in another one. In a full room a newcomer takes the place of
 //! whoever has most places, and never one of somebody who has as few as it has itself. So strangers crowd out
-//! only strangers, first of all those of their own address, and one principal crowds out no other.
+//! only strangers, first of all those of their own address, and one principal crowds out no other. Of an address,
+//! those strangers go first that have asked for something and have shown nothing with it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -99,6 +100,8 @@ struct Room<K> {
 struct Held {
     /// No request is under way on this connection.
     is_idle: bool,
+    /// A request has come over this connection.
+    has_asked: bool,
     /// The size of an answer that is not taken yet.
     answer_bytes: u64,
     /// Dropping it tells the connection that it has lost its place.
@@ -107,7 +110,7 @@ struct Held {
 
 impl Held {
     fn new(evict: oneshot::Sender<()>) -> Held {
-        Held { is_idle: true, answer_bytes: 0, _evict: evict }
+        Held { is_idle: true, has_asked: false, answer_bytes: 0, _evict: evict }
     }
 }
 
@@ -144,7 +147,7 @@ impl Places {
     pub(crate) fn stranger(self: &Arc<Self>, address: IpAddr) -> (Place, Eviction) {
         let network = Network::from(Some(address));
         let mut rooms = self.0.lock().in_any_case();
-        if let Some(victim) = rooms.strangers.crowded_by(&network, Victim::Oldest) {
+        if let Some(victim) = rooms.strangers.crowded_by(&network, Victim::Silent) {
             rooms.strangers.remove(&victim.0, victim.1);
         }
         let (id, evict, evicted) = rooms.ticket();
@@ -173,8 +176,8 @@ impl Rooms {
 /// Which place a newcomer may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
-    /// The oldest of whoever has most.
-    Oldest,
+    /// Of whoever has most the oldest that has asked and shown nothing, or else the oldest.
+    Silent,
     /// Of one's own only one on which no request is under way; of somebody who has more, such a one first.
     OwnIdle,
 }
@@ -197,7 +200,7 @@ impl<K: Eq + Hash + Clone> Room<K> {
         let (from, held) = self.held.iter().max_by_key(rank)?;
         let oldest = held.keys().next().copied();
         let id = match victim {
-            Victim::Oldest => oldest,
+            Victim::Silent => held.iter().find(|(_, held)| held.has_asked).map(|(id, _)| *id).or(oldest),
             Victim::OwnIdle => {
                 let idle = held.iter().find(|(_, held)| held.is_idle).map(|(id, _)| *id);
                 // To take a place with a request from somebody who would then have fewer than we helps nobody.
@@ -301,6 +304,7 @@ impl Place {
         };
         if let Some(held) = held {
             held.is_idle = is_idle;
+            held.has_asked |= !is_idle;
         }
     }
 
@@ -379,6 +383,19 @@ mod tests {
         let _again = stranger(&places, 1);
         assert_eq!(lost(&mut large), [0, 1], "its own newcomer takes its own");
         assert!(lost(&mut small).is_empty() && lost(&mut newcomer).is_empty());
+    }
+
+    #[test]
+    fn who_has_asked_and_shown_nothing_makes_room_before_who_has_not_asked_yet() {
+        let places = Places::new(COUNTS);
+        let mut seats: Vec<Seat> = (0..8).map(|_| stranger(&places, 1)).collect();
+        for asks in [5, 2] {
+            seats[asks].place.set_idle(false);
+            seats[asks].place.set_idle(true);
+        }
+        let mut newcomers: Vec<Seat> = (0..3).map(|_| stranger(&places, 1)).collect();
+        assert_eq!(lost(&mut seats), [0, 2, 5]);
+        assert!(lost(&mut newcomers).is_empty());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::setup::{Setup, Transport};
 use farhaul_session::udp_blocks::UdpBlockNotes;
-use farhaul_text::printable;
+use farhaul_text::{plain, printable};
 use tokio::runtime::Runtime;
 
 use super::dial_requester;
@@ -136,6 +136,7 @@ pub(crate) fn connect_asking(
     ask: &dyn Fn(&str) -> Option<bool>,
     requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
+    requester.dials();
     let (host, port) = (target.bare_host(), target.port);
     let identity_file = target.identity_file.clone().unwrap_or_else(default_identity_path);
     // The file may be a pipe whose writer is silent.
@@ -277,11 +278,17 @@ fn resolve(host: &str, port: u16, requester: &dyn DialRequester) -> Result<Vec<S
         Error::new(Code::HostUnknown, format!("cannot find the host {}: {reason}", printable_host(host)))
             .with_hint("check the name")
     };
+    let not_found = |error: std::io::Error| match farhaul_net::is_name_server_away(&error) {
+        true => {
+            let what = format!("cannot look up the host {} now: {}", printable_host(host), plain(&error));
+            Error::new(Code::NameServerAway, what)
+        }
+        false => unknown(error.to_string()),
+    };
     check_link_local(host)?;
     let name = host.to_string();
     let look_up = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-    let found =
-        Apart::begin(requester, look_up)?.wait(requester)?.map_err(|error| unknown(error.to_string()))?;
+    let found = Apart::begin(requester, look_up)?.wait(requester)?.map_err(not_found)?;
     let addresses = reachable_from(None, &found);
     if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }

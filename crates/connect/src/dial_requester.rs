@@ -24,6 +24,9 @@ pub trait DialRequester {
     /// Reports something that the user should know at once.
     fn tell(&self, event: Event);
 
+    /// Hears that the far end is dialled now: from here on the wait is for the far end and the way to it.
+    fn dials(&self) {}
+
     /// Something that work keeps which cannot be interrupted, such as looking up a name, until it has ended:
     /// such work goes on after the requester has cancelled, and the requester may want to count it.
     fn hold(&self) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -38,6 +41,10 @@ impl DialRequester for Handle {
 
     fn tell(&self, event: Event) {
         Handle::tell(self, event);
+    }
+
+    fn dials(&self) {
+        self.note_dialling();
     }
 }
 

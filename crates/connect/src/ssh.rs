@@ -9,7 +9,7 @@ pub(super) mod answer;
 pub(super) mod messages;
 
 use std::ffi::OsString;
-use std::io::{self, BufRead as _};
+use std::io::{self, BufRead as _, Read as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
@@ -45,6 +45,10 @@ use super::{EstablishedSession, HelloParams, direct_tcp, discovery, with_session
 const SSH_END_TIME: Duration = Duration::from_secs(5);
 /// If a signal has ended ssh and was meant for this process, too, it arrives here within this time.
 const SIGNAL_TIME: Duration = Duration::from_millis(250);
+/// How long `ssh -G` may take, how often that is looked at, and the most bytes that it prints.
+const QUERY_TIME: Duration = Duration::from_secs(10);
+const QUERY_LOOK: Duration = Duration::from_millis(5);
+const QUERY_BYTES: u64 = 64 << 10;
 /// How long a far end may take to answer by default.
 const ANSWER_WAIT: Duration = Duration::from_secs(300);
 
@@ -173,7 +177,7 @@ impl SshTarget {
         let mut command = Command::new(&self.program);
         command.env("SHELL", refusing_shell()?);
         command.args(self.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
-        hostname_of(&command.output().ok()?.stdout)
+        hostname_of(&output_within(command, QUERY_TIME)?)
     }
 
     /// The arguments that ask ssh to which host it would connect.
@@ -193,6 +197,7 @@ pub fn ssh_connect(
     requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
     target.checked()?;
+    requester.dials();
     let mut params = params;
     let options = &params.opening.network;
     let sockets = if params.udp { bind_flows(options)? } else { Vec::new() };
@@ -465,7 +470,7 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>, said: Option<String>) -
             "run the same command again",
         ),
         (Some(OF_SSH), _) => failed(
-            Code::SshFailed,
+            code_of_ssh(said.as_deref().unwrap_or_default()),
             match tail.is_empty() {
                 true => format!(
                     "ssh ended with code {OF_SSH} before farhaul answered on {host}: ssh could not connect, or the \
@@ -507,9 +512,50 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>, said: Option<String>) -
     }
 }
 
+/// What ssh says of failures that do not pass by themselves, and their codes. Every other failure may pass.
+const LASTING: [(&str, Code); 8] = [
+    ("permission denied (", Code::SshRefused),
+    ("too many authentication failures", Code::SshRefused),
+    ("host key verification failed", Code::SshRefused),
+    ("remote host identification has changed", Code::SshRefused),
+    ("no matching", Code::SshRefused),
+    ("name or service not known", Code::HostUnknown),
+    ("no address associated with hostname", Code::HostUnknown),
+    ("bad configuration option", Code::SshRefused),
+];
+
+/// The code for an ssh that has ended with these messages.
+fn code_of_ssh(said: &str) -> Code {
+    let said = said.to_ascii_lowercase();
+    let lasting = LASTING.iter().find(|(words, _)| said.contains(words)).map(|(_, code)| *code);
+    match lasting {
+        Some(code) => code,
+        None if said.contains("temporary failure in name resolution") => Code::NameServerAway,
+        None => Code::SshFailed,
+    }
+}
+
 /// The end of an error that has ssh's messages.
 fn tail_of(said: Option<&str>) -> String {
     said.filter(|said| !said.is_empty()).map(|said| format!(": {said}")).unwrap_or_default()
+}
+
+/// What a program prints, if it ends within this time; afterwards it is killed. A program that prints more than a
+/// pipe holds does not end.
+fn output_within(mut command: Command, time: Duration) -> Option<Vec<u8>> {
+    let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
+    let end = Instant::now() + time;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() >= end {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(QUERY_LOOK);
+    }
+    let mut printed = Vec::new();
+    child.stdout.take()?.take(QUERY_BYTES).read_to_end(&mut printed).ok()?;
+    Some(printed)
 }
 
 /// Finds the addresses of the far end while ssh connects; ssh itself resolves aliases. If no thread can be

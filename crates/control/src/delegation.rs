@@ -143,7 +143,10 @@ fn grant(
 
 /// Whether the copy may work if the other daemon connects.
 fn is_out_of_reach(error: &Error) -> bool {
-    matches!(error.code(), Code::NotListening | Code::Unreachable | Code::UdpBlocked | Code::HostUnknown)
+    matches!(
+        error.code(),
+        Code::NotListening | Code::Unreachable | Code::UdpBlocked | Code::HostUnknown | Code::NameServerAway
+    )
 }
 
 fn bare(target: &DaemonTarget) -> &str {

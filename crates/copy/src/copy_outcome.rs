@@ -1,6 +1,6 @@
 //! Makes one report of a copy from the counts of both ends.
 
-use farhaul_session::error::{Code, Error, ExitCode};
+use farhaul_session::error::{Code, Error, ExitCode, RetryAdvice};
 use farhaul_session::session::Dialogue;
 
 use super::end_summary::EndSummary;
@@ -146,9 +146,14 @@ fn nothing_arrived(report: &Report, new_directories: u64) -> Option<Error> {
     let failed = report.failed.iter().filter(|entry| entry.action == FailedAction::Copy);
     let cause = failed.min_by_key(|entry| depth(&entry.path))?;
     let what = format!("{}: {}", cause.path, cause.reason);
-    // The transfer takes the code of that entry, unless that code would change the exit code.
-    let is_of_files = cause.code.exit_code() == ExitCode::Files;
-    Some(Error::new(if is_of_files { cause.code } else { Code::FilesFailed }, what))
+    // The transfer takes the code of that entry, unless that code would change the exit code. Then another one
+    // says whether it passes.
+    let code = match (cause.code.exit_code(), cause.code.retry()) {
+        (ExitCode::Files, _) => cause.code,
+        (_, RetryAdvice::Helps) => Code::FilesAway,
+        (_, RetryAdvice::Futile) => Code::FilesFailed,
+    };
+    Some(Error::new(code, what))
 }
 
 /// How many directories a failed entry lies in. The failure of a directory comes before those of its entries,
@@ -177,8 +182,11 @@ mod tests {
             let error = nothing_arrived(&report, 0).expect("nothing has arrived");
             assert_eq!((error.code(), error.to_string().as_str()), (Code::PermissionDenied, "a: no"));
         }
-        report.failed[0].code = Code::Damaged;
-        assert_eq!(nothing_arrived(&report, 0).map(|error| error.exit_code()), Some(ExitCode::Files));
+        for code in Code::ALL {
+            report.failed[0].code = *code;
+            let error = nothing_arrived(&report, 0).expect("nothing has arrived");
+            assert_eq!((error.exit_code(), error.code().retry()), (ExitCode::Files, code.retry()), "{code}");
+        }
         assert!(nothing_arrived(&Report { files: 1, ..report.clone() }, 0).is_none());
         assert!(nothing_arrived(&Report { skipped: 1, ..report.clone() }, 0).is_none());
         assert!(nothing_arrived(&Report { directories: 1, ..report.clone() }, 0).is_some());

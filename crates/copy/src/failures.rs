@@ -32,7 +32,7 @@ pub(crate) fn of_partial(error: PartialError) -> Failure {
         return of_name(name, source);
     }
     let code = match &error {
-        PartialError::Locked => Code::Superseded,
+        PartialError::Locked => Code::BeingWritten,
         PartialError::InTheWay(_) => Code::AlreadyExists,
         PartialError::Io { source, .. } => Code::of_files(source),
         _ => Code::FilesFailed,

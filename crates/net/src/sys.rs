@@ -29,6 +29,16 @@ use control::{RecvControl, SendControl, read_control};
 /// too long.
 pub(crate) const MESSAGES_MAX: usize = 16;
 
+/// The resolver's texts for errors that pass: try again, the server has failed, and no memory.
+pub(crate) fn passing_lookup_texts() -> [String; 3] {
+    [libc::EAI_AGAIN, libc::EAI_FAIL, libc::EAI_MEMORY].map(|number| {
+        // SAFETY: the function takes any number, and returns a string that ends with a zero byte and is never
+        // freed.
+        let text = unsafe { std::ffi::CStr::from_ptr(libc::gai_strerror(number)) };
+        text.to_string_lossy().into_owned()
+    })
+}
+
 /// One message to send; a train if `gso_size` is given.
 pub(crate) struct OutgoingMessage<'a> {
     pub bytes: &'a [u8],

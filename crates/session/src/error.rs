@@ -217,6 +217,17 @@ impl Error {
         self.0.hint.as_deref().or(self.0.code.hint())
     }
 
+    /// The hint as people read it: what to do, and whether it may pass by itself. What the command itself says
+    /// wrongly needs no such words.
+    pub fn advice(&self) -> Option<String> {
+        self.advice_or(None)
+    }
+
+    /// As [`Error::advice`]; `hint` stands for the general hint of its code.
+    pub fn advice_or(&self, hint: Option<&str>) -> Option<String> {
+        with_prospect(self.own_hint().or(hint).or(self.hint()), self.code())
+    }
+
     /// The hint for this very case, without the general hint of its code.
     pub fn own_hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -258,6 +269,23 @@ impl Error {
         let mut error = Error::new(code, what);
         error.0.blame = known.filter(|&known| known != code && code != Code::Accused).map(Code::blame);
         error
+    }
+}
+
+/// A hint, and in it whether an error of this code may pass by itself. A hint that says "again" or "later" has
+/// said so.
+fn with_prospect(hint: Option<&str>, code: Code) -> Option<String> {
+    const PASSES: &str = "this may pass by itself: try again later";
+    const STAYS: &str = "trying again does not help before this is mended";
+    match (hint, code.retry(), code.exit_code()) {
+        (Some(hint), RetryAdvice::Helps, _) if !hint.contains("again") && !hint.contains("later") => {
+            Some(format!("{hint}; {PASSES}"))
+        }
+        (None, RetryAdvice::Helps, _) if code != Code::Interrupted => Some(PASSES.into()),
+        (None, RetryAdvice::Futile, ExitCode::Connect | ExitCode::Auth | ExitCode::Files) => {
+            Some(STAYS.into())
+        }
+        (hint, ..) => hint.map(str::to_string),
     }
 }
 

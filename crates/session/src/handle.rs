@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
@@ -94,6 +94,8 @@ struct Inner {
     is_cancelled: AtomicBool,
     is_paused: AtomicBool,
     is_over: AtomicBool,
+    /// When the far end was first dialled, unless it has come to nothing since.
+    dialled: Mutex<Option<Instant>>,
     /// The rate that the user has set since this was last read.
     rate_wish: Mutex<Option<RateOptions>>,
     /// The weight in rate caps that the user has set since this was last read.
@@ -135,6 +137,7 @@ impl Handle {
             is_cancelled: AtomicBool::new(false),
             is_paused: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            dialled: Mutex::default(),
             rate_wish: Mutex::default(),
             weight_wish: Mutex::default(),
             guarantee_wish: Mutex::default(),
@@ -353,6 +356,20 @@ impl Handle {
             count.store(0, Relaxed);
         }
         scan_done.store(false, Relaxed);
+        *self.0.dialled.lock().in_any_case() = None;
+    }
+
+    /// Notes that a far end is dialled: what comes before is this end's own work.
+    #[doc(hidden)]
+    pub fn note_dialling(&self) {
+        self.0.dialled.lock().in_any_case().get_or_insert_with(Instant::now);
+    }
+
+    /// How long ago the far end was first dialled; `None` if that has not happened yet. It may have answered
+    /// meanwhile.
+    #[doc(hidden)]
+    pub fn dialled_for(&self) -> Option<Duration> {
+        self.0.dialled.lock().in_any_case().map(|since| since.elapsed())
     }
 
     /// Reports the end of the transfer.

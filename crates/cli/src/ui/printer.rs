@@ -63,7 +63,7 @@ pub fn warning(text: &str) {
 /// hint of their own.
 pub fn error(error: &Error, hint: Option<&str>) {
     line(&format!("error: {error}"));
-    if let Some(hint) = error.own_hint().or(hint).or(error.hint()) {
+    if let Some(hint) = error.advice_or(hint) {
         line(&format!("hint: {hint}"));
     }
 }

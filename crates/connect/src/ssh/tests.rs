@@ -309,3 +309,20 @@ fn without_a_free_port_the_channel_carries_everything() {
     assert!(near.unwrap_err().to_string().contains("no free UDP port"));
     assert!(far.is_err());
 }
+
+#[test]
+fn what_ssh_says_tells_whether_it_passes() {
+    for (said, code) in [
+        ("ssh: connect to host h port 22: Connection refused", Code::SshFailed),
+        ("kex_exchange_identification: Connection closed by remote host", Code::SshFailed),
+        ("ssh: connect to host h port 22: Network is unreachable", Code::SshFailed),
+        ("", Code::SshFailed),
+        ("ssh: Could not resolve hostname h: Temporary failure in name resolution", Code::NameServerAway),
+        ("ssh: Could not resolve hostname h: Name or service not known", Code::HostUnknown),
+        ("me@h: Permission denied (publickey,password).", Code::SshRefused),
+        ("Host key verification failed.", Code::SshRefused),
+        ("Received disconnect from h port 22:2: Too many authentication failures", Code::SshRefused),
+    ] {
+        assert_eq!(code_of_ssh(said), code, "{said}");
+    }
+}

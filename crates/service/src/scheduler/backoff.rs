@@ -47,15 +47,9 @@ pub(crate) fn judge(report: &Report, error: Option<&Error>) -> AttemptOutcome {
     }
 }
 
-/// True if another attempt may work although nobody has changed anything here. A fault of Farhaul would most
-/// likely occur again.
+/// True if another attempt may work although nobody has changed anything here. The list of codes says so.
 fn may_mend(code: Code) -> bool {
-    match code {
-        Code::Bug | Code::Misbehaved | Code::Accused => false,
-        // A daemon that restarts is away only for a moment.
-        Code::NotListening => true,
-        other => other.retry() == farhaul_session::error::RetryAdvice::Helps,
-    }
+    code.retry() == farhaul_session::error::RetryAdvice::Helps
 }
 
 #[cfg(test)]
@@ -86,11 +80,11 @@ mod tests {
         let not_set = Report { ok: false, not_set_count: 2, ..Report::default() };
         assert_eq!(judge(&not_set, None), AttemptOutcome::Arrived, "another attempt would set no more");
         let broke = |code| judge(&report, Some(&Error::new(code, "x")));
-        for code in [Code::PeerGone, Code::PeerSilent, Code::Busy, Code::Unreachable, Code::NotListening] {
+        for code in [Code::PeerGone, Code::NameServerAway, Code::Busy, Code::NotListening, Code::NoSpace] {
             assert_eq!(broke(code), AttemptOutcome::Broke { may_mend: true }, "{code}");
         }
         for code in
-            [Code::Forbidden, Code::NotFound, Code::BadOption, Code::HostKeyChanged, Code::Bug, Code::NoSpace]
+            [Code::Forbidden, Code::NotFound, Code::BadOption, Code::HostUnknown, Code::Bug, Code::ReadOnly]
         {
             assert_eq!(broke(code), AttemptOutcome::Broke { may_mend: false }, "{code}");
         }

@@ -2,8 +2,9 @@
 //! them.
 //!
 //! How to read it: one table makes [`Code`]. A row has the variant, the number on the wire, the name, whose
-//! fault it is, the exit code, whether the same command can work later, the meaning, and what to do if the
-//! error itself does not say. docs/reference/errors.md is made from this table.
+//! fault it is, the exit code, whether it will pass by itself, the meaning, and what to do if the error itself
+//! does not say. A second table, [`SYSTEM_ERRORS`], has the code of each error of the system that a file can meet.
+//! docs/reference/errors.md is made from both. Nothing else decides what is tried again.
 //!
 //! Always true: a number or a name never gets a second meaning. The thousands of a number say whose fault it
 //! is, so that even a number of a later version still tells that.
@@ -51,12 +52,14 @@ impl Blame {
     }
 }
 
-/// Says if the same command can work at another time although nobody has changed anything.
+/// Says if the same command can work at another time although nobody has changed the command, or what it names.
+/// Jobs try again what will pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAdvice {
-    /// It fails in the same way.
+    /// It will not pass: the same command fails in the same way.
     Futile,
-    /// It may work: the obstacle may be gone. Content that has arrived is not sent again.
+    /// It will pass, as a rule: the other end comes back, others make room or end. Content that has arrived is
+    /// not sent again.
     Helps,
 }
 
@@ -139,6 +142,7 @@ codes! {
 
     // The far end cannot be reached.
     HostUnknown = 1011, "FH-HOST-UNKNOWN", User, Connect, Futile, "No address belongs to the host's name.", Some("check the name");
+    NameServerAway = 3006, "FH-NAME-SERVER-AWAY", Network, Connect, Helps, "The host's name cannot be looked up now, as the name server does not answer.", None;
     NotListening = 1012, "FH-NOT-LISTENING", User, Connect, Helps, "The host is there, and no daemon listens on the port.", None;
     NoSsh = 1013, "FH-NO-SSH", User, Connect, Futile, "The program ssh cannot be run.", None;
     NotInstalled = 1014, "FH-NOT-INSTALLED", User, Connect, Futile, "Farhaul cannot be started on the far host.", None;
@@ -148,6 +152,7 @@ codes! {
     Unreachable = 3001, "FH-UNREACHABLE", Network, Connect, Helps, "The far end does not answer, or the connection broke before the transfer began.", None;
     UdpBlocked = 3002, "FH-UDP-BLOCKED", Network, Connect, Helps, "Nothing gets through over UDP, and nothing else was allowed.", None;
     SshFailed = 3003, "FH-SSH-FAILED", Network, Connect, Helps, "ssh was run, but did not reach Farhaul on the far host.", None;
+    SshRefused = 1075, "FH-SSH-REFUSED", User, Auth, Futile, "ssh does not trust the host's key, or the host does not let this user in.", None;
     NoCarrier = 3004, "FH-NO-CARRIER", Network, Connect, Helps, "A further connection for a running transfer did not come about.", GO_ON;
     NoPort = 4001, "FH-NO-PORT", Host, Connect, Helps, "There is no free port, or too few of them.", Some("choose others with --udp-ports");
     CannotListen = 4002, "FH-CANNOT-LISTEN", Host, Connect, Helps, "The daemon cannot listen on its port.", None;
@@ -163,9 +168,9 @@ codes! {
     KeyNotAuthorized = 1021, "FH-KEY-NOT-AUTHORIZED", User, Auth, Futile, "The daemon does not know this user's key.", None;
     KeyRevoked = 2006, "FH-KEY-REVOKED", Peer, Auth, Futile, "The key is not authorized any more; the running session was ended.", Some("ask who runs the daemon");
     Forbidden = 2007, "FH-FORBIDDEN", Peer, Auth, Futile, "The far end does not allow this to this key.", Some("ask who runs the daemon");
-    GrantRefused = 2015, "FH-GRANT-REFUSED", Peer, Auth, Futile, "A grant for a copy between two daemons is not valid for this key, path or direction, or the key that gave it has lost the right since.", None;
-    GrantUsed = 2016, "FH-GRANT-USED", Peer, Auth, Futile, "A grant for a copy between two daemons was shown before.", Some("run the command again; it asks for a new grant");
-    GrantExpired = 2017, "FH-GRANT-EXPIRED", Peer, Auth, Futile, "A grant for a copy between two daemons was shown too late.", Some("run the command again; it asks for a new grant");
+    GrantRefused = 2015, "FH-GRANT-REFUSED", Peer, Auth, Helps, "A grant for a copy between two daemons is not valid for this key, path or direction, or the key that gave it has lost the right since.", None;
+    GrantUsed = 2016, "FH-GRANT-USED", Peer, Auth, Helps, "A grant for a copy between two daemons was shown before.", Some("run the command again; it asks for a new grant");
+    GrantExpired = 2017, "FH-GRANT-EXPIRED", Peer, Auth, Helps, "A grant for a copy between two daemons was shown too late.", Some("run the command again; it asks for a new grant");
 
     // The versions do not fit.
     NoCommonVersion = 2008, "FH-NO-COMMON-VERSION", Peer, Incompatible, Futile, "The two ends have no version of the protocol in common.", None;
@@ -184,9 +189,11 @@ codes! {
     RequiredMissing = 1072, "FH-REQUIRED-MISSING", User, Files, Futile, "The source lacks what --require names, so nothing was done.", Some("see if the source's disk is mounted");
     BadManifest = 1027, "FH-BAD-MANIFEST", User, Files, Futile, "A manifest or a list of digests cannot be read.", None;
     BadReceipt = 1061, "FH-BAD-RECEIPT", User, Files, Futile, "A receipt cannot be read.", None;
-    NoSpace = 4003, "FH-NO-SPACE", Host, Files, Futile, "The file system or a quota is full.", Some("make room there (of bytes or of inodes, as the line says) and run the same command again; it goes on where it stopped");
+    BeingWritten = 1074, "FH-BEING-WRITTEN", User, Files, Helps, "Another transfer writes the same file now.", Some("run the same command again when the other one has ended");
+    NoSpace = 4003, "FH-NO-SPACE", Host, Files, Helps, "The file system or a quota is full.", Some("make room there (of bytes or of inodes, as the line says) and run the same command again; it goes on where it stopped");
     ReadOnly = 4004, "FH-READ-ONLY", Host, Files, Futile, "The file system is mounted to be read only.", None;
     FilesFailed = 4005, "FH-FILES-FAILED", Host, Files, Futile, "Files cannot be read or written, for another reason that the line says.", None;
+    FilesAway = 4024, "FH-FILES-AWAY", Host, Files, Helps, "A file system or its server does not answer, or lacks something for a moment.", Some("run the same command again; it goes on where it stopped");
     DiskFailed = 4006, "FH-DISK-FAILED", Host, Files, Futile, "A disk or a file system reports an error.", Some("look at the disk of that host");
     NotOnDisk = 4007, "FH-NOT-ON-DISK", Host, Files, Helps, "Content that has arrived cannot be written through to the disk.", None;
     NoOverflow = 4008, "FH-NO-OVERFLOW", Host, Files, Helps, "Blocks that memory has no room for cannot be kept in a file.", None;
@@ -210,21 +217,55 @@ codes! {
     PeerSilent = 3005, "FH-PEER-SILENT", Network, Lost, Helps, "Nothing has come from the far end for too long.", GO_ON;
     PeerFailed = 4010, "FH-PEER-FAILED", Host, Lost, Helps, "The far end has failed, for a reason at that host.", GO_ON;
     Damaged = 4011, "FH-DAMAGED", Host, Lost, Helps, "Content has changed in the memory of one of the hosts.", Some("look after the memory of both hosts");
-    Accused = 5002, "FH-ACCUSED", Us, Lost, Helps, "The far end says that this one has broken the protocol.", Some("install the same version on both ends; if it is the same, please report it with the line above");
+    Accused = 5002, "FH-ACCUSED", Us, Lost, Futile, "The far end says that this one has broken the protocol.", Some("install the same version on both ends; if it is the same, please report it with the line above");
 
     // The far end broke the protocol.
-    Misbehaved = 2013, "FH-MISBEHAVED", Peer, Protocol, Helps, "The far end broke the protocol; the misbehaviour says how.", None;
+    Misbehaved = 2013, "FH-MISBEHAVED", Peer, Protocol, Futile, "The far end broke the protocol; the misbehaviour says how.", None;
 
     // This host, or Farhaul itself.
     HostFailed = 4012, "FH-HOST-FAILED", Host, Internal, Helps, "A resource of this host does not work, as the line says.", None;
     NoMemory = 4013, "FH-NO-MEMORY", Host, Internal, Helps, "This host has no memory left for the transfer.", Some("give it less with --memory, or free some");
     NoDescriptors = 4014, "FH-NO-DESCRIPTORS", Host, Internal, Helps, "No more files can be opened by this process or on this host.", Some("raise the limit (ulimit -n)");
     NoThread = 4015, "FH-NO-THREAD", Host, Internal, Helps, "This host starts no further thread.", None;
-    Bug = 5003, "FH-BUG", Us, Internal, Helps, "A fault of Farhaul, which ended one session.",
+    Bug = 5003, "FH-BUG", Us, Internal, Futile, "A fault of Farhaul, which ended one session.",
         Some("this is a fault of farhaul itself: please report it with the line above; the same command goes on where it stopped");
 
     Interrupted = 1031, "FH-INTERRUPTED", User, Interrupted, Helps, "Stopped by the user.", None;
 }
+
+/// The codes of the system's errors when files are read or written, with the name of each. All others are
+/// [`Code::FilesFailed`].
+pub(super) const SYSTEM_ERRORS: &[(Errno, &str, Code)] = &[
+    (Errno::NOENT, "ENOENT", Code::NotFound),
+    (Errno::ACCESS, "EACCES", Code::PermissionDenied),
+    (Errno::PERM, "EPERM", Code::PermissionDenied),
+    (Errno::EXIST, "EEXIST", Code::AlreadyExists),
+    (Errno::NOTDIR, "ENOTDIR", Code::NotADirectory),
+    (Errno::NAMETOOLONG, "ENAMETOOLONG", Code::BadPath),
+    (Errno::ROFS, "EROFS", Code::ReadOnly),
+    (Errno::IO, "EIO", Code::DiskFailed),
+    // Others remove files, and jobs that run beside this one end: room of bytes, of inodes, or of a quota.
+    (Errno::NOSPC, "ENOSPC", Code::NoSpace),
+    (Errno::DQUOT, "EDQUOT", Code::NoSpace),
+    // The server of a network file system, or the program behind one of FUSE, is away or has been started anew.
+    (Errno::STALE, "ESTALE", Code::FilesAway),
+    (Errno::TIMEDOUT, "ETIMEDOUT", Code::FilesAway),
+    (Errno::NOTCONN, "ENOTCONN", Code::FilesAway),
+    (Errno::CONNREFUSED, "ECONNREFUSED", Code::FilesAway),
+    (Errno::CONNRESET, "ECONNRESET", Code::FilesAway),
+    (Errno::CONNABORTED, "ECONNABORTED", Code::FilesAway),
+    (Errno::HOSTDOWN, "EHOSTDOWN", Code::FilesAway),
+    (Errno::HOSTUNREACH, "EHOSTUNREACH", Code::FilesAway),
+    (Errno::NETDOWN, "ENETDOWN", Code::FilesAway),
+    (Errno::NETUNREACH, "ENETUNREACH", Code::FilesAway),
+    // Others have all of something now.
+    (Errno::NOLCK, "ENOLCK", Code::FilesAway),
+    (Errno::AGAIN, "EAGAIN", Code::FilesAway),
+    (Errno::NOMEM, "ENOMEM", Code::FilesAway),
+    (Errno::MFILE, "EMFILE", Code::FilesAway),
+    (Errno::NFILE, "ENFILE", Code::FilesAway),
+    (Errno::TXTBSY, "ETXTBSY", Code::FilesAway),
+];
 
 impl Code {
     /// The name that scripts and people look for, such as `FH-NO-SPACE`.
@@ -247,7 +288,7 @@ impl Code {
         self.row().exit
     }
 
-    /// Returns whether the same command can work later although nobody has changed anything.
+    /// Returns whether the same command can work later although nobody has changed the command or what it names.
     pub fn retry(self) -> RetryAdvice {
         self.row().retry
     }
@@ -305,6 +346,12 @@ impl Code {
 
     /// The code for files that cannot be used, from the system's error.
     pub fn of_files(error: &io::Error) -> Code {
+        let of_system = |number: i32| {
+            SYSTEM_ERRORS.iter().find(|(errno, ..)| errno.raw_os_error() == number).map(|(_, _, code)| *code)
+        };
+        if let Some(number) = error.raw_os_error() {
+            return of_system(number).unwrap_or(Code::FilesFailed);
+        }
         match error.kind() {
             ErrorKind::NotFound => Code::NotFound,
             ErrorKind::PermissionDenied => Code::PermissionDenied,
@@ -313,7 +360,7 @@ impl Code {
             ErrorKind::InvalidFilename => Code::BadPath,
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Code::NoSpace,
             ErrorKind::ReadOnlyFilesystem => Code::ReadOnly,
-            _ if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Code::DiskFailed,
+            ErrorKind::TimedOut | ErrorKind::OutOfMemory => Code::FilesAway,
             _ => Code::FilesFailed,
         }
     }

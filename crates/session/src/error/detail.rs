@@ -13,9 +13,9 @@ pub struct ErrorDetail {
     pub blame: String,
     /// The exit code of the command.
     pub exit_code: u8,
-    /// True if the same command can work later although nobody has changed anything.
+    /// True if it will pass: the same command can work later although nobody has changed it or what it names.
     pub retryable: bool,
-    /// The hint that says what to do.
+    /// The hint that says what to do, and whether it may pass by itself.
     pub hint: Option<String>,
     /// How the far end has broken the protocol, or how this end has, if the far end says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ impl From<&Error> for ErrorDetail {
             blame: error.blame().name().into(),
             exit_code: error.exit_code() as u8,
             retryable: error.is_retryable(),
-            hint: error.hint().map(str::to_string),
+            hint: error.advice(),
             misbehaviour: error.misbehaviour().map(|how| how.name().into()),
         }
     }

@@ -177,10 +177,15 @@ fn what_the_system_says_chooses_the_code() {
         (ErrorKind::StorageFull, Code::NoSpace),
         (ErrorKind::QuotaExceeded, Code::NoSpace),
         (ErrorKind::ReadOnlyFilesystem, Code::ReadOnly),
+        (ErrorKind::TimedOut, Code::FilesAway),
         (ErrorKind::Other, Code::FilesFailed),
     ] {
         assert_eq!(Code::of_files(&kind.into()), code);
     }
+    for &(errno, name, code) in code::SYSTEM_ERRORS {
+        assert_eq!(Code::of_files(&errno.into()), code, "{name}");
+    }
+    assert_eq!(Code::of_files(&rustix::io::Errno::INVAL.into()), Code::FilesFailed);
     assert_eq!(Code::of_files(&rustix::io::Errno::IO.into()), Code::DiskFailed);
     let of_host = |errno: rustix::io::Errno| Error::of_host("x", errno.into());
     assert_eq!(of_host(rustix::io::Errno::MFILE).code(), Code::NoDescriptors);
@@ -191,6 +196,140 @@ fn what_the_system_says_chooses_the_code() {
     let error = of_host(rustix::io::Errno::NODEV);
     assert_eq!(error.code(), Code::HostFailed);
     assert!(error.to_string().starts_with("x: "), "{error}");
+}
+
+// ---- what passes ------------------------------------------------------------------------------
+
+/// Every code, sorted by hand: a new one has to be added here, too.
+const PASSES: &[Code] = &[
+    Code::AlreadyRuns,
+    Code::TooMany,
+    Code::NoService,
+    Code::NameServerAway,
+    Code::NotListening,
+    Code::Busy,
+    Code::PeerCannotStart,
+    Code::Unreachable,
+    Code::UdpBlocked,
+    Code::SshFailed,
+    Code::NoCarrier,
+    Code::NoPort,
+    Code::CannotListen,
+    Code::NoSecret,
+    Code::GrantRefused,
+    Code::GrantUsed,
+    Code::GrantExpired,
+    Code::SourceChanged,
+    Code::SourceVanished,
+    Code::BeingWritten,
+    Code::NoSpace,
+    Code::FilesAway,
+    Code::NotOnDisk,
+    Code::NoOverflow,
+    Code::Superseded,
+    Code::ProgramFailed,
+    Code::PeerInterrupted,
+    Code::PeerEnded,
+    Code::PeerGone,
+    Code::NoReceipt,
+    Code::RightsNarrowed,
+    Code::ShareUsed,
+    Code::PeerSilent,
+    Code::PeerFailed,
+    Code::Damaged,
+    Code::HostFailed,
+    Code::NoMemory,
+    Code::NoDescriptors,
+    Code::NoThread,
+    Code::Interrupted,
+];
+const STAYS: &[Code] = &[
+    Code::BadOption,
+    Code::BadLocation,
+    Code::BadPattern,
+    Code::BadList,
+    Code::SourcesCollide,
+    Code::IntoItself,
+    Code::SameFile,
+    Code::NotOneFile,
+    Code::UnsafeRoot,
+    Code::Misuse,
+    Code::NoSuchAddress,
+    Code::BadConfig,
+    Code::BadState,
+    Code::BadRequest,
+    Code::OneRequestOnly,
+    Code::NoSuchThing,
+    Code::NotNow,
+    Code::NotInTime,
+    Code::KeyReused,
+    Code::TooLarge,
+    Code::NoToken,
+    Code::OutOfScope,
+    Code::StoreNewer,
+    Code::StoreBroken,
+    Code::HookFailed,
+    Code::HostUnknown,
+    Code::NoSsh,
+    Code::NotInstalled,
+    Code::NotFarhaul,
+    Code::SshRefused,
+    Code::NoKey,
+    Code::KeyExposed,
+    Code::BadKey,
+    Code::HostKeyChanged,
+    Code::HostKeyWrong,
+    Code::HostKeyUnknown,
+    Code::KeyNotAuthorized,
+    Code::KeyRevoked,
+    Code::Forbidden,
+    Code::NoCommonVersion,
+    Code::FeatureMissing,
+    Code::NotFound,
+    Code::PermissionDenied,
+    Code::AlreadyExists,
+    Code::NotADirectory,
+    Code::BadPath,
+    Code::DeleteLimit,
+    Code::DeleteGuard,
+    Code::RequiredMissing,
+    Code::BadManifest,
+    Code::BadReceipt,
+    Code::ReadOnly,
+    Code::FilesFailed,
+    Code::DiskFailed,
+    Code::OutputLost,
+    Code::MetadataNotSet,
+    Code::ReceiptWrong,
+    Code::Accused,
+    Code::Misbehaved,
+    Code::Bug,
+];
+
+#[test]
+fn each_code_passes_or_stays() {
+    for &code in Code::ALL {
+        let advice = match (PASSES.contains(&code), STAYS.contains(&code)) {
+            (true, false) => RetryAdvice::Helps,
+            (false, true) => RetryAdvice::Futile,
+            (in_both, _) => panic!("{code} is in {} of the lists", if in_both { "both" } else { "none" }),
+        };
+        assert_eq!(code.retry(), advice, "{code}");
+        let told = Error::new(code, "x").advice().unwrap_or_default();
+        let says_so = told.contains("again") || told.contains("later");
+        assert!(says_so || advice == RetryAdvice::Futile || code == Code::Interrupted, "{code}: {told}");
+    }
+}
+
+#[test]
+fn a_hint_says_once_whether_it_passes() {
+    let advice = |code, hint: &str| Error::new(code, "x").with_hint(hint).advice().unwrap();
+    assert_eq!(advice(Code::Unreachable, "is it up?"), "is it up?; this may pass by itself: try again later");
+    assert_eq!(advice(Code::Busy, "try again at night"), "try again at night");
+    assert_eq!(advice(Code::NotFound, "look for it"), "look for it");
+    let alone = |code| Error::new(code, "x").advice();
+    assert_eq!(alone(Code::NotFound).unwrap(), "trying again does not help before this is mended");
+    assert_eq!((alone(Code::BadOption), alone(Code::Interrupted)), (None, None));
 }
 
 // ---- the page of errors -------------------------------------------------------------------------
@@ -228,9 +367,11 @@ They are the same for every verb.
 ## Codes
 
 Blame says whose fault it is: `user` (the command, its files, the keys), `peer` (the other end, or whoever runs it), `network`, `host` (a resource of a host) or
-`us` (Farhaul). Retry says whether the same command can work at another time although nobody changes anything. The number travels on [the wire](wire.md).
+`us` (Farhaul). \"Passes\" says whether the same command can work at another time although nobody changes the command or what it names: others make room, a daemon or a name
+server comes back, another transfer ends. [Jobs](../guide/jobs.md) try again what passes and nothing else, and so says `retryable` in reports. On the command line the hint
+says \"again\" or \"later\" if it passes; if nothing else is to be said, it says that trying again does not help. The number travels on [the wire](wire.md).
 
-| code | exit | blame | retry | number | meaning | what to do, if the error says nothing more |
+| code | exit | blame | passes | number | meaning | what to do, if the error says nothing more |
 | --- | --- | --- | --- | --- | --- | --- |
 ",
     );
@@ -249,6 +390,28 @@ Blame says whose fault it is: `user` (the command, its files, the keys), `peer` 
     }
     page.push_str(
         "
+## Errors of the system
+
+What the system says when a file is read or written chooses the code. Every other error of the system is `FH-FILES-FAILED`.
+
+| error | code | passes |
+| --- | --- | --- |
+",
+    );
+    for &(_, name, code) in code::SYSTEM_ERRORS {
+        let passes = if code.retry() == RetryAdvice::Helps { "yes" } else { "no" };
+        let _ = writeln!(page, "| `{name}` | `{code}` | {passes} |");
+    }
+    page.push_str(
+        "
+On the way to another host: a refused connection (`ECONNREFUSED`) is `FH-NOT-LISTENING`; a network that is down or has no way (`ENETDOWN`, `ENETUNREACH`, `EHOSTUNREACH`) and
+a host that does not answer are `FH-UNREACHABLE`; a name is `FH-HOST-UNKNOWN` if a name server says that there is none, and `FH-NAME-SERVER-AWAY` if none answers
+(`EAI_AGAIN`, `EAI_FAIL`, `EAI_MEMORY`). All of these pass but `FH-HOST-UNKNOWN`. A job whose session has not begun within `connect_timeout` of
+[`[jobs]`](configuration.md#jobs) has failed with `FH-UNREACHABLE`.
+
+An ssh that ends with 255 is `FH-SSH-FAILED`, which passes. Where the service reads what ssh says, it is `FH-SSH-REFUSED` if keys, host keys or options are refused,
+`FH-HOST-UNKNOWN` if the name does not exist, and `FH-NAME-SERVER-AWAY` as above.
+
 ## Misbehaviours
 
 `FH-MISBEHAVED` names what the far end did wrong (`error_detail.misbehaviour`), `FH-ACCUSED` what the far end says that this end did wrong. Either ends the session. The hundreds

@@ -157,6 +157,8 @@ keys! {
             "Delay before the second attempt; it doubles with each further one";
         retry_longest: TimeSpan = seconds(600), Live, "", "",
             "The longest delay between two attempts";
+        connect_timeout: TimeSpan = seconds(120), Live, "", "",
+            "The longest time until a session of a job has begun; the attempt fails after it";
         paused_release: TimeSpan = seconds(600), Live, "", "",
             "A job that is paused for longer than this frees its slot and its session for others";
     }

@@ -26,7 +26,7 @@ use crate::hooks::{self, Hook, HookMoment};
 use crate::hub::NewsBody;
 use crate::job::{JobHead, JobId, JobState, JobStep};
 use crate::metrics::{DirectionLabel, OriginLabel, WatchedTransfer};
-use crate::scheduler::choice::{Candidate, Occupant, choose};
+use crate::scheduler::choice::{Candidate, Occupant, RunningJob, choose};
 use crate::scheduler::deadline::FIRST_BPS;
 use crate::scheduler::promises::Keeping;
 use crate::store::feeds;
@@ -265,16 +265,18 @@ impl Work {
         let settings = self.node.settings();
         let occupant = |active: &'a Active| Occupant {
             peer: settings.places_of(active.row.peer.as_deref(), active.host.as_ref()),
+            host: active.row.peer.as_deref(),
             owner: &active.row.owner,
         };
         let is_queued = |active: &&Active| active.row.state == JobState::Queued;
         // A paused job keeps its session but takes no slot: it does not go on before somebody resumes it.
         let runs = |active: &&Active| active.transfer.is_some() && active.row.state == JobState::Running;
-        let running: Vec<_> = jobs.clone().filter(runs).map(occupant).collect();
+        let is_unanswered =
+            |active: &Active| active.transfer.as_ref().is_some_and(|transfer| transfer.is_unanswered());
+        let running =
+            |active| RunningJob { occupant: occupant(active), is_unanswered: is_unanswered(active) };
+        let running: Vec<_> = jobs.clone().filter(runs).map(running).collect();
         let places = settings.running;
-        if running.len() >= places.all {
-            return Vec::new();
-        }
         let mut queued: Vec<_> = jobs
             .filter(is_queued)
             // The transfer of an earlier attempt must have ended.
@@ -511,6 +513,9 @@ impl Node {
             if transfer.held_since.is_some_and(|since| since.elapsed() >= held_max) && !transfer.is_stopping()
             {
                 transfer.stop(StopReason::Interrupt);
+            }
+            if active.row.state == JobState::Running {
+                transfer.stop_if_unanswered(self.settings().connect_time);
             }
             let deadline = deadline_of((&active.row, &facts.head), active.promise.keeping, now_ms);
             transfer.keep_pace(active.row.rate_options(&facts.head), deadline);

@@ -28,6 +28,10 @@ impl Node {
         self.write_heard(active);
         let Some(transfer) = active.transfer.take() else { return };
         let now_ms = self.clock.now_ms();
+        if let Some(error) = transfer.no_answer(active.row.peer.as_deref(), end.error.as_ref()) {
+            end.report = std::mem::take(&mut end.report).ended_by(Some(&error));
+            end.error = Some(error);
+        }
         active.row.figures.add(&end.report, transfer.curve.peak_bps);
         active.row.error = end.error.clone().or_else(|| end.report.shortfall()).as_ref().map(Into::into);
         self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
@@ -85,7 +89,10 @@ impl Node {
                 active.row.error = None;
                 return JobStep::Interrupted;
             }
-            (None, AttemptOutcome::Partly { may_mend: true } | AttemptOutcome::Broke { may_mend: true }) => {
+            (
+                None | Some(StopReason::NoAnswer),
+                AttemptOutcome::Partly { may_mend: true } | AttemptOutcome::Broke { may_mend: true },
+            ) => {
                 let seed = now_ms.unsigned_abs();
                 if let Some(pause) = backoff::pause(self.retry_of(active), active.row.attempt + 1, seed) {
                     let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
@@ -93,7 +100,7 @@ impl Node {
                     return JobStep::BrokeForNow;
                 }
             }
-            (None, _) => {}
+            (None | Some(StopReason::NoAnswer), _) => {}
         }
         if let Some(due_ms) = self.next_run(active, now_ms).filter(|_| stop != Some(StopReason::Cancel)) {
             active.row.due_ms = Some(due_ms);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use farhaul::{CopyJob, Location, SshMessages, ThisHost};
 use farhaul_session::{Code, Error, MemoryLimits};
@@ -29,6 +30,8 @@ pub struct NodeSettings {
     pub memory: MemoryLimits,
     /// After how many seconds a paused job gives up its session.
     pub held_session_s: u64,
+    /// How long a job's session may take to begin.
+    pub connect_time: Duration,
     /// Attempts and delays of jobs that do not name their own.
     pub(crate) retry: RetryRule,
     /// How much of the past is kept.
@@ -79,6 +82,7 @@ impl Default for NodeSettings {
             queue: QueueLimits::default(),
             memory: MemoryLimits::of_this_host(),
             held_session_s: 600,
+            connect_time: Duration::from_secs(120),
             retry: retry_rule(&JobsSection::default()),
             kept: RetentionRules::default(),
             curves: true,
@@ -175,6 +179,7 @@ impl NodeSettings {
             },
             memory: memory_of(config),
             held_session_s: jobs.paused_release.0.as_secs(),
+            connect_time: jobs.connect_timeout.0,
             retry: retry_rule(jobs),
             kept: RetentionRules {
                 seconds: config.history.keep.0.as_secs(),

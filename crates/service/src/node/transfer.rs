@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farhaul::{CapMemberships, CopyJob, Event, RateGuarantee, Report};
 use farhaul_handover::Held as _;
 use farhaul_session::options::{Policy, RATE_MIN_BPS, RateOptions};
-use farhaul_session::{Error, Handle, Snapshot, contained};
+use farhaul_session::{Code, Error, Handle, Snapshot, contained};
 
 use super::Signal;
 use super::pre_hooks::PreHooks;
@@ -43,7 +43,12 @@ pub(super) enum StopReason {
     OwnerOver,
     /// The transfer goes on later: the service ends, or a paused job gives up its session.
     Interrupt,
+    /// The other host has not answered in time.
+    NoAnswer,
 }
+
+/// After this time without an answer a job leaves its slot to others.
+const UNANSWERED_AFTER: Duration = Duration::from_secs(5);
 
 /// A transfer that has ended.
 pub(crate) struct TransferEnd {
@@ -180,6 +185,37 @@ impl JobTransfer {
             stop.stop();
         }
         self.handle.cancel();
+    }
+
+    /// How long the other host has been dialled and has not answered; zero if it has, or if there is none.
+    fn unanswered_for(&self) -> Duration {
+        match self.seen.facts.is_connected {
+            true => Duration::ZERO,
+            false => self.handle.dialled_for().unwrap_or_default(),
+        }
+    }
+
+    /// True if the other host has not answered for a while.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.unanswered_for() >= UNANSWERED_AFTER
+    }
+
+    /// Stops the transfer if the other host has not answered for so long.
+    pub(super) fn stop_if_unanswered(&mut self, most: Duration) {
+        if !self.is_stopping() && self.unanswered_for() >= most {
+            self.stop(StopReason::NoAnswer);
+        }
+    }
+
+    /// How the attempt ended, if its host did not answer in time.
+    pub(super) fn no_answer(&self, peer: Option<&str>, error: Option<&Error>) -> Option<Error> {
+        let is_so = self.stop == Some(StopReason::NoAnswer)
+            && error.is_some_and(|error| error.code() == Code::Interrupted);
+        let waited = self.handle.dialled_for().unwrap_or_default().as_secs();
+        let peer = peer.unwrap_or("the other host");
+        is_so.then(|| {
+            Error::new(Code::Unreachable, format!("no session with {peer} has begun within {waited} s"))
+        })
     }
 
     pub(super) fn is_stopping(&self) -> bool {

@@ -1,9 +1,10 @@
 //! Decides which of the queued jobs start.
 //!
 //! Always true: the chosen jobs exceed no limit; a job is passed over only if its peer or its owner has no
-//! slot left, so that jobs with a busy peer do not hold up others.
+//! slot left, or its peer is not answering another job, so that jobs with a busy peer or with one that does not
+//! answer do not hold up others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::job::JobId;
 
@@ -29,7 +30,17 @@ impl Default for JobSlots {
 pub(crate) struct Occupant<'a> {
     /// `None` for a copy within this host.
     pub(crate) peer: Option<PeerLimit<'a>>,
+    /// The very host, also if it is counted together with others.
+    pub(crate) host: Option<&'a str>,
     pub(crate) owner: &'a str,
+}
+
+/// A job that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunningJob<'a> {
+    pub(crate) occupant: Occupant<'a>,
+    /// True if it has waited for a while for a peer that does not answer.
+    pub(crate) is_unanswered: bool,
 }
 
 /// A host, or several hosts that are counted together, with their limit.
@@ -51,25 +62,43 @@ pub(crate) struct Candidate<'a> {
     pub(crate) occupant: Occupant<'a>,
 }
 
-/// The jobs that start now, in this order.
-pub(crate) fn choose(places: JobSlots, running: &[Occupant<'_>], queued: &mut [Candidate<'_>]) -> Vec<JobId> {
-    let mut left = places.all.saturating_sub(running.len());
-    if left == 0 || queued.is_empty() {
-        return Vec::new();
-    }
+/// The jobs that start now, in this order. Jobs whose host does not answer take no slot: of each owner as many as
+/// it has slots, and of all as many as there are. If such a host answers after all, more jobs run than there are
+/// slots, until as many have ended.
+pub(crate) fn choose(
+    places: JobSlots,
+    running: &[RunningJob<'_>],
+    queued: &mut [Candidate<'_>],
+) -> Vec<JobId> {
     let mut peers: HashMap<&str, usize> = HashMap::new();
     let mut owners: HashMap<&str, usize> = HashMap::new();
-    for Occupant { peer, owner } in running {
+    let (mut silent, mut silent_of): (usize, HashMap<&str, usize>) = Default::default();
+    let mut silent_hosts: HashSet<&str> = HashSet::new();
+    for RunningJob { occupant: Occupant { peer, host, owner }, is_unanswered } in running {
+        silent_hosts.extend(host.filter(|_| *is_unanswered));
+        let of_owner = silent_of.entry(owner).or_default();
+        if *is_unanswered && silent < places.all && *of_owner < places.per_owner {
+            silent += 1;
+            *of_owner += 1;
+            continue;
+        }
         if let Some(peer) = peer {
             *peers.entry(peer.name).or_default() += 1;
         }
         *owners.entry(owner).or_default() += 1;
     }
+    let mut left = (places.all + silent).saturating_sub(running.len());
+    if left == 0 || queued.is_empty() {
+        return Vec::new();
+    }
     queued.sort_by_key(|job| (std::cmp::Reverse(job.priority), job.position, job.id));
     let mut chosen = Vec::new();
-    for Candidate { id, occupant: Occupant { peer, owner }, .. } in queued.iter() {
+    for Candidate { id, occupant: Occupant { peer, host, owner }, .. } in queued.iter() {
         if left == 0 {
             break;
+        }
+        if host.is_some_and(|host| silent_hosts.contains(host)) {
+            continue;
         }
         let of_owner = owners.entry(owner).or_default();
         let of_peer = peer.map(|peer| (peers.entry(peer.name).or_default(), peer.running_max));
@@ -101,6 +130,14 @@ mod tests {
     }
     const OWNERS: [&str; 2] = ["local", "token:x"];
 
+    fn occupant(peer: Option<PeerLimit<'static>>, owner: usize) -> Occupant<'static> {
+        Occupant { peer, host: peer.map(|peer| peer.name), owner: OWNERS[owner] }
+    }
+
+    fn answered(occupant: Occupant<'static>) -> RunningJob<'static> {
+        RunningJob { occupant, is_unanswered: false }
+    }
+
     fn candidate(
         number: i64,
         priority: u8,
@@ -108,7 +145,7 @@ mod tests {
         owner: usize,
     ) -> Candidate<'static> {
         let id = JobId::new(number).unwrap();
-        let occupant = Occupant { peer, owner: OWNERS[owner] };
+        let occupant = occupant(peer, owner);
         Candidate { id, priority, position: number, occupant }
     }
 
@@ -127,8 +164,30 @@ mod tests {
         queued.extend((5..9).map(|n| candidate(n, 0, peer(2, 1), 0)));
         let of_b = [queued[5].id, queued[6].id];
         let places = JobSlots { all: 10, per_peer: 1, per_owner: 9 };
-        let running = [Occupant { peer: peer(1, 1), owner: "local" }];
+        let running = [answered(occupant(peer(1, 1), 0))];
         assert_eq!(choose(places, &running, &mut queued), of_b, "as many as its own limit allows");
+    }
+
+    #[test]
+    fn jobs_whose_host_does_not_answer_hold_up_nobody_else_and_are_not_joined() {
+        let unanswered = |owner| RunningJob { occupant: occupant(peer(1, 2), owner), is_unanswered: true };
+        let places = JobSlots { all: 2, per_peer: 2, per_owner: 2 };
+        let mut queued: Vec<_> = (0..3).map(|n| candidate(n, 9, peer(1, 2), 0)).collect();
+        queued.extend((3..6).map(|n| candidate(n, 0, peer(2, 2), 0)));
+        let to_others = [queued[3].id, queued[4].id];
+        assert_eq!(choose(places, &[unanswered(0), unanswered(0)], &mut queued), to_others);
+        // They take no slots, but only as many as there are.
+        let running = [unanswered(0), unanswered(0), unanswered(0)];
+        assert_eq!(choose(places, &running, &mut queued), to_others[..1]);
+        let running: Vec<_> = (0..4).map(|n| unanswered(n % 2)).collect();
+        assert_eq!(choose(places, &running, &mut queued), []);
+        // Other hosts of the same table go on.
+        for job in &mut queued[..3] {
+            job.occupant.host = Some("a2");
+        }
+        queued.sort_by_key(|job| job.position);
+        let to_a2 = [queued[0].id, queued[1].id];
+        assert_eq!(choose(places, &[unanswered(0), unanswered(0)], &mut queued), to_a2);
     }
 
     proptest! {
@@ -140,10 +199,11 @@ mod tests {
         ) {
             let places = JobSlots { all, per_peer, per_owner };
             let running: Vec<_> =
-                running.iter().map(|(at, owner)| Occupant { peer: peer(*at, per_peer), owner: OWNERS[*owner] }).collect();
+                running.iter().map(|(at, owner)| occupant(peer(*at, per_peer), *owner)).collect();
             let mut queued: Vec<_> =
                 jobs.iter().enumerate().map(|(n, (p, at, owner))| candidate(n as i64, *p, peer(*at, per_peer), *owner)).collect();
-            let chosen = choose(places, &running, &mut queued);
+            let all_answered: Vec<_> = running.iter().cloned().map(answered).collect();
+            let chosen = choose(places, &all_answered, &mut queued);
             let is_chosen = |job: &&Candidate<'_>| chosen.contains(&job.id);
             let mut now = running.clone();
             now.extend(queued.iter().filter(is_chosen).map(|job| job.occupant.clone()));
@@ -160,7 +220,7 @@ mod tests {
             }
             // A job that was not chosen must have no slot.
             for job in queued.iter().filter(|job| !is_chosen(job)) {
-                let Occupant { peer, owner } = job.occupant;
+                let Occupant { peer, owner, .. } = job.occupant;
                 let full = now.len() >= all
                     || of(&now, &|one| one.owner == owner) >= per_owner
                     || peer.is_some_and(|peer| of(&now, &|one| one.peer == Some(peer)) >= peer.running_max);

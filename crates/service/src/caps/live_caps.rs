@@ -3,10 +3,11 @@
 //! Always true: a session is in the cap that fits it most closely; when another cap does, because caps were
 //! set, removed or moved in the tree, the session moves to it while it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farhaul::{Budget, CapMemberships, RateCap, WeakCapMemberships};
 use farhaul_handover::Held as _;
@@ -27,7 +28,15 @@ struct Tree {
     caps: Caps,
     live: BTreeMap<String, LiveCap>,
     seats: Vec<Seat>,
+    /// The addresses of hosts that were looked up by their names.
+    addresses: BTreeMap<String, IpAddr>,
+    /// The names that are looked up now for somebody who waits.
+    asked: BTreeSet<String>,
 }
+
+/// The most addresses that are remembered, and the most names that are looked up at a time for somebody who waits.
+const ADDRESSES_MAX: usize = 4096;
+const ASKED_MAX: usize = 16;
 
 #[derive(Debug)]
 struct LiveCap {
@@ -63,7 +72,13 @@ impl LiveCaps {
         let cap = Budget::of_process().rate_cap().beside(HOST, None, Instant::now());
         let host = LiveCap { cap, above: None, rate_bps: None, weight: 1.0, moved_before: 0 };
         let live = [(HOST.to_string(), host)].into();
-        LiveCaps(Arc::new(Mutex::new(Tree { caps: Caps::new(), live, seats: Vec::new() })))
+        LiveCaps(Arc::new(Mutex::new(Tree {
+            caps: Caps::new(),
+            live,
+            seats: Vec::new(),
+            addresses: BTreeMap::new(),
+            asked: BTreeSet::new(),
+        })))
     }
 
     /// Makes these caps hold from now on, with the rates of this moment, also for running sessions. Yields
@@ -94,8 +109,45 @@ impl LiveCaps {
     fn find(&self, unknown: &[CapSubject]) {
         for subject in unknown {
             if let Some(address) = subject.look_up() {
-                self.0.lock().in_any_case().found(subject, address);
+                let mut tree = self.0.lock().in_any_case();
+                tree.remember(subject, address);
+                tree.found(subject, address);
             }
+        }
+    }
+
+    /// The address of a host, if it was looked up before by this name.
+    pub(crate) fn address_of(&self, name: &str) -> Option<IpAddr> {
+        self.0.lock().in_any_case().addresses.get(name).copied()
+    }
+
+    /// Looks up where the subject's host is, if any cap has networks and it is not known. Waits for at most
+    /// `most`; what comes later is remembered, too.
+    pub(crate) fn learn(&self, subject: CapSubject, most: Duration) {
+        let Some((name, _)) = subject.peer.clone().filter(|_| subject.address.is_none()) else { return };
+        {
+            let mut tree = self.0.lock().in_any_case();
+            let is_idle = tree.asked.len() < ASKED_MAX && !tree.addresses.contains_key(&name);
+            if !tree.needs_address() || !is_idle || !tree.asked.insert(name.clone()) {
+                return;
+            }
+        }
+        let (live, (done, waits)) = (self.clone(), sync_channel(1));
+        let asked = name.clone();
+        let look = move || {
+            let found = subject.look_up();
+            let mut tree = live.0.lock().in_any_case();
+            tree.asked.remove(&asked);
+            if let Some(address) = found {
+                tree.remember(&subject, address);
+            }
+            drop(tree);
+            // Nobody may wait any more.
+            let _ = done.try_send(());
+        };
+        match std::thread::Builder::new().name("cap-names".into()).spawn(look) {
+            Ok(_) => drop(waits.recv_timeout(most)),
+            Err(_) => drop(self.0.lock().in_any_case().asked.remove(&name)),
         }
     }
 
@@ -107,6 +159,9 @@ impl LiveCaps {
             subject.address = subject.address.or_else(|| subject.look_up());
         }
         let mut tree = self.0.lock().in_any_case();
+        if let Some(address) = subject.address {
+            tree.remember(&subject, address);
+        }
         let cap = tree.live.get(cap_of(&tree.caps, &subject)).map(|one| one.cap.clone().into());
         let places = CapMemberships::from(Vec::from_iter(cap));
         tree.seats.retain(|seat| seat.places.upgrade().is_some());
@@ -125,6 +180,14 @@ impl LiveCaps {
 }
 
 impl Tree {
+    fn remember(&mut self, subject: &CapSubject, address: IpAddr) {
+        let Some((name, _)) = &subject.peer else { return };
+        if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(name) {
+            self.addresses.clear();
+        }
+        self.addresses.insert(name.clone(), address);
+    }
+
     fn apply(&mut self, caps: &Caps, now: Timestamp) -> Option<Timestamp> {
         self.live.retain(|name, _| name == HOST || caps.contains_key(name));
         let host = Cap::default();
@@ -164,7 +227,7 @@ impl Tree {
 
     /// Moves every session to the cap that fits it now.
     fn seat_all(&mut self) {
-        let Tree { caps, live, seats } = self;
+        let Tree { caps, live, seats, .. } = self;
         seats.retain(|seat| {
             let Some(places) = seat.places.upgrade() else { return false };
             if let Some(one) = live.get(cap_of(caps, &seat.subject))

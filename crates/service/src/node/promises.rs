@@ -218,7 +218,8 @@ impl Node {
         now_ms: i64,
     ) -> Option<PromisedJob> {
         let by_ms = row.finish_by_ms.filter(|_| !row.state.is_final())?;
-        let address = known.peer.as_ref().and_then(|(name, _)| name.parse().ok());
+        let of_name = |name: &String| name.parse().ok().or_else(|| self.live_caps.address_of(name));
+        let address = known.peer.as_ref().and_then(|(name, _)| of_name(name));
         let subject = CapSubject { principal: row.owner.clone(), peer: known.peer.clone(), address };
         let mut taken = supplies.of_caps(caps, &subject, now_ms);
         // A transfer that has been measured knows better than records what the path carries.

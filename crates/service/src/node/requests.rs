@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::{Charge, Code, Error};
@@ -16,6 +16,7 @@ use super::transfer::{JobTransfer, StopReason};
 use super::view::JobView;
 use super::{Active, Node, accounts, outbox, peer_of, places, promises};
 use crate::access::{Caller, CallerDeed, Scope};
+use crate::caps::spec::CapSubject;
 use crate::clock::timestamp;
 use crate::history::recent_curve::LiveCurve;
 use crate::job::{JobId, JobSpec, JobState, JobStep, PRIORITY_MAX, StepRefusal};
@@ -39,6 +40,8 @@ pub(crate) struct Submission {
 const LOOKS_MAX: usize = 10_000;
 /// The most jobs, or records, that are looked at to count those that a caller sees, or to find where its page begins.
 pub(crate) const COUNTED_MAX: usize = 50_000;
+/// How long a promise waits for a name server to say in whose network the other host is.
+const LOOK_UP_TIME: Duration = Duration::from_secs(2);
 
 /// A page of a list of jobs.
 #[derive(Debug)]
@@ -144,6 +147,9 @@ impl Node {
         let bytes = row.finish_by_ms.and_then(|_| promises::size_of(&document));
         let is_anyway = document.spec.anyway;
         drop(document);
+        if row.finish_by_ms.is_some() {
+            self.live_caps.learn(CapSubject::of_job(&row.owner, &facts.places.0), LOOK_UP_TIME);
+        }
         row.kept_bytes = stored.bytes();
         let kept = self.accounts.keep(&row.owner, row.kept_bytes, self.settings().queue)?;
         let id = row.id;

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from harness import lab
-from harness.product import finish
+from harness.product import EXIT_INTERNAL, finish
 from harness.sampling import MemoryWatch
-from harness.trees import make_file
+from harness.trees import differences, make_file
 
 MIB = 1 << 20
 
@@ -142,3 +142,22 @@ def test_a_slow_destination_of_a_long_path_keeps_what_has_come(long_link, tmp_pa
     """
     sums = long_link.execute("a", "bash", "-ec", script, timeout=120).stdout.split()
     assert len(sums) == 4 and sums[0] == sums[2], sums
+
+
+@pytest.mark.parametrize("kib", [1_000_000, 250_000])
+def test_a_copy_runs_where_the_address_space_is_limited(net, near, kib):
+    """Job schedulers set such a limit; a process reserves much more address space than it uses."""
+    source = near / "source"
+    source.mkdir()
+    for number in range(100):
+        (source / f"small{number}").write_text(str(number))
+    make_file(source / "large", 40 * MIB)
+    for number, target in enumerate([f"{near}/copy", f"beta:{near}/far"]):
+        net.alpha.run(["bash", "-c", f'ulimit -v {kib}; exec farhaul cp -q -r "$1" "$2"', "bash", source, target], check=True)
+        assert differences(source, near / ["copy", "far"][number]) == []
+
+
+def test_an_address_space_that_is_too_small_is_named(net, near):
+    source = make_file(near / "file", MIB)
+    done = net.alpha.run(["bash", "-c", 'ulimit -v 90000; exec farhaul cp "$1" "$2"', "bash", source, near / "copy"])
+    assert done.returncode == EXIT_INTERNAL and b"limited to 87 MiB (ulimit -v)" in done.stderr, done

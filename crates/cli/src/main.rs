@@ -7,6 +7,7 @@
 //! lines. Data go to stdout, everything else to stderr.
 #![deny(unsafe_code)]
 
+mod arenas;
 mod args;
 mod commands;
 mod descriptors;
@@ -27,6 +28,7 @@ use ui::printer;
 const DESCRIPTORS: u64 = 64 << 10;
 
 fn main() -> std::process::ExitCode {
+    arenas::share_if_address_space_is_limited();
     if let Err(error) = descriptors::take_passed() {
         printer::error(&error, None);
         return exit::process_code(error.exit_code());

@@ -16,6 +16,7 @@ use std::time::Instant;
 use super::rate_cap::{CapMembership, CapMemberships, RateCap, RateShares, RateUsedUp};
 use crate::error::{Code, Error};
 use crate::options::NetworkOptions;
+pub(crate) use host::{address_space_hint, mapped_bytes_max};
 
 /// A level's limits, and what of them is taken. Clones share one level.
 #[derive(Debug, Clone)]

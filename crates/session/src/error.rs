@@ -153,6 +153,7 @@ impl Error {
     /// Makes the error of a thread that did not start, for `map_err`.
     pub fn no_thread(source: io::Error) -> Error {
         Error::with_source(Code::NoThread, "cannot start a thread", source)
+            .with_hint_if(crate::budget::address_space_hint())
     }
 
     /// The system's generator of random numbers did not work.

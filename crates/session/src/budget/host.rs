@@ -21,6 +21,42 @@ pub(super) fn memory_bytes() -> u64 {
     kib.map_or(MEMORY_UNKNOWN, |kib| kib << 10)
 }
 
+/// The address space that this process may still take; `None` if it is not limited (`ulimit -v`).
+fn address_space_left() -> Option<u64> {
+    let limit = getrlimit(Resource::As).current?;
+    let pages = read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    Some(limit.saturating_sub(pages.saturating_mul(rustix::param::page_size() as u64)))
+}
+
+/// What to do if there is no memory or no thread although the host has some; `None` if the address space is
+/// not limited.
+pub(crate) fn address_space_hint() -> Option<String> {
+    let limit = getrlimit(Resource::As).current? >> 20;
+    Some(format!(
+        "the address space of this process is limited to {limit} MiB (ulimit -v); a copy takes {ADDRESS_SPACE_MIN} MiB, and more is \
+         faster"
+    ))
+}
+
+/// The address space in MiB with which a copy within a host runs, both ends in one process.
+const ADDRESS_SPACE_MIN: u64 = 200;
+/// A session takes this part of the address space that is left, for blocks. A process may have two sessions, each
+/// maps three times as much as its blocks take at most, and threads need their stacks.
+const ADDRESS_SPACE_PART: u64 = 16;
+
+/// With less address space left, a session does not begin: a small allocation that fails ends the process.
+const ADDRESS_SPACE_LEAST: u64 = 64 << 20;
+
+/// The bytes of blocks for which a session may map memory; `None` if the address space is too small for any
+/// session.
+pub(crate) fn mapped_bytes_max() -> Option<u64> {
+    match address_space_left() {
+        None => Some(u64::MAX),
+        Some(left) => (left >= ADDRESS_SPACE_LEAST).then_some(left / ADDRESS_SPACE_PART),
+    }
+}
+
 /// The most descriptors that this process may have.
 pub(super) fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)

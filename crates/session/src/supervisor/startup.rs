@@ -1,5 +1,6 @@
 //! How a session begins: how its memory is divided, the controllers of its paths, and its first flows.
 
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -25,6 +26,7 @@ use super::rate;
 use super::rate::part_of;
 use super::status::LimitHistory;
 use super::stream_carrier::StreamCarrier;
+use crate::budget::{address_space_hint, mapped_bytes_max};
 use crate::error::Error;
 use crate::options;
 use crate::options::NetworkOptions;
@@ -50,7 +52,9 @@ impl Supervisor {
         let paths = first_paths + further.count();
         let shares = flows + (further.count() * usize::from(options.flows)) as u64;
         // Blocks that the budget will never have room for need no tables either.
-        let memory_bytes = options.memory_bytes.min(setup.budget.memory_max());
+        let no_memory = |source| Error::io("no memory for blocks")(source).with_hint_if(address_space_hint());
+        let mapped_max = mapped_bytes_max().ok_or_else(|| no_memory(ErrorKind::OutOfMemory.into()))?;
+        let memory_bytes = options.memory_bytes.min(setup.budget.memory_max()).min(mapped_max);
         let window_max = (memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
         let outgoing_blocks = window_max * shares + FILLED_MAX as u64;
         // One share more than the flows need, for the stream carrier that may take over from them.
@@ -59,9 +63,7 @@ impl Supervisor {
         let beside_max = if keeps_blocks { 0 } else { OVERFLOW * window_max };
         let overflow_blocks = (beside_max + FILLING_MAX) * shares;
         let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
-        let pool = |blocks: u64| {
-            BlockPool::new(blocks as usize, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))
-        };
+        let pool = |blocks: u64| BlockPool::new(blocks as usize, BLOCK_BYTES).map_err(no_memory);
         let (pool, incoming) = (pool(outgoing_blocks)?, pool(incoming_blocks)?);
         let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let rate_wish = options.rate_options();

@@ -4,13 +4,16 @@
 //! set back starts nothing twice; runs whose time was missed are made up for by one run.
 //!
 //! Changes of the clock: if a change skips the time of a run, the run begins just after the gap; if the time
-//! comes twice, the run begins at the first of the two (as in croner and Vixie cron).
+//! comes twice, the run begins at the first of the two. Jobs of each hour (`*`) go on in equal steps. This is as
+//! in Vixie cron; croner alone loses a list of minutes that the gap leaves out.
+
+use std::time::Duration;
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use farhaul_session::{Code, Error};
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use jiff::tz::{AmbiguousOffset, TimeZone};
 
 use crate::job::{JobSpan, RepeatRule};
 
@@ -75,10 +78,41 @@ impl Calendar {
     fn after(&self, moment: Timestamp) -> Option<Timestamp> {
         match self {
             Calendar::Every(span) => moment.checked_add(span.duration()).ok(),
-            Calendar::Cron(cron, zone) => {
+            Calendar::Cron(cron, zone) if is_each_hour(cron) => {
                 let start = moment.to_zoned(zone.clone());
                 cron.find_next_occurrence(&start, false).ok().map(|next| next.timestamp())
             }
+            Calendar::Cron(cron, zone) => next_shown(cron, zone, moment),
+        }
+    }
+}
+
+/// True if the hours begin with a star: such a job runs in equal steps, also while an hour is left out or comes
+/// twice.
+fn is_each_hour(cron: &Cron) -> bool {
+    cron.as_str().split_whitespace().nth(1).is_some_and(|hours| hours.starts_with('*'))
+}
+
+/// The first moment after this one at which clocks show a time of the expression. A time that is left out counts
+/// just after the gap, and of a time that comes twice the first counts.
+fn next_shown(cron: &Cron, zone: &TimeZone, moment: Timestamp) -> Option<Timestamp> {
+    // The expression is asked in a zone without changes for what clocks are to show.
+    let mut shown = moment.to_zoned(zone.clone()).datetime().to_zoned(TimeZone::UTC).ok()?;
+    loop {
+        shown = cron.find_next_occurrence(&shown, false).ok()?;
+        let asked = zone.to_ambiguous_timestamp(shown.datetime());
+        let next = match asked.offset() {
+            AmbiguousOffset::Unambiguous { .. } => asked.unambiguous().ok()?,
+            AmbiguousOffset::Fold { .. } => asked.earlier().ok()?,
+            AmbiguousOffset::Gap { .. } => {
+                // The gap ends at the change, at or before the time that clocks would show without one.
+                let without = asked.later().ok()?.checked_add(Duration::from_secs(1)).ok()?;
+                zone.preceding(without).next()?.timestamp()
+            }
+        };
+        // While an hour comes the second time, clocks show what they have shown before.
+        if next > moment {
+            return Some(next);
         }
     }
 }
@@ -136,6 +170,104 @@ mod tests {
                 "2026-10-27T01:30:00Z",
             ]
         );
+    }
+
+    /// All runs of an expression within this time, by the promises of the guide.
+    fn runs(expression: &str, zone: &str, from: &str, to: &str) -> Vec<String> {
+        let (calendar, mut now, end) = (cron(expression, zone), at(from), at(to));
+        let mut all = Vec::new();
+        while let Some(next) = calendar.next(now, now).filter(|next| *next < end) {
+            assert!(next > now);
+            all.push(next.to_string());
+            now = next;
+        }
+        all
+    }
+
+    #[test]
+    fn lists_ranges_and_steps_keep_the_promises_for_nights_of_the_change() {
+        for (expression, zone, from, to, expected) in [
+            // Zurich, spring: 02:00 to 03:00 is left out; 01:00Z is 03:00.
+            ("0 2 * * *", "Europe/Zurich", "2027-03-27T23:00:00Z", "2027-03-28T12:00:00Z", "03-28T01:00"),
+            (
+                "0 0,2,3 * * *",
+                "Europe/Zurich",
+                "2027-03-27T22:30:00Z",
+                "2027-03-28T12:00:00Z",
+                "03-27T23:00 03-28T01:00",
+            ),
+            (
+                "*/30 1-3 * * *",
+                "Europe/Zurich",
+                "2027-03-27T23:00:00Z",
+                "2027-03-28T12:00:00Z",
+                "03-28T00:00 03-28T00:30 03-28T01:00 03-28T01:30",
+            ),
+            ("15,45 2 * * *", "Europe/Zurich", "2027-03-27T23:00:00Z", "2027-03-28T12:00:00Z", "03-28T01:00"),
+            // Zurich, autumn: 02:00 to 03:00 comes twice; the first begins at 00:00Z.
+            ("0 2 * * *", "Europe/Zurich", "2026-10-24T22:00:00Z", "2026-10-25T12:00:00Z", "10-25T00:00"),
+            (
+                "0 0,2,3 * * *",
+                "Europe/Zurich",
+                "2026-10-24T21:30:00Z",
+                "2026-10-25T12:00:00Z",
+                "10-24T22:00 10-25T00:00 10-25T02:00",
+            ),
+            (
+                "*/30 1-3 * * *",
+                "Europe/Zurich",
+                "2026-10-24T22:30:00Z",
+                "2026-10-25T12:00:00Z",
+                "10-24T23:00 10-24T23:30 10-25T00:00 10-25T00:30 10-25T02:00 10-25T02:30",
+            ),
+            // New York, spring and autumn.
+            ("30 2 * * *", "America/New_York", "2027-03-14T05:00:00Z", "2027-03-14T20:00:00Z", "03-14T07:00"),
+            ("30 1 * * *", "America/New_York", "2026-11-01T04:00:00Z", "2026-11-01T20:00:00Z", "11-01T05:30"),
+            // Lord Howe: half an hour is left out, and comes twice.
+            (
+                "0,15,45 2 * * *",
+                "Australia/Lord_Howe",
+                "2026-10-03T14:00:00Z",
+                "2026-10-04T02:00:00Z",
+                "10-03T15:30 10-03T15:45",
+            ),
+            (
+                "45 1 * * *",
+                "Australia/Lord_Howe",
+                "2027-04-03T12:00:00Z",
+                "2027-04-04T02:00:00Z",
+                "04-03T14:45",
+            ),
+            // A change at midnight: the day begins at 01:00 (Cairo), or its first hour comes twice (Havana).
+            ("0 0 * * *", "Africa/Cairo", "2027-04-29T10:00:00Z", "2027-04-30T10:00:00Z", "04-29T22:00"),
+            ("30 0 * * *", "America/Havana", "2026-11-01T03:00:00Z", "2026-11-01T20:00:00Z", "11-01T04:30"),
+            // Hours with a star go on in equal steps.
+            (
+                "*/30 * * * *",
+                "Europe/Zurich",
+                "2026-10-25T00:15:00Z",
+                "2026-10-25T02:15:00Z",
+                "10-25T00:30 10-25T01:00 10-25T01:30 10-25T02:00",
+            ),
+            (
+                "30 * * * *",
+                "Europe/Zurich",
+                "2027-03-28T00:00:00Z",
+                "2027-03-28T02:00:00Z",
+                "03-28T00:30 03-28T01:30",
+            ),
+            (
+                "0 * * * *",
+                "UTC",
+                "2026-10-25T00:30:00Z",
+                "2026-10-25T03:30:00Z",
+                "10-25T01:00 10-25T02:00 10-25T03:00",
+            ),
+        ] {
+            let all = runs(expression, zone, from, to);
+            let all: Vec<&str> = all.iter().map(|run| &run[5..16]).collect();
+            assert_eq!(all.join(" "), expected, "{expression} {zone} {from}");
+        }
     }
 
     #[test]

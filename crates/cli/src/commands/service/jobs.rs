@@ -1,16 +1,15 @@
 //! `farhaul jobs`, `job`, `logs` and `wait`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use farhaul::{Code, Error, ExitCode};
+use farhaul::Error;
 use farhaul_service::{JobState, ServiceClient};
 use serde_json::{Value, json};
 
 use super::table::TextTable;
 use super::{client, joined, query, quoted};
-use crate::args::service::{JobArgs, JobIdsArgs, JobsArgs, LogsArgs};
+use crate::args::service::{JobArgs, JobsArgs, LogsArgs};
 use crate::ui::{printer, units};
 
 /// The most jobs, files or lines that the service gives in one answer.
@@ -108,7 +107,7 @@ fn what(job: &Value) -> String {
     format!("{first}{more} -> {}", text(&job["destination"]))
 }
 
-fn text(value: &Value) -> &str {
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -268,135 +267,11 @@ pub fn logs(args: &LogsArgs) -> Result<(), Error> {
 }
 
 /// Returns whether a job has reached a final state.
-fn is_over(job: &Value) -> bool {
+pub(super) fn is_over(job: &Value) -> bool {
     JobState::of_name(text(&job["state"])).is_some_and(JobState::is_final)
-}
-
-pub fn wait(args: &JobIdsArgs) -> Result<ExitCode, Error> {
-    let client = client(&args.answer.api)?;
-    wait_for(&client, &args.ids, args.answer.json, args.answer.quiet)
-}
-
-/// Waits until all jobs are over. Returns the exit code of the first one that did not end well.
-pub(super) fn wait_for(
-    client: &ServiceClient,
-    ids: &[String],
-    json: bool,
-    quiet: bool,
-) -> Result<ExitCode, Error> {
-    let mut left: BTreeMap<String, ()> = ids.iter().map(|id| (id.clone(), ())).collect();
-    let mut worst = ExitCode::Ok;
-    // An event may come twice.
-    let mut retried = BTreeSet::new();
-    let look = |left: &BTreeMap<String, ()>| -> Result<(u64, Vec<(String, Value)>), Error> {
-        let last = client.last_event()?;
-        let mut over = Vec::new();
-        for id in left.keys() {
-            let job: Value = client.get(&format!("/jobs/{}", quoted(id)))?;
-            if is_over(&job) {
-                over.push((id.clone(), job));
-            }
-        }
-        Ok((last, over))
-    };
-    // If the first question fails, there is no service. If a later one fails, the service may be restarting.
-    let mut looked = look(&left)?;
-    loop {
-        let (last, over) = looked;
-        for (id, job) in over {
-            left.remove(&id);
-            worst = worst.worse(exit_code(&job));
-            match json {
-                true => printer::json(&job)?,
-                false if !quiet => printer::line(&format!("{id}: {}", ended(&job))),
-                false => {}
-            }
-        }
-        if left.is_empty() {
-            return Ok(worst);
-        }
-        // Events since `last`, which is older than the answers, so none is missed.
-        let has_ended = client.events("/events", Some(last), |told| {
-            let job: Option<Value> = serde_json::from_str(&told.data).ok();
-            let job = job.filter(|job| told.kind == "job" && left.contains_key(text(&job["id"])));
-            if let Some(line) = job.as_ref().and_then(next_attempt).filter(|_| !json && !quiet)
-                && retried.insert(line.clone())
-            {
-                printer::line(&line);
-            }
-            let concerns = told.kind == "gap" || job.as_ref().is_some_and(is_over);
-            if concerns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        let mut is_there = has_ended.map(|has_ended| !has_ended);
-        // A service that restarts goes on with its jobs, so it is asked until it answers.
-        looked = loop {
-            match is_there {
-                Ok(true) => {}
-                Ok(false) => std::thread::sleep(RESTART_TIME),
-                Err(error) if error.code() == Code::NoService => std::thread::sleep(RESTART_TIME),
-                Err(error) => return Err(error),
-            }
-            match look(&left) {
-                Ok(looked) => break looked,
-                Err(error) => is_there = Err(error),
-            }
-        };
-    }
-}
-
-/// How long to wait before a service that does not answer is asked again.
-const RESTART_TIME: Duration = Duration::from_secs(1);
-
-fn ended(job: &Value) -> String {
-    let state = JobState::of_name(text(&job["state"])).map_or("", JobState::words);
-    match (job["error"]["code"].as_str(), job["error"]["text"].as_str()) {
-        (None, _) => state.to_string(),
-        (Some(code), None | Some("")) => format!("{state} ({code})"),
-        (Some(code), Some(why)) => format!("{state} ({code}): {}", printer::harmless(why)),
-    }
-}
-
-/// The line for a job whose attempt has failed and that is tried again.
-fn next_attempt(job: &Value) -> Option<String> {
-    let due = job["due"].as_str().filter(|_| job["state"] == "retrying")?;
-    let why = printer::harmless(job["error"]["text"].as_str().unwrap_or("the attempt failed"));
-    Some(format!("{}: {why}; the next attempt is at {due}", text(&job["id"])))
-}
-
-/// Returns the exit code that `farhaul cp` would have ended with.
-fn exit_code(job: &Value) -> ExitCode {
-    let number = job["error"]["exit_code"].as_u64().and_then(|number| u8::try_from(number).ok());
-    let of_error =
-        |otherwise| number.map_or(otherwise, |number| ExitCode::of(number).unwrap_or(ExitCode::Internal));
-    match JobState::of_name(text(&job["state"])) {
-        // All content has arrived; the error may be about metadata, or about files that had gone.
-        Some(JobState::Done) => of_error(ExitCode::Ok),
-        Some(JobState::PartlyFailed) => ExitCode::SomeFailed,
-        Some(JobState::Cancelled) => ExitCode::Interrupted,
-        _ => of_error(ExitCode::Internal),
-    }
 }
 
 /// A list of jobs for scripts.
 pub(super) fn as_list(jobs: &[Value]) -> Value {
     json!(jobs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_ends_as_the_copy_would_have_ended() {
-        let job = |state: &str, code: Option<u8>| json!({"state": state, "error": {"exit_code": code}});
-        assert_eq!(exit_code(&job("done", None)), ExitCode::Ok);
-        for code in [ExitCode::Metadata, ExitCode::Vanished] {
-            assert_eq!(exit_code(&job("done", Some(code as u8))), code);
-        }
-        assert_eq!(exit_code(&job("partly_failed", Some(1))), ExitCode::SomeFailed);
-        assert_eq!(exit_code(&job("failed", Some(ExitCode::Lost as u8))), ExitCode::Lost);
-        // A newer service may know a code that this program does not know.
-        assert_eq!(exit_code(&job("failed", Some(99))), ExitCode::Internal);
-        assert_eq!(exit_code(&job("cancelled", None)), ExitCode::Interrupted);
-    }
 }

@@ -11,6 +11,7 @@ mod submit;
 mod table;
 mod token;
 mod top;
+mod wait;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -23,13 +24,14 @@ use crate::args::service::ApiArgs;
 pub use cap::cap;
 pub use history::{history, receipt, usage};
 pub use job_control::{act, set};
-pub use jobs::{job, jobs, logs, wait};
+pub use jobs::{job, jobs, logs};
 pub use open::open;
 pub use peers::peers;
 pub use store::store;
 pub use submit::submit;
 pub use token::token;
 pub use top::top;
+pub use wait::wait;
 pub use watch::watch;
 
 /// The most bytes of a token file that are read.

@@ -11,7 +11,7 @@ use farhaul_service::{
 };
 use serde_json::Value;
 
-use super::{client, jobs};
+use super::{client, wait};
 use crate::args::Cli;
 use crate::args::service::{GivenOptions, SubmitArgs, flag_of};
 use crate::selection;
@@ -42,7 +42,7 @@ pub fn submit(args: &SubmitArgs) -> Result<ExitCode, Error> {
     } else if !args.json {
         printer::data(format!("{id}\n").as_bytes())?;
     }
-    if args.wait { jobs::wait_for(&client, &[id], args.json, args.quiet) } else { Ok(ExitCode::Ok) }
+    if args.wait { wait::wait_for(&client, &[id], args.json, args.quiet) } else { Ok(ExitCode::Ok) }
 }
 
 /// Reads the document of a job. The service judges its content.

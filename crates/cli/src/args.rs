@@ -507,7 +507,7 @@ pub struct ServeArgs {
     /// Allow farhaul serve to run as root, with all of root's rights
     #[arg(long, env = "FARHAUL_ALLOW_ROOT", value_parser = clap::builder::FalseyValueParser::new(), help_heading = SERVICE)]
     pub allow_root: bool,
-    /// A file with seconds to add to the clock
+    /// A file with seconds to add to the clock and, behind them, to the time since boot
     #[arg(long, value_name = "FILE", env = "FARHAUL_CLOCK", hide = true)]
     pub clock: Option<PathBuf>,
     /// Write the log to stdout as JSON, one object a line

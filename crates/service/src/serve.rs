@@ -61,6 +61,9 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     node.set_base_caps(config)?;
     let PassedSockets { udp, tcp, api, api_tcp, metrics } = passed;
     let (doors, own_socket) = doors((api, api_tcp, metrics), config)?;
+    if own_socket.is_some() {
+        tracing::info!(socket = %config.api.socket.as_path().display(), "the API listens; farhaul --api SOCKET asks it");
+    }
     let gate = Arc::new(Gate::new(config));
     // From here on jobs run: whatever fails ends them first.
     let conductor = Conductor::start(&node, signals)?;

@@ -21,8 +21,8 @@ const ABOUT: &str = "The service is `farhaul serve`. This command reaches it ove
 /// The options that say where the service is.
 #[derive(Group, Debug)]
 pub struct ApiArgs {
-    /// Address of the service: the path of its socket, or https://host:port [default: the socket of this
-    /// user's own service]
+    /// Address of the service: the path of its socket or of its state directory, or https://host:port
+    /// [default: the socket of this user's own service]
     #[arg(long, value_name = "ADDRESS", env = "FARHAUL_API", help_heading = SERVICE)]
     pub api: Option<String>,
     /// File with the token for a service at https://host:port [default: ~/.config/farhaul/token]

@@ -8,9 +8,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -58,7 +58,7 @@ async fn follow(
     may: May<ToRead>,
     headers: HeaderMap,
     QueryParameters(which): QueryParameters<EventQuery>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, HandlerFailure> {
+) -> Result<impl IntoResponse, HandlerFailure> {
     let job = which.job.map(|text| text.parse::<JobId>().map_err(|error| bad_query(&error.to_string())));
     let job = job.transpose()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
@@ -71,9 +71,11 @@ async fn follow(
     let reader = Reader { node, caller, leave, job, newest, after: from, waiting: vec![begin] };
     let events = unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
-        Some((Ok(event), reader))
+        Some((Ok::<_, Infallible>(event), reader))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+    // A proxy such as nginx would otherwise keep events back until its buffer is full.
+    let unbuffered = [(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))];
+    Ok((unbuffered, Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))))
 }
 
 /// Checks whether a reader may still read.

@@ -88,7 +88,7 @@ struct JobQuery {
     peer: Option<String>,
     /// The caller that submitted it.
     owner: Option<String>,
-    /// A part of a source, the destination or a label.
+    /// A part of the id, a source, the destination, the peer or a label.
     text: Option<String>,
     /// Changed at or after this moment (RFC 3339).
     since: Option<String>,

@@ -112,7 +112,7 @@ fn status_of(code: Code) -> StatusCode {
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::TooMany => StatusCode::TOO_MANY_REQUESTS,
         Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
-        Code::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Busy | Code::StoreLocked => StatusCode::SERVICE_UNAVAILABLE,
         Code::KeyReused | Code::PermissionDenied | Code::NotADirectory | Code::BadPath => {
             StatusCode::UNPROCESSABLE_ENTITY
         }

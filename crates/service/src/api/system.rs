@@ -70,9 +70,10 @@ async fn ready(may: May<ToRead>) -> Result<Json<Health>, HandlerFailure> {
             let what = "the node is shutting down: running jobs may finish, and no other job begins";
             return Err(Error::new(Code::Busy, what).with_hint("ask again when it has been restarted"));
         }
-        if node.store.is_failing() {
-            let what = "the store cannot be written: new jobs are refused";
-            return Err(Error::new(Code::Busy, what).with_hint("free space on its disk"));
+        if let Some(failure) = node.store.failure() {
+            let hint = failure.hint().unwrap_or_default().to_string();
+            let what = format!("new jobs are refused: {}", failure.what());
+            return Err(Error::new(Code::Busy, what).with_hint(hint));
         }
         let counts = node.store.read(jobs::counts)?;
         let named = counts.into_iter().map(|(state, count): (JobState, u64)| (state.name(), count));

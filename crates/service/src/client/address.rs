@@ -41,11 +41,13 @@ impl ServiceAddress {
     pub fn parse(text: &str, ca_file: Option<&Path>) -> Result<ServiceAddress, Error> {
         let bad = |what: &str| Error::new(Code::BadOption, format!("{text}: {what}"));
         if text.starts_with('/') {
-            return Ok(ServiceAddress::Unix(text.into()));
+            let path = PathBuf::from(text);
+            // The state directory of a service has its socket, unless the configuration says otherwise.
+            return Ok(ServiceAddress::Unix(if path.is_dir() { path.join("api.sock") } else { path }));
         }
         let (scheme, rest) = text
             .split_once("://")
-            .ok_or_else(|| bad("the address of a service is the path of its socket, or https://host:port"))?;
+            .ok_or_else(|| bad("the address of a service is the path of its socket or of its state directory, or https://host:port"))?;
         let rest = rest.trim_end_matches('/');
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {

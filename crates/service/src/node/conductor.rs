@@ -30,7 +30,7 @@ use crate::scheduler::choice::{Candidate, Occupant, RunningJob, choose};
 use crate::scheduler::deadline::FIRST_BPS;
 use crate::scheduler::promises::Keeping;
 use crate::store::feeds;
-use crate::store::jobs::{JobDocument, JobRow};
+use crate::store::jobs::{AttemptFigures, JobDocument, JobRow};
 use farhaul_session::options::Policy;
 
 /// How often transfers are looked at.
@@ -365,6 +365,7 @@ impl Node {
         }
         active.row.attempt += 1;
         active.row.due_ms = None;
+        (active.row.figures.attempt, active.noted_s) = (Some(AttemptFigures::default()), 0.0);
         let (facts, document) = match read {
             Ok(read) => read,
             Err(error) => {
@@ -524,6 +525,7 @@ impl Node {
                 told.push((active.row.id, facts.places.clone(), text));
             }
             self.tell_promise(active, now_ms);
+            self.note_progress(active);
         }
         if !told.is_empty() {
             self.hub.tell(NewsBody::Progress(told));

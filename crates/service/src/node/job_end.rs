@@ -60,6 +60,7 @@ impl Node {
     /// Handles a job whose transfer could not even be started.
     pub(super) fn failed_to_start(&self, active: &mut Active, error: &Error) {
         let now_ms = self.clock.now_ms();
+        active.row.figures.attempt = None;
         self.say(active, "warning", &error.to_string());
         active.row.error = Some(error.into());
         let report = Report::default().ended_by(Some(error));
@@ -120,7 +121,7 @@ impl Node {
     }
 
     /// When a repeating job runs again; `None` if it does not.
-    fn next_run(&self, active: &Active, now_ms: i64) -> Option<i64> {
+    pub(super) fn next_run(&self, active: &Active, now_ms: i64) -> Option<i64> {
         let calendar = self.calendar_of(active)?;
         let began = timestamp(active.row.began_ms.unwrap_or(now_ms));
         Some(calendar.next(began, began)?.as_millisecond())
@@ -136,6 +137,7 @@ impl Node {
             row.steering.begin_run();
         }
         if ends_run(step) {
+            active.row.steering.is_cancelled = false;
             active.row.ended_ms = Some(now_ms);
         }
         match active.row.state.after(step) {

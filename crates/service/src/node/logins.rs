@@ -261,7 +261,10 @@ impl Node {
         let pages = self.pages.get().filter(|pages| !pages.is_empty()).cloned();
         let none = || {
             Error::new(Code::NotNow, "the API does not listen on TCP, so browsers cannot reach it")
-                .with_hint("start the service with --api-listen 127.0.0.1:33080")
+                .with_hint(
+                    "start the service anew with --api-listen 127.0.0.1:33080, or with listen = [\"127.0.0.1:33080\"] in [api] of its \
+                     configuration",
+                )
         };
         pages.ok_or_else(none)
     }

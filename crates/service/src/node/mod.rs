@@ -4,7 +4,8 @@
 //! jobs. `conductor.rs` is the one thread that starts, watches and ends jobs, as the `scheduler` decides;
 //! `transfer.rs` is one running transfer, `job_end.rs` handles its end, `view.rs` is what callers see of a
 //! job. `words.rs` says what happens to it, and `promises.rs` which deadlines can be kept. `pre_hooks.rs` runs
-//! programs before an attempt; `accounts.rs` counts what callers make the node keep; `retention.rs` deletes
+//! programs before an attempt; `take_up.rs` goes on
+//! with what an earlier process has left; `accounts.rs` counts what callers make the node keep; `retention.rs` deletes
 //! what is too old, and `moments.rs` says what time it is. `outbox.rs` says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
 //! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
 //! `logins.rs` says who a caller is, by `proofs.rs`; `tokens.rs` makes tokens, and `owners.rs` says what becomes
@@ -37,6 +38,7 @@ mod question;
 mod requests;
 mod retention;
 mod settings;
+mod take_up;
 pub(crate) mod tokens;
 mod transfer;
 mod view;
@@ -57,7 +59,7 @@ use serde_json::json;
 use crate::caps::live_caps::LiveCaps;
 use crate::clock::{Clock, NodeTime};
 use crate::hub::{Hub, NewsBody};
-use crate::job::{JobId, JobState, JobStep};
+use crate::job::{JobId, JobStep};
 use crate::metrics::Metrics;
 use crate::store::jobs::{JobFacts, JobRow};
 use crate::store::{Store, jobs, log};
@@ -154,6 +156,8 @@ pub(crate) struct Active {
     room: Option<MemoryMinimum>,
     /// Why it does not run although there is a slot for it.
     waits_for: Option<String>,
+    /// The seconds of the transfer whose figures the store has.
+    noted_s: f64,
     /// Its document, in its owner's account.
     _kept: Charge,
 }
@@ -171,6 +175,7 @@ impl Active {
             facts: None,
             room: None,
             waits_for: None,
+            noted_s: 0.0,
             _kept: kept,
         }
     }
@@ -229,56 +234,6 @@ impl Node {
         node.take_up(step_ms)?;
         node.mark_time();
         Ok((node, signals))
-    }
-
-    /// Takes over the jobs of an earlier process. Those that ran are queued again; content that has arrived
-    /// is not sent again.
-    fn take_up(&self, step_ms: i64) -> Result<(), Error> {
-        self.store.write(|transaction| jobs::fill(transaction, facts::form_of))?;
-        let now_ms = self.clock.now_ms();
-        let step = moments::ClockStep { step_ms, ..moments::ClockStep::default() };
-        let (mut ran, mut unreadable) = (Vec::new(), Vec::new());
-        let mut all = self.jobs();
-        self.store.read(|connection| {
-            jobs::unfinished(connection, |id, read| {
-                let mut row = match read {
-                    Ok(row) => row,
-                    Err(why) => return unreadable.push((id, why)),
-                };
-                let was_running = row.state == JobState::Running;
-                if let Ok(next) = row.state.after(JobStep::Interrupted) {
-                    (row.state, row.changed_ms) = (next, now_ms);
-                }
-                self.last_position.fetch_max(row.position, Relaxed);
-                if was_running {
-                    ran.push(id);
-                }
-                let kept = self.accounts.keep_anyway(&row.owner, row.kept_bytes);
-                all.insert(id, Active::new(row, 0, kept));
-            })
-        })?;
-        self.store.read(|connection| {
-            all.iter_mut().try_for_each(|(id, active)| {
-                active.log_seq = log::last(connection, *id)?;
-                Ok(())
-            })
-        })?;
-        all.values_mut().for_each(|active| self.follow_clock(active, step, now_ms));
-        for id in ran {
-            let Some(active) = all.get_mut(&id) else { continue };
-            self.say(active, "info", "the service was restarted; the job goes on from where it was");
-            self.changed(active);
-        }
-        drop(all);
-        unreadable.iter().try_for_each(|(id, why)| self.set_aside(*id, why, now_ms))
-    }
-
-    /// A job that cannot be read has failed; everything else goes on.
-    fn set_aside(&self, id: JobId, why: &str, now_ms: i64) -> Result<(), Error> {
-        tracing::error!("{}; it has failed, everything else goes on", jobs::unreadable(id, why));
-        let why = why.to_string();
-        let node_ms = self.node_ms();
-        self.store.write(move |transaction| jobs::set_aside(transaction, id, &why, (now_ms, node_ms)))
     }
 
     pub(crate) fn settings(&self) -> Arc<NodeSettings> {

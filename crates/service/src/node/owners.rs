@@ -205,6 +205,7 @@ impl Node {
             view
         };
         self.look();
+        self.confirm(id)?;
         Ok(view)
     }
 }

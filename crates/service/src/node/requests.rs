@@ -22,6 +22,7 @@ use crate::history::recent_curve::LiveCurve;
 use crate::job::{JobId, JobSpec, JobState, JobStep, PRIORITY_MAX, StepRefusal};
 use crate::scheduler::calendar::{self, Calendar};
 use crate::scheduler::queue::{self, QueuePosition};
+use crate::state_dir::room_for_a_job;
 use crate::store::idempotency::{self, EarlierRequest};
 use crate::store::jobs::{
     self, JobDocument, JobFacts, JobKey, JobRow, JobSteering, ListedJob, RunFigures, StoredDocument,
@@ -152,6 +153,7 @@ impl Node {
         }
         row.kept_bytes = stored.bytes();
         let kept = self.accounts.keep(&row.owner, row.kept_bytes, self.settings().queue)?;
+        room_for_a_job(&self.folder)?;
         let id = row.id;
         let key = idempotency.map(|(key, _)| key);
         let owner = caller.subject.clone();
@@ -511,7 +513,9 @@ impl Node {
                 Some(transfer) => {
                     transfer.stop(StopReason::Cancel);
                     transfer.handle.resume();
-                    node.show(active);
+                    // It does not begin again if the service dies before the transfer has ended.
+                    active.row.steering.is_cancelled = true;
+                    node.changed(active);
                 }
                 None => {
                     active.row.state.after(JobStep::Cancel).map_err(not_now)?;
@@ -573,6 +577,7 @@ impl Node {
             view
         };
         self.look();
+        self.confirm(id)?;
         Ok(view)
     }
 
@@ -689,7 +694,23 @@ impl Node {
         let view = JobView::of_active(active, &*self.facts(active)?, caller);
         drop(all);
         self.look();
+        self.confirm(id)?;
         Ok(view)
+    }
+
+    /// Waits until what was done with a job is on the disk. If it cannot be, the job does as it was told all the
+    /// same, until the service is started again.
+    pub(super) fn confirm(&self, id: JobId) -> Result<(), Error> {
+        let mark = self.time.mark(self.clock.both());
+        // Only a transaction that changes something is written through to the disk, with all before it.
+        self.store.write(move |transaction| crate::store::clock::set_mark(transaction, &mark)).map_err(
+            |error| {
+                let what = format!("job {id} does as it was told, but that cannot be kept yet");
+                let hint = error.hint().unwrap_or("look at its disk");
+                let hint = format!("{hint}; until then a restart of the service can undo it");
+                error.about(&what).with_hint(hint)
+            },
+        )
     }
 }
 

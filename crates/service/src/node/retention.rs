@@ -182,9 +182,9 @@ fn surplus_jobs(ended: &[EndedSize], bytes_max: u64) -> Vec<&EndedSize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::JobState;
     use super::super::tests::{Fixture, copy};
     use super::*;
+    use crate::job::JobState;
 
     fn record(id: i64, run: Option<&str>, bytes: u64) -> RecordSize {
         RecordSize { id, run: run.map(|job| (job.to_string(), 1)), bytes }

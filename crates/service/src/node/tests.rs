@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::access::{Caller, CallerReach, Scope};
-use crate::job::{JobKind, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions};
+use crate::job::{JobKind, JobSpan, JobSpec, JobState, Labels, RepeatRule, RetryOptions};
 use crate::store::history;
 use farhaul_session::Code;
 

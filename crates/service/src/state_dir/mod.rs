@@ -1,7 +1,7 @@
 //! The state directory: made, judged, and locked by one process. Also the socket of the API, which only this
 //! user may reach, too.
 //!
-//! How to read it: [`StateDir::open`] makes, judges and locks the directory, [`StateDir::room_for_a_job`]
+//! How to read it: [`StateDir::open`] makes, judges and locks the directory, [`room_for_a_job`]
 //! checks the free space on its disk, [`StateSocket::listen`] makes the Unix socket. `judge_file_system` has
 //! the list of file systems that are refused.
 //!
@@ -18,7 +18,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use farhaul::{Code, Error};
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, fstatfs, fstatvfs, open, openat};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, fstatfs, open, openat, statvfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -27,7 +27,7 @@ use crate::config::lies_in;
 use file_system::{judge_file_system, kind_of_mount};
 pub use socket::StateSocket;
 
-/// A new job is refused if the file system has fewer bytes free than this. The rows and the record of a job,
+/// A new job is refused if the file system has fewer bytes free than this, or than an eighth of its size. The rows and the record of a job,
 /// and the store's write-ahead log, fit in many times.
 const ROOM_MIN_BYTES: u64 = 64 << 20;
 
@@ -38,18 +38,19 @@ const ROOM_MIN_FILES: u64 = 64;
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    directory: OwnedFd,
     /// Holds the lock until it is dropped.
     _lock: File,
 }
 
 /// The space that a file system has left for this user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FreeSpace {
+struct FreeSpace {
     /// Free bytes.
-    pub bytes: u64,
+    bytes: u64,
+    /// The bytes of the whole file system.
+    size: u64,
     /// How many files can still be made, if the file system counts them.
-    pub files: Option<u64>,
+    files: Option<u64>,
 }
 
 impl StateDir {
@@ -75,36 +76,34 @@ impl StateDir {
             return Err(Error::new(Code::BadState, what).with_hint(ELSEWHERE));
         }
         let lock = lock(path, &directory)?;
-        Ok(StateDir { path: path.to_path_buf(), directory, _lock: lock })
+        Ok(StateDir { path: path.to_path_buf(), _lock: lock })
     }
 
     /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
-
-    /// The free space on its file system.
-    pub fn room(&self) -> Result<FreeSpace, Error> {
-        let left = fstatvfs(&self.directory).map_err(|errno| failed(&self.path, "look at", errno))?;
-        Ok(FreeSpace {
-            bytes: left.f_bavail.saturating_mul(left.f_frsize),
-            files: (left.f_files > 0).then_some(left.f_favail),
-        })
-    }
-
-    /// An error if there is no room for a new job.
-    pub fn room_for_a_job(&self) -> Result<(), Error> {
-        self.room()?.judge(&self.path)
-    }
 }
 
 const ELSEWHERE: &str = "name a directory on a local disk with `state` in [serve]";
 
+/// An error if there is no room for a new job in this state directory.
+pub(crate) fn room_for_a_job(path: &Path) -> Result<(), Error> {
+    let left = statvfs(path).map_err(|errno| failed(path, "look at", errno))?;
+    let space = FreeSpace {
+        bytes: left.f_bavail.saturating_mul(left.f_frsize),
+        size: left.f_blocks.saturating_mul(left.f_frsize),
+        files: (left.f_files > 0).then_some(left.f_favail),
+    };
+    space.judge(path)
+}
+
 impl FreeSpace {
     fn judge(self, path: &Path) -> Result<(), Error> {
         let what = match self {
-            FreeSpace { bytes, .. } if bytes < ROOM_MIN_BYTES => {
-                format!("{} MiB are free, {} MiB are needed", bytes >> 20, ROOM_MIN_BYTES >> 20)
+            FreeSpace { bytes, size, .. } if bytes < ROOM_MIN_BYTES.min(size / 8) => {
+                let needed = ROOM_MIN_BYTES.min(size / 8);
+                format!("{} MiB are free, {} MiB are needed", bytes >> 20, needed >> 20)
             }
             FreeSpace { files: Some(files), .. } if files < ROOM_MIN_FILES => {
                 format!("{files} inodes are free, {ROOM_MIN_FILES} are needed")
@@ -281,12 +280,14 @@ mod tests {
     #[test]
     fn a_new_job_needs_room() {
         let folder = tempfile::tempdir().unwrap();
-        let state = StateDir::open(&folder.path().join("state"), None).unwrap();
-        assert!(state.room().unwrap().bytes > 0);
-        let fine = FreeSpace { bytes: ROOM_MIN_BYTES, files: Some(ROOM_MIN_FILES) };
+        assert_eq!(room_for_a_job(&folder.path().join("none")).unwrap_err().code(), Code::NotFound);
+        let fine = FreeSpace { bytes: ROOM_MIN_BYTES, size: 1 << 40, files: Some(ROOM_MIN_FILES) };
         let at = Path::new("/state");
         assert!(fine.judge(at).is_ok());
         assert!(FreeSpace { files: None, ..fine }.judge(at).is_ok());
+        // A small file system need not be empty.
+        assert!(FreeSpace { bytes: 4 << 20, size: 32 << 20, ..fine }.judge(at).is_ok());
+        assert!(FreeSpace { bytes: 3 << 20, size: 32 << 20, ..fine }.judge(at).is_err());
         let error = FreeSpace { bytes: (3 << 20) + 5, ..fine }.judge(at).unwrap_err();
         assert_eq!(error.code(), Code::NoSpace);
         assert_eq!(error.what(), "no room for a new job in /state: 3 MiB are free, 64 MiB are needed");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use farhaul::{Report, SourceRoot};
 use farhaul_session::options::{Policy, RateOptions};
-use farhaul_session::{Code, Error};
+use farhaul_session::{Code, Error, Snapshot};
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use serde::{Deserialize, Serialize};
@@ -122,6 +122,9 @@ pub(crate) struct JobSteering {
     /// Where the source lay in the last run that deleted what it had to, or had nothing to delete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source_root: Option<SourceRoot>,
+    /// True if somebody has cancelled the job and its transfer has not ended yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_cancelled: bool,
 }
 
 impl JobSteering {
@@ -145,15 +148,48 @@ pub(crate) struct RunFigures {
     /// True if others have heard that its deadline will not be kept.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_late_told: bool,
+    /// The figures of the attempt that is under way, as they were a moment ago.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) attempt: Option<AttemptFigures>,
+    /// How often in a row the node has died while the job ran.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) deaths: u32,
+}
+
+/// What an attempt has moved so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct AttemptFigures {
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl RunFigures {
+    /// Notes how far the attempt is. A dry run moves nothing.
+    pub(crate) fn note_attempt(&mut self, seen: &Snapshot, dry_run: bool) {
+        let bytes = if dry_run { 0 } else { seen.bytes_moved };
+        self.attempt = Some(AttemptFigures { bytes, seconds: seen.seconds });
+    }
+
+    /// Adds what was noted of an attempt that had no end. Yields for how many seconds it was under way.
+    pub(crate) fn take_attempt(&mut self) -> f64 {
+        let noted = self.attempt.take().unwrap_or_default();
+        self.bytes = self.bytes.saturating_add(noted.bytes);
+        self.seconds += noted.seconds;
+        noted.seconds
+    }
+
     /// Adds the figures of an attempt that has ended. The report of a dry run says what would arrive.
     pub(crate) fn add(&mut self, report: &Report, peak_bps: f64) {
         if !report.dry_run {
             self.files = self.files.saturating_add(report.files);
             self.bytes = self.bytes.saturating_add(report.session.bytes);
         }
+        (self.attempt, self.deaths) = (None, 0);
         // Far ends tell some of these figures.
         self.deleted = self.deleted.saturating_add(report.deleted);
         self.wire_bytes = self.wire_bytes.saturating_add(report.session.wire_bytes_sent);
@@ -416,7 +452,7 @@ pub(crate) struct JobFilter {
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) peer: Option<String>,
     pub(crate) owner: Option<String>,
-    /// A part of what a job's head has: a source, the destination, a label.
+    /// A part of what people see of a job: a source, the destination, the peer, the id, a label.
     pub(crate) text: Option<String>,
     /// Jobs that have changed at or after this time.
     pub(crate) since_ms: Option<i64>,
@@ -431,7 +467,14 @@ const CONDITIONS: &str = "(:before IS NULL OR id < :before)
            AND (:peer IS NULL OR peer = :peer)
            AND (:owner IS NULL OR owner = :owner)
            AND (:since IS NULL OR changed_ms >= :since)
-           AND (:text IS NULL OR instr(lower(head), lower(:text)) > 0)
+           AND (:text IS NULL
+             OR instr(lower(id || ' ' || coalesce(peer, '')), lower(:text)) > 0
+             OR CASE WHEN json_valid(head) THEN instr(lower(coalesce(head ->> '$.destination', '')), lower(:text)) > 0
+                  OR EXISTS (SELECT 1 FROM json_each(head, '$.sources') AS source
+                    WHERE instr(lower(source.value), lower(:text)) > 0)
+                ELSE 0 END
+             OR EXISTS (SELECT 1 FROM labels WHERE labels.job = jobs.id
+               AND instr(lower(labels.name || '=' || labels.value), lower(:text)) > 0))
            AND (:labels = '[]' OR NOT EXISTS (
              SELECT 1 FROM json_each(:labels) AS asked WHERE NOT EXISTS (
                SELECT 1 FROM labels WHERE labels.job = jobs.id

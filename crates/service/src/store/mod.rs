@@ -16,12 +16,14 @@
 pub(crate) mod caps;
 mod check;
 pub(crate) mod clock;
+mod copies;
 mod deferred_changes;
 pub(crate) mod deliveries;
 pub(crate) mod feeds;
 pub(crate) mod history;
 pub(crate) mod idempotency;
 pub(crate) mod jobs;
+mod locks;
 pub(crate) mod log;
 pub(crate) mod logins;
 mod rows;
@@ -52,14 +54,16 @@ const NOTES_MAX: u64 = 2048;
 const AGAIN_EVERY: Duration = Duration::from_secs(1);
 /// How long a reader waits for earlier changes.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
-/// How long to wait for another process that has locked the file, such as an operator's `sqlite3`.
-const LOCK_TIME: Duration = Duration::from_secs(10);
+/// How long to wait for another process that has locked the file, such as an operator's `sqlite3`. While it
+/// holds the lock, changes fail at once, and the lock is tried again as often as a disk that is full.
+const LOCK_TIME: Duration = Duration::from_secs(1);
 /// The same when the service ends.
 const END_LOCK_TIME: Duration = Duration::from_secs(1);
 /// How many connections are kept for reading.
 const READERS_KEPT: usize = 4;
 
-type ImmediateCall = Box<dyn FnOnce(&mut Connection) + Send>;
+/// Yields why the change could not be made.
+type ImmediateCall = Box<dyn FnOnce(&mut Connection) -> Option<Error> + Send>;
 type DeferredCall = Box<dyn FnMut(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
 
 type AfterCall = Box<dyn FnOnce() + Send>;
@@ -88,7 +92,15 @@ pub(crate) struct Store {
 struct Health {
     /// True if the last change could not be made, and waits.
     is_failing: AtomicBool,
+    /// Why it could not be made.
+    failure: Mutex<Option<Error>>,
     waiting: AtomicU64,
+}
+
+impl Health {
+    fn failure(&self) -> Option<Error> {
+        self.failure.lock().in_any_case().clone()
+    }
 }
 
 impl std::fmt::Debug for Store {
@@ -100,14 +112,15 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// Opens the file, makes it if it does not exist, and brings it to the present schema.
     pub(crate) fn open(path: &Path) -> Result<Store, Error> {
+        copies::make_private(path)?;
         let mut connection = connect(path, OpenFlags::default()).map_err(|error| failed(path, error))?;
         schema::migrate(&mut connection, path)?;
         let (to_writer, work) = mpsc::sync_channel(WAITING_MAX);
         let health = Arc::new(Health::default());
-        let held = health.clone();
+        let (held, to) = (health.clone(), path.to_path_buf());
         let run = move || {
-            Writer { connection, deferred: DeferredChanges::default(), then: Vec::new(), health: held }
-                .run(&work)
+            let (deferred, then) = (DeferredChanges::default(), Vec::new());
+            Writer { path: to, connection, deferred, then, health: held, is_locked: false }.run(&work)
         };
         let writer = std::thread::Builder::new().name("store".into()).spawn(run).map_err(Error::no_thread)?;
         Ok(Store {
@@ -143,16 +156,20 @@ impl Store {
         change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Error> {
         let (answer, answered) = mpsc::sync_channel(1);
+        let path = self.path.clone();
         let work = move |connection: &mut Connection| {
-            let _ = answer.send(in_transaction(connection, WriteDurability::Disk, change));
+            let made = in_transaction(connection, WriteDurability::Disk, change);
+            let made = made.map_err(|error| failed(&path, error));
+            let failure = made.as_ref().err().cloned();
+            let _ = answer.send(made);
+            failure
         };
         let gone = || Error::new(Code::HostFailed, "the store's thread has ended");
         self.to_writer.send(Work::Now(Box::new(work))).map_err(|_| gone())?;
         match answered.recv() {
-            Ok(answer) => answer.map_err(|error| failed(&self.path, error)),
-            // Earlier changes wait for room on the disk, and must be made first.
-            Err(_) if self.health.is_failing.load(Relaxed) => Err(no_room(&self.path)),
-            Err(_) => Err(gone()),
+            Ok(answer) => answer,
+            // Earlier changes wait, and must be made first.
+            Err(_) => Err(self.health.failure().unwrap_or_else(gone)),
         }
     }
 
@@ -198,9 +215,14 @@ impl Store {
         let _ = self.to_writer.send(Work::Then(Box::new(call)));
     }
 
-    /// True if changes wait for room on the disk.
+    /// True if changes wait because the store cannot be written.
     pub(crate) fn is_failing(&self) -> bool {
         self.health.is_failing.load(Relaxed)
+    }
+
+    /// Why changes wait, if they do.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.health.failure().filter(|_| self.is_failing())
     }
 
     /// How many changes wait.
@@ -208,20 +230,10 @@ impl Store {
         self.health.waiting.load(Relaxed)
     }
 
-    /// Writes a copy of the whole store, as it is at one moment, to a new file. Meanwhile the store can be
-    /// used.
+    /// Writes a copy of the whole store, as it is at one moment, to a new file that only this user can read.
+    /// Meanwhile the store can be used.
     pub(crate) fn backup(&self, to: &Path) -> Result<(), Error> {
-        let what = || format!("cannot write the backup {}", to.display());
-        if to.exists() {
-            return Err(Error::new(Code::AlreadyExists, format!("{} already exists", to.display())));
-        }
-        let name = to
-            .to_str()
-            .ok_or_else(|| Error::new(Code::BadPath, format!("{}: the path is not UTF-8", to.display())))?;
-        self.read(|connection| connection.execute("VACUUM INTO ?1", [name]).map(|_| ()))
-            .map_err(|error| error.about(&what()))?;
-        let file = std::fs::File::open(to).map_err(Error::io(what()))?;
-        file.sync_all().map_err(Error::io(what()))
+        self.read(|connection| Ok(copies::write(connection, to)))?
     }
 
     /// Lists the faults of the file, and the rows that cannot be read; the list is empty if there are none.
@@ -262,11 +274,14 @@ impl Drop for Store {
 
 /// The thread that writes.
 struct Writer {
+    path: PathBuf,
     connection: Connection,
     deferred: DeferredChanges,
     /// Calls to make when no change waits any more.
     then: Vec<AfterCall>,
     health: Arc<Health>,
+    /// True if another process held the lock at the last change.
+    is_locked: bool,
 }
 
 impl Writer {
@@ -291,7 +306,7 @@ impl Writer {
                     self.make_deferred();
                     // The change may not overtake others that wait. Dropping it tells the caller.
                     if self.deferred.is_empty() {
-                        change(&mut self.connection);
+                        self.make(change);
                     }
                 }
                 Ok(Work::Then(call)) => {
@@ -312,7 +327,7 @@ impl Writer {
                     }
                     self.make_deferred();
                     match behind {
-                        Some(Work::Now(change)) if self.deferred.is_empty() => change(&mut self.connection),
+                        Some(Work::Now(change)) if self.deferred.is_empty() => self.make(change),
                         Some(Work::Then(call)) => {
                             self.then.push(call);
                             self.make_deferred();
@@ -337,8 +352,29 @@ impl Writer {
         self.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
     }
 
+    fn make(&mut self, change: ImmediateCall) {
+        let failure = change(&mut self.connection);
+        self.note_lock(failure.as_ref());
+    }
+
+    /// Who has waited for a lock in vain does not wait for it again until it is released: requests and jobs wait
+    /// for this thread.
+    fn note_lock(&mut self, failure: Option<&Error>) {
+        let is_locked = failure.is_some_and(|error| error.code() == Code::StoreLocked);
+        if is_locked != self.is_locked {
+            let time = if is_locked { Duration::ZERO } else { LOCK_TIME };
+            let _ = self.connection.busy_timeout(time);
+            self.is_locked = is_locked;
+        }
+    }
+
     fn make_deferred(&mut self) {
-        let made = self.deferred.make(&mut self.connection);
+        if self.deferred.is_empty() && self.then.is_empty() {
+            return;
+        }
+        let made = self.deferred.make(&mut self.connection).map_err(|error| failed(&self.path, error));
+        self.note_lock(made.as_ref().err());
+        *self.health.failure.lock().in_any_case() = made.as_ref().err().cloned();
         self.health.waiting.store(self.deferred.len() as u64, Relaxed);
         if made.is_ok() {
             self.then.drain(..).for_each(|call| call());
@@ -403,22 +439,24 @@ fn is_fault_of_change(error: &rusqlite::Error) -> bool {
     )
 }
 
-fn no_room(path: &Path) -> Error {
-    Error::new(Code::NoSpace, format!("the store {} cannot be written", path.display()))
-        .with_hint("free space on its disk; running jobs go on")
-}
-
 fn failed(path: &Path, error: rusqlite::Error) -> Error {
     let what = format!("the store {}: {error}", path.display());
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => no_room(path),
+        Some(ErrorCode::DiskFull) => Error::new(
+            Code::NoSpace,
+            format!("the store {} cannot be written: its disk is full", path.display()),
+        )
+        .with_hint("free space on its disk; running jobs go on"),
         Some(ErrorCode::SystemIoFailure) => Error::new(Code::DiskFailed, what),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::new(Code::StoreBroken, what),
         Some(ErrorCode::PermissionDenied | ErrorCode::CannotOpen | ErrorCode::ReadOnly) => {
             Error::new(Code::PermissionDenied, what)
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Error::new(Code::Busy, what).with_hint("another program is writing to it: close that program")
+            let who = locks::holder(path).map_or_else(|| "another program".into(), |who| who.to_string());
+            let what = format!("{who} has locked the store {}", path.display());
+            Error::new(Code::StoreLocked, what)
+                .with_hint("end what that program does with the store; running jobs go on")
         }
         _ => Error::new(Code::Bug, what),
     }

@@ -76,18 +76,13 @@ fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> 
 /// Copies the store, as it is, to a file beside it.
 fn copy(connection: &Connection, path: &Path, shape: i64) -> Result<(), Error> {
     let to = backup_of(path, shape);
-    let name = to
-        .to_str()
-        .ok_or_else(|| Error::new(Code::BadPath, format!("{}: the path is not UTF-8", to.display())))?;
     match std::fs::remove_file(&to) {
         // There was a copy, left by an earlier migration that was interrupted.
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(Error::of_host(format!("cannot replace {}", to.display()), error)),
     }
-    connection.execute("VACUUM INTO ?1", [name]).map_err(|error| failed(&to, error))?;
-    let file = std::fs::File::open(&to).and_then(|file| file.sync_all());
-    file.map_err(Error::io(format!("cannot write {}", to.display())))?;
+    super::copies::write(connection, &to)?;
     tracing::info!(copy = %to.display(), "the store is migrated to a new version; a copy of the old one is beside it");
     Ok(())
 }

@@ -123,6 +123,15 @@ fn lists_are_filtered_and_paged_newest_first() {
         [0; 0]
     );
     assert_eq!(ask(JobFilter { text: Some("RUN3".into()), ..JobFilter::default() }, 9), [3]);
+    assert_eq!(ask(JobFilter { text: Some("Run=8".into()), ..JobFilter::default() }, 9), [9, 8, 7, 6, 5]);
+    // The names of fields are for nobody's eyes, and neither are the signs of JSON.
+    for unseen in ["destination", "source_count", "smooth", "[\"", "\",\"", "{"] {
+        assert_eq!(
+            ask(JobFilter { text: Some(unseen.into()), ..JobFilter::default() }, 9),
+            [0; 0],
+            "{unseen}"
+        );
+    }
     assert_eq!(ask(JobFilter { peer: Some("other".into()), ..JobFilter::default() }, 9), [0; 0]);
     assert_eq!(unfinished(&store).len(), 5);
     let old = |key: &jobs::JobKey<'_>| key.id < rows[4].0.id;

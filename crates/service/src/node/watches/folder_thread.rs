@@ -463,6 +463,7 @@ impl Node {
         drop(document);
         row.kept_bytes = stored.bytes();
         let kept = self.accounts.keep(&row.owner, row.kept_bytes, self.settings().queue)?;
+        crate::state_dir::room_for_a_job(&self.folder)?;
         let mut all = self.jobs();
         self.has_room(&all, &watch.owner)?;
         row.position = self.next_position(now_ms);

@@ -137,7 +137,7 @@ codes! {
     TooMany = 4020, "FH-TOO-MANY", Host, Lost, Helps, "The service has as much to do as it takes.", Some("try again later");
     StoreNewer = 1046, "FH-STORE-NEWER", User, Incompatible, Futile, "The service's store is of a later version of Farhaul.", None;
     StoreBroken = 4021, "FH-STORE-BROKEN", Host, Files, Futile, "The service's store is damaged, or the file is no store.", Some("go back to a copy (farhaul store backup makes one; docs/guide/node.md)");
-    StoreLocked = 4024, "FH-STORE-LOCKED", Host, Lost, Helps, "Another program has locked the service's store, so that nothing can be written to it.", None;
+    StoreLocked = 4030, "FH-STORE-LOCKED", Host, Lost, Helps, "Another program has locked the service's store, so that nothing can be written to it.", None;
     HookFailed = 4022, "FH-HOOK-FAILED", Host, Files, Futile, "A program that the service runs before a job (a hook) did not let the job begin.", Some("what the program said is in the job's log (farhaul logs)");
     NoService = 1047, "FH-NO-SERVICE", User, Connect, Helps, "No service answers at the address that was tried.", Some("start one with `farhaul serve`, or say where it is (FARHAUL_API)");
 

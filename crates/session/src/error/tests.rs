@@ -204,6 +204,7 @@ fn what_the_system_says_chooses_the_code() {
 const PASSES: &[Code] = &[
     Code::AlreadyRuns,
     Code::TooMany,
+    Code::StoreLocked,
     Code::NoService,
     Code::NameServerAway,
     Code::NotListening,

@@ -1,8 +1,9 @@
 //! The description of the API, as OpenAPI 3.1, made from the handlers.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
@@ -13,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{App, May, ToRead};
-use super::problem::Problem;
+use super::problem::{Problem, STATUSES};
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(openapi))
@@ -27,6 +28,64 @@ async fn openapi(_: May<ToRead>) -> Response {
     let text = TEXT.get_or_init(|| serde_json::to_string(&description()).unwrap_or_default());
     ([(header::CONTENT_TYPE, "application/json")], text.as_str()).into_response()
 }
+
+/// The name of a failure with this status.
+fn failure_name(status: StatusCode) -> String {
+    format!("Failed{}", status.as_str())
+}
+
+/// The statuses of the failures that a route may answer with. Tests hold all answers against them.
+fn failures(method: &str, path: &str, has_body: bool) -> BTreeSet<StatusCode> {
+    // Whoever asks, whatever for: by the name of the node, the caller, and how much the caller asks.
+    let mut all = BTreeSet::from([
+        StatusCode::BAD_REQUEST,
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::MISDIRECTED_REQUEST,
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::INTERNAL_SERVER_ERROR,
+    ]);
+    if path.contains('{') {
+        all.insert(StatusCode::NOT_FOUND);
+    }
+    if has_body {
+        let of_body = [
+            StatusCode::REQUEST_TIMEOUT,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            StatusCode::UNPROCESSABLE_ENTITY,
+        ];
+        all.extend(of_body);
+    }
+    if method != "get" {
+        // Something is changed: by what is there, what the node has room for, and what files and hosts say.
+        let of_change = [
+            StatusCode::NOT_FOUND,
+            StatusCode::CONFLICT,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::INSUFFICIENT_STORAGE,
+        ];
+        all.extend(of_change);
+    }
+    if path == ASKS {
+        let of_far_end = [
+            StatusCode::NOT_FOUND,
+            StatusCode::CONFLICT,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::GATEWAY_TIMEOUT,
+            StatusCode::INSUFFICIENT_STORAGE,
+        ];
+        all.extend(of_far_end);
+    }
+    all
+}
+
+/// The route that asks far ends and directories.
+const ASKS: &str = "/api/v1/files";
 
 /// The whole description of the API.
 pub(crate) fn description() -> OpenApi {
@@ -50,12 +109,11 @@ pub(crate) fn description() -> OpenApi {
     let none = Vec::<String>::new;
     api.security =
         Some(vec![SecurityRequirement::new("token", none()), SecurityRequirement::new("login", none())]);
-    // Any request can fail with this.
-    let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
-    let failed = ResponseBuilder::new()
-        .description("The request failed")
-        .content("application/problem+json", problem)
-        .build();
+    for (status, says) in STATUSES {
+        let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
+        let response = ResponseBuilder::new().description(says).content("application/problem+json", problem);
+        components.responses.insert(failure_name(status), response.build().into());
+    }
     for (path, item) in &mut api.paths.paths {
         let operations = [
             ("get", &mut item.get),
@@ -71,7 +129,10 @@ pub(crate) fn description() -> OpenApi {
             let words =
                 path.trim_start_matches("/api/v1/").replace(['/', '-', '.'], "_").replace(['{', '}'], "");
             operation.operation_id = Some(format!("{method}_{words}"));
-            operation.responses.responses.insert("default".into(), failed.clone().into());
+            for status in failures(method, path, operation.request_body.is_some()) {
+                let failure = Ref::from_response_name(failure_name(status));
+                operation.responses.responses.insert(status.as_str().into(), failure.into());
+            }
         }
     }
     api

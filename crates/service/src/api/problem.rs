@@ -31,6 +31,28 @@ pub struct Problem {
 /// The page that explains the codes.
 const ERRORS: &str = "https://github.com/farhaul/farhaul/blob/main/docs/reference/errors.md#";
 
+/// The statuses that failures may have, and what each says. A failure has no other one, and the description of the API
+/// takes them from here.
+pub(super) const STATUSES: [(StatusCode, &str); 17] = [
+    (StatusCode::BAD_REQUEST, "The request makes no sense"),
+    (StatusCode::UNAUTHORIZED, "Nobody is known by what the request shows"),
+    (StatusCode::FORBIDDEN, "The caller may not do this"),
+    (StatusCode::NOT_FOUND, "There is no such thing"),
+    (StatusCode::METHOD_NOT_ALLOWED, "The path takes no such request"),
+    (StatusCode::REQUEST_TIMEOUT, "The body came too slowly"),
+    (StatusCode::CONFLICT, "This cannot be done as things stand"),
+    (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not JSON"),
+    (StatusCode::MISDIRECTED_REQUEST, "The node has another name"),
+    (StatusCode::UNPROCESSABLE_ENTITY, "The node cannot do what the request says"),
+    (StatusCode::TOO_MANY_REQUESTS, "This is more than a caller may ask, or make the node keep"),
+    (StatusCode::INTERNAL_SERVER_ERROR, "The node, or what it works with, has failed"),
+    (StatusCode::BAD_GATEWAY, "A far end cannot be reached, or has failed"),
+    (StatusCode::SERVICE_UNAVAILABLE, "A far end is busy"),
+    (StatusCode::GATEWAY_TIMEOUT, "There was no answer in time"),
+    (StatusCode::INSUFFICIENT_STORAGE, "A disk is full"),
+];
+
 /// How a handler fails.
 #[derive(Debug, Clone)]
 pub(crate) struct HandlerFailure {
@@ -128,6 +150,7 @@ fn status_of(code: Code) -> StatusCode {
 
 impl IntoResponse for HandlerFailure {
     fn into_response(self) -> Response {
+        debug_assert!(STATUSES.iter().any(|(status, _)| *status == self.status), "{}", self.status);
         let mut response = (self.status, Json(self.problem())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -151,6 +174,14 @@ impl IntoResponse for HandlerFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_code_has_one_of_the_statuses_that_are_described() {
+        for code in Code::ALL {
+            let status = status_of(*code);
+            assert!(STATUSES.iter().any(|(one, _)| *one == status), "{code}: {status}");
+        }
+    }
 
     #[test]
     fn codes_have_the_statuses_that_clients_expect() {

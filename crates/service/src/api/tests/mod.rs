@@ -94,8 +94,10 @@ impl Fixture {
     ) -> (StatusCode, Value) {
         let mut request = request.body(Body::from(body)).unwrap();
         request.extensions_mut().insert(origin);
+        let (method, path) = (request.method().clone(), request.uri().path().to_string());
         let response = self.router.clone().oneshot(request).await.unwrap();
         let status = response.status();
+        assert!(is_described(&method, &path, status), "{method} {path}: {status} is not described");
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
@@ -108,6 +110,23 @@ impl Drop for Fixture {
             conductor.wait();
         }
     }
+}
+
+/// True if the description of the API has this answer, or no such request.
+fn is_described(method: &Method, path: &str, status: StatusCode) -> bool {
+    static DESCRIPTION: std::sync::OnceLock<Value> = std::sync::OnceLock::new();
+    let api = DESCRIPTION.get_or_init(|| serde_json::to_value(document::description()).unwrap());
+    let parts: Vec<&str> = path.split('/').collect();
+    let fits = |template: &str| {
+        let wanted: Vec<&str> = template.split('/').collect();
+        wanted.len() == parts.len()
+            && wanted.iter().zip(&parts).all(|(want, part)| want.starts_with('{') || want == part)
+    };
+    let paths = api["paths"].as_object().unwrap();
+    // A path that is written out goes before one with parameters.
+    let route = paths.get(path).or(paths.iter().find(|(template, _)| fits(template)).map(|(_, route)| route));
+    let operation = route.and_then(|route| route.get(method.as_str().to_lowercase()));
+    operation.is_none_or(|operation| operation["responses"].get(status.as_str()).is_some())
 }
 
 fn tcp() -> RequestOrigin {

@@ -78,7 +78,7 @@ pub use principal::{
 };
 pub use remote_program::RemoteProgram;
 pub use rights::{Access, AllowedRequest, ContentDirection, CopyReach, Errand, Rights, RightsRequest};
-pub use ssh::{SshMessages, SshTarget, ssh_connect};
+pub use ssh::{NOT_IN_HOSTS, NOT_IN_USERS, SshMessages, SshTarget, ssh_connect};
 pub use this_host::ThisHost;
 pub use trust::is_same_fingerprint;
 

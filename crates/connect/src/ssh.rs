@@ -101,16 +101,23 @@ impl Default for SshTarget {
     }
 }
 
+/// Signs by which a name could become a command where a configuration of ssh hands it to a shell (`ProxyCommand`,
+/// `Match exec`). From: valid_hostname and valid_ruser of OpenSSH 9.6; earlier ones do not look.
+pub const NOT_IN_HOSTS: &str = "'`\"$\\;&<>|(){}";
+/// The same for the name of a user, who may have a domain (`DOMAIN\user`).
+pub const NOT_IN_USERS: &str = "'`\";&<>|(){}";
+
 impl SshTarget {
     /// Refuses a host or user that ssh or a shell would take for something else.
     pub(super) fn checked(&self) -> Result<(), Error> {
-        let unfit = |text: &str| {
+        let unfit = |text: &str, signs: &str| {
             text.is_empty()
                 || text.starts_with('-')
-                || text.chars().any(|c| c.is_whitespace() || c.is_control())
+                || text.chars().any(|c| c.is_whitespace() || c.is_control() || signs.contains(c))
         };
-        for text in std::iter::once(&self.host).chain(&self.user) {
-            if unfit(text) {
+        let users = self.user.iter().map(|user| (user, NOT_IN_USERS));
+        for (text, signs) in std::iter::once((&self.host, NOT_IN_HOSTS)).chain(users) {
+            if unfit(text, signs) {
                 return Err(Error::new(
                     Code::BadLocation,
                     format!("{:?} is no name of a host or user", printable(text.as_bytes(), 80)),

@@ -11,7 +11,7 @@ use std::net::Ipv6Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget};
+use farhaul_connect::{DEFAULT_PORT, DaemonTarget, NOT_IN_HOSTS, NOT_IN_USERS, SshTarget};
 use farhaul_session::{Code, Error, amounts};
 
 use super::job::Location;
@@ -298,10 +298,11 @@ fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<HostSpec,
             && !text.starts_with('-')
             && !text.contains(|c: char| c.is_control() || c.is_whitespace())
     };
-    if !is_plain(name) || name.len() > HOST_BYTES_MAX {
+    let is_safe = |text: &str, signs: &str| is_plain(text) && !text.contains(|c| signs.contains(c));
+    if !is_safe(name, NOT_IN_HOSTS) || name.len() > HOST_BYTES_MAX {
         return Err(bad("there is no valid host name"));
     }
-    if user.is_some_and(|user| !is_plain(user) || user.len() > HOST_BYTES_MAX) {
+    if user.is_some_and(|user| !is_safe(user, NOT_IN_USERS) || user.len() > HOST_BYTES_MAX) {
         return Err(bad("there is no valid user name before @"));
     }
     let port = match port {
@@ -373,6 +374,35 @@ mod tests {
         for (text, host, path) in table {
             assert_eq!(parse(text).unwrap(), LocationSpec::Ssh(host, path.as_bytes().to_vec()), "{text}");
         }
+    }
+
+    #[test]
+    fn no_name_of_a_host_or_user_is_a_command_of_a_shell() {
+        for name in [
+            "h;id",
+            "h$(id)",
+            "h`id`",
+            "h|id",
+            "h&id",
+            "h>x",
+            "h'x",
+            "h\"x",
+            "h\\x",
+            "{h,i}",
+            "-oProxyCommand=x",
+        ] {
+            for text in [format!("ssh://{name}/x"), format!("fh://{name}/x"), format!("u@{name}:/x")] {
+                assert!(parse(&text).is_err(), "{text}");
+            }
+        }
+        assert!(parse("ssh://[fe80::1%eth0;id]/x").is_err() && parse("[fe80::1%$(id)]:/x").is_err());
+        for user in ["u;id", "u`id`", "u|id", "-l"] {
+            assert!(parse(&format!("ssh://{user}@h/x")).is_err(), "{user}");
+        }
+        assert_eq!(
+            parse("DOM\\host$@h:/x").unwrap(),
+            LocationSpec::Ssh(at("DOM\\host$", "h", 0), b"/x".to_vec())
+        );
     }
 
     #[test]

@@ -148,8 +148,9 @@ impl Hub {
         let ring = self.ring.lock().in_any_case();
         let first = ring.next - ring.news.len() as u64;
         // An id that this ring never gave out is of another process.
-        let has_gap = after + 1 < first || after >= ring.next;
-        let from = if has_gap { first } else { after + 1 };
+        let next = after.saturating_add(1);
+        let has_gap = next < first || after >= ring.next;
+        let from = if has_gap { first } else { next };
         let at = usize::try_from(from - first).unwrap_or(usize::MAX);
         HubRead { news: ring.news.get(at).cloned(), has_gap }
     }
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(after(105), (Some(106), false));
         assert_eq!(after(109), (None, false));
         // An id of an earlier process, and one that nobody has given out.
-        assert_eq!([after(7), after(500)], [(Some(100), true); 2]);
+        assert_eq!([after(7), after(500), after(u64::MAX)], [(Some(100), true); 3]);
         (0..2 * ENTRIES_MAX).for_each(|_| hub.tell(other("{}")));
         assert!(hub.after(109).has_gap);
         assert!(hub.ring.lock().unwrap().news.len() <= ENTRIES_MAX);

@@ -56,16 +56,25 @@ impl Node {
         if caller.reaches_all() {
             return Ok(());
         }
-        caller.may(CallerDeed::At(scope, &self.stored_facts(id)?.places))
+        judge_job(caller, scope, id, &self.stored_facts(id)?.places)
     }
 
     /// The same for a job in memory.
     pub(super) fn may_with(&self, caller: &Caller, scope: Scope, active: &Active) -> Result<(), Error> {
         match &active.facts {
-            Some(facts) => caller.may(CallerDeed::At(scope, &facts.places)),
+            Some(facts) => judge_job(caller, scope, active.row.id, &facts.places),
             None => self.may_at(caller, scope, active.row.id),
         }
     }
+}
+
+/// An error if the caller may not do this with a job at these places. It names none of them: who does not reach a place
+/// does not hear of it.
+fn judge_job(caller: &Caller, scope: Scope, id: JobId, places: &JobPlaces) -> Result<(), Error> {
+    caller.may(CallerDeed::Any(scope))?;
+    let hidden =
+        |_| Error::new(Code::OutOfScope, format!("job {id}: the token does not reach all its places"));
+    caller.may(CallerDeed::At(scope, places)).map_err(hidden)
 }
 
 /// True if the caller sees a job with these locations, in the form that the store keeps.

@@ -239,3 +239,45 @@ async fn a_root_with_the_account_is_refused_when_a_token_is_made_and_when_its_jo
     assert_eq!(seen["error"]["code"], "FH-UNSAFE-ROOT", "{seen}");
     assert!(!at("projects/x").exists());
 }
+
+/// Who knows the id of something that it does not reach hears nothing of where that is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_names_no_place_that_the_caller_does_not_reach() {
+    let fixture = Fixture::new();
+    let folder = fixture.folder.path().join("hidden-folder");
+    std::fs::create_dir(&folder).unwrap();
+    let place = |name: &str| folder.join(name).display().to_string();
+    let job = json!({"schema": 1, "sources": [place("a")], "destination": place("b"),
+        "not_before": "2200-01-01T00:00:00Z"});
+    let (status, job) = fixture.ask(Method::POST, "/jobs", None, Some(job)).await;
+    assert_eq!(status, StatusCode::CREATED, "{job}");
+    let watch = json!({"folder": folder, "destination": "/elsewhere"});
+    let (status, watch) = fixture.ask(Method::POST, "/watches", None, Some(watch)).await;
+    assert_eq!(status, StatusCode::CREATED, "{watch}");
+    let reach = CallerReach { local: vec!["/mine".into()], ..CallerReach::default() };
+    let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
+    let (job, watch) = (job["id"].as_str().unwrap(), watch["id"].as_str().unwrap());
+    let asked =
+        ["", "/document", "/curve", "/log", "/files"].map(|part| (Method::GET, format!("/jobs/{job}{part}")));
+    let steered =
+        ["pause", "resume", "cancel", "retry"].map(|deed| (Method::POST, format!("/jobs/{job}/{deed}")));
+    let of_watch = ["", "/files"].map(|part| (Method::GET, format!("/watches/{watch}{part}")));
+    let others = [
+        (Method::PATCH, format!("/jobs/{job}")),
+        (Method::DELETE, format!("/watches/{watch}")),
+        (Method::POST, format!("/watches/{watch}/retry")),
+    ];
+    for (method, path) in asked.into_iter().chain(steered).chain(of_watch).chain(others) {
+        let body = (method == Method::PATCH).then(|| json!({"priority": 9}));
+        let (status, problem) = fixture.ask(method.clone(), &path, Some(&token), body).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{method} {path}: {problem}");
+        assert!(!problem.to_string().contains("hidden-folder"), "{method} {path}: {problem}");
+    }
+    for list in ["/jobs?counts=true", "/history?count=true", "/watches", "/curves", "/peers"] {
+        let (_, page) = fixture.ask(Method::GET, list, Some(&token), None).await;
+        assert!(
+            !page.to_string().contains("hidden-folder") && !page.to_string().contains(job),
+            "{list}: {page}"
+        );
+    }
+}

@@ -310,8 +310,7 @@ impl Node {
 
     /// Ends a watch. Its jobs go on.
     pub(crate) fn remove_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
-        let places = self.watch_places(id)?;
-        caller.may(CallerDeed::At(Scope::Control, &places))?;
+        self.judge_watch(caller, Scope::Control, id)?;
         if self.settings().watches.contains_key(id) {
             let what = format!("watch {id} is set in the configuration");
             return Err(
@@ -328,7 +327,7 @@ impl Node {
 
     /// Takes files that have failed again.
     pub(crate) fn retry_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
-        caller.may(CallerDeed::At(Scope::Control, &*self.watch_places(id)?))?;
+        self.judge_watch(caller, Scope::Control, id)?;
         self.judge_watch_act(caller, id)?;
         if let Some(running) = self.watches.all.lock().in_any_case().get(id) {
             let _ = running.orders.send(Order::Retry);
@@ -364,8 +363,7 @@ impl Node {
 
     /// Takes over a watch whose owner's token is not valid any more.
     pub(crate) fn take_watch(&self, caller: &Caller, id: &str) -> Result<WatchView, Error> {
-        let places = self.watch_places(id)?;
-        caller.may(CallerDeed::At(Scope::Admin, &places))?;
+        self.judge_watch(caller, Scope::Admin, id)?;
         let all = self.watches.all.lock().in_any_case();
         let mut row = all.get(id).map(|one| one.row.clone()).ok_or_else(|| no_such(id))?;
         drop(all);
@@ -395,7 +393,7 @@ impl Node {
 
     /// One watch.
     pub(crate) fn watch_view(&self, caller: &Caller, id: &str) -> Result<WatchView, Error> {
-        caller.may(CallerDeed::At(caller_sees(caller), &*self.watch_places(id)?))?;
+        self.judge_watch(caller, caller_sees(caller), id)?;
         self.watch_view_of(id)
     }
 
@@ -408,9 +406,17 @@ impl Node {
         after: &str,
         count: usize,
     ) -> Result<Vec<WatchedFileView>, Error> {
-        caller.may(CallerDeed::At(Scope::Read, &*self.watch_places(id)?))?;
+        self.judge_watch(caller, Scope::Read, id)?;
         let files = self.store.read(|connection| watches::list(connection, id, state, after, count))?;
         Ok(files.into_iter().map(WatchedFileView::from).collect())
+    }
+
+    /// An error if the caller may not do this with a watch. It names no place of the watch.
+    fn judge_watch(&self, caller: &Caller, scope: Scope, id: &str) -> Result<(), Error> {
+        let places = self.watch_places(id)?;
+        caller.may(CallerDeed::Any(scope))?;
+        let what = format!("watch {id}: the token does not reach all its places");
+        caller.may(CallerDeed::At(scope, &places)).map_err(|_| Error::new(Code::OutOfScope, what))
     }
 
     fn watch_places(&self, id: &str) -> Result<Arc<JobPlaces>, Error> {

@@ -22,7 +22,7 @@ use super::messages::{ControlMessage, DocumentParts, parts, refusal};
 use super::request::{opening, own_features};
 
 /// How long a daemon that was told to end a copy has to report how the copy has ended.
-const CANCEL_TIME: Duration = Duration::from_secs(10);
+const CANCEL_TIME: Duration = Duration::from_secs(15);
 /// How long a daemon may take to answer a request for a grant, for which it need not wait for anybody.
 const GRANT_TIME: Duration = Duration::from_secs(10);
 /// How long both ends may take to say that they have finished.
@@ -211,5 +211,6 @@ fn show(snapshot: &Snapshot, handle: &Handle) {
         count.store(value, Relaxed);
     }
     counts.scan_done.store(snapshot.totals_known, Relaxed);
+    handle.set_state_there(snapshot.state);
     handle.set_facts(snapshot.facts.clone());
 }

@@ -18,7 +18,7 @@ use farhaul_copy::{CopyDirection, DelegatedCopy, REPORT_SCHEMA, Report};
 use farhaul_session::budget::{Budget, Resource};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::event_feed::EventReader;
-use farhaul_session::events::EventLevel;
+use farhaul_session::events::{Event, EventLevel};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
 use farhaul_session::options::Cipher;
@@ -191,7 +191,13 @@ impl Server<'_> {
                     dialogue.finish();
                     return Ok(());
                 }
-                DialogueStep::Idle => continue,
+                DialogueStep::Idle => {
+                    // A client that is not heard could not pause or cancel its copy.
+                    if let Some(RunningCopy { handle, .. }) = running {
+                        handle.set_unheard(self.request.is_peer_unheard());
+                    }
+                    continue;
+                }
             };
             match message {
                 ControlMessage::Grant { op, key, errand, seconds } => {
@@ -324,14 +330,17 @@ impl Server<'_> {
     fn relay(&self, handle: &Handle, events: &EventReader) {
         let mut due = Instant::now();
         while !self.request.is_stopped() {
-            let mut told = Vec::new();
+            let (mut told, mut is_about_pause) = (Vec::new(), false);
             if let Some(first) = events.next(due.saturating_duration_since(Instant::now())) {
                 let more = std::iter::from_fn(|| events.next(Duration::ZERO));
                 let all = std::iter::once(first).chain(more.take(EVENTS_AT_ONCE - 1));
-                told.extend(all.map(|stamped| (serde_json::to_vec(&stamped.event), true)));
+                told.extend(all.map(|stamped| {
+                    is_about_pause |= matches!(stamped.event, Event::Paused { .. } | Event::Resumed);
+                    (serde_json::to_vec(&stamped.event), true)
+                }));
             }
             let is_over = events.is_over();
-            if is_over || Instant::now() >= due {
+            if is_over || is_about_pause || Instant::now() >= due {
                 due = Instant::now() + TELL_EVERY;
                 told.push((serde_json::to_vec(&handle.snapshot()), false));
             }

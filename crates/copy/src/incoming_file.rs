@@ -374,8 +374,11 @@ impl IncomingFile {
         match &self.kind {
             IncomingKind::Whole | IncomingKind::Null(_) | IncomingKind::Pipe(_) => Ok(()),
             IncomingKind::Chunked(partial) => {
+                let goes_on = || receiver.shared.rest();
                 let Some(partial) = partial.write().whole().take() else { return Ok(()) };
-                if receiver.rules.verify == VerifyMode::Readback && !partial.readback().map_err(cannot)? {
+                if receiver.rules.verify == VerifyMode::Readback
+                    && !partial.readback(goes_on).map_err(cannot)?
+                {
                     partial.discard();
                     let why = "the content does not read back as it was written; it was removed";
                     return Err(Failure::new(Code::DiskFailed, why));
@@ -400,7 +403,9 @@ impl IncomingFile {
             IncomingKind::Stream(stream) => {
                 let Some(temp) = stream.temp.lock().whole().take() else { return Ok(()) };
                 if receiver.rules.verify == VerifyMode::Readback {
-                    temp.forget_cached().and_then(|()| readback(stream)).map_err(cannot)?;
+                    temp.forget_cached()
+                        .and_then(|()| readback(stream, || receiver.shared.rest()))
+                        .map_err(cannot)?;
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
                 let finished = temp.finish(&target.write_options(&self.item)).map_err(cannot);
@@ -473,9 +478,12 @@ fn write_pipe(state: &mut PipeState, handle: &Handle) -> Result<bool, Failure> {
     Ok(true)
 }
 
-fn readback(stream: &IncomingStream) -> std::io::Result<()> {
+fn readback(stream: &IncomingStream, goes_on: impl Fn() -> bool) -> std::io::Result<()> {
     let mut buffer = vec![0; CHUNK as usize];
     for (&chunk, cv) in stream.chunks.lock().whole().iter() {
+        if !goes_on() {
+            return Err(std::io::ErrorKind::Interrupted.into());
+        }
         let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;
         if chunk_cv(&buffer[..len]) != cv.0 {
             return Err(std::io::Error::other("the content does not read back as it was written"));

@@ -330,6 +330,9 @@ impl ReadQueue {
             digesting: self.shared.meters.meter("digest"),
         };
         loop {
+            if !self.goes_on() {
+                return;
+            }
             match self.next(reader.pack.is_none()) {
                 ReadTask::Closed => return,
                 ReadTask::Nothing => reader.flush(),
@@ -382,6 +385,11 @@ impl ReadQueue {
     /// wanted.
     pub(super) fn is_over(&self) -> bool {
         self.shared.is_stopped() || self.waiting.lock().whole().closed
+    }
+
+    /// Waits while the request is paused; returns false if nothing more will be sent.
+    fn goes_on(&self) -> bool {
+        self.shared.wait_while_paused() && !self.is_over()
     }
 
     fn fail(&self, large: &ChunkedFile, trouble: ReadTrouble) {
@@ -492,7 +500,7 @@ impl Reader<'_> {
         let (queue, scratch) = (self.queue, &mut self.scratch);
         let read = || {
             let file = SourceFile::open(&job.source, &job.entry)?;
-            file.digest(scratch, || !queue.is_over())
+            file.digest(scratch, || queue.goes_on())
         };
         let is_same = self.digesting.time(read).is_ok_and(|own| own.0 == digest);
         if is_same {

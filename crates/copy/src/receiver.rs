@@ -130,6 +130,7 @@ pub(crate) fn run(
     // Nothing is ever sent through this; it is closed when the threads are to end.
     let (running, over) = crossbeam_channel::bounded(0);
     let (names, more_paths) = (wanted.names, wanted.more_paths);
+    dialogue.obey_gate();
     let receiver = CopyReceiver::new(dialogue, destination, rules, wanted, over);
     // On success, everything has been written when this is called.
     let end_threads = || drop(running);
@@ -396,7 +397,11 @@ impl CopyReceiver {
                     self.warn(dialogue);
                     if dialogue.peer_seems_gone() {
                         self.yield_to_newer_transfer()?;
-                    } else {
+                    }
+                    if !dialogue.holds_pass() {
+                        continue;
+                    }
+                    if !dialogue.peer_seems_gone() {
                         self.retry_locked(&mut conversation)?;
                         self.go_on_opening(&mut conversation)?;
                         self.go_on_renaming(&mut conversation)?;

@@ -41,9 +41,15 @@ pub(crate) fn run(receiver: &CopyReceiver, to_settle: &ChannelEnd<WholeFile>) {
     };
     loop {
         crossbeam_channel::select! {
-            recv(receiver.shared.arrived.bell().rings()) -> _ => writer.take_arrived(),
+            recv(receiver.shared.arrived.bell().rings()) -> _ => match receiver.shared.enter() {
+                Some(_pass) => writer.take_arrived(),
+                None => return,
+            },
             recv(receiver.queues.complete.tasks()) -> file => if let Ok(file) = file {
-                writer.settle(|writer| writer.finish(&file));
+                match receiver.shared.enter() {
+                    Some(_pass) => writer.settle(|writer| writer.finish(&file)),
+                    None => return,
+                }
             },
             recv(receiver.over) -> _ => return,
         }
@@ -54,8 +60,12 @@ pub(crate) fn run(receiver: &CopyReceiver, to_settle: &ChannelEnd<WholeFile>) {
 /// meanwhile.
 pub(crate) fn checkpoints(receiver: &CopyReceiver) {
     while receiver.over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        let Some(_pass) = receiver.shared.enter() else { return };
         let files = receiver.files.all();
         for file in files {
+            if !receiver.shared.rest() {
+                return;
+            }
             if let Err(error) = file.checkpoint() {
                 let failure = receiver.cannot("write it to the disk", &file.item.path, &error);
                 receiver.untold.during(|| {
@@ -110,6 +120,9 @@ impl Writer<'_> {
     fn take_arrived(&mut self) {
         let inlet = &self.receiver.shared.arrived;
         for _ in 0..QUICK_MAX {
+            if !self.receiver.shared.rest() {
+                return;
+            }
             let Some(block) = inlet.take() else { return };
             if !self.is_quick {
                 inlet.ring();

@@ -62,6 +62,8 @@ pub(crate) struct FlowThread {
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 /// After this long without an answer, datagrams are no longer marked as ECN-capable.
 const ECN_PATIENCE: Duration = Duration::from_millis(1200);
+/// A note that the peer may not have seen is repeated this often, or once a round trip if that is longer.
+const NOTE_INTERVAL: Duration = Duration::from_millis(50);
 /// While connecting, the flow tries every candidate this often.
 const PROBE_INTERVAL: Duration = Duration::from_millis(60);
 /// The same for a spare flow, which waits for its path to come back.
@@ -130,6 +132,10 @@ struct FlowLoop {
     /// The bytes a second that a stream carries, and the bytes acknowledged when that was last measured.
     stream_rate: f64,
     acked_before: u64,
+    /// The turn of the session's note that was last sent, when that was, and whether it is to be repeated.
+    note_turn: u64,
+    note_sent: Timestamp,
+    is_note_repeated: bool,
 }
 
 /// Runs the flow until the session stops, the flow is retired or its link fails.
@@ -191,6 +197,9 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         unslept: 0,
         stream_rate: 0.0,
         acked_before: 0,
+        note_turn: 0,
+        note_sent: now,
+        is_note_repeated: false,
         thread,
     };
     if let Err(error) = running.run() {
@@ -240,6 +249,7 @@ impl FlowLoop {
                 }
                 self.probe(now);
             }
+            self.tell_note(now);
             let sent = self.transmit(now)?;
             self.drain_events(now)?;
             self.hand_over_due(now)?;
@@ -275,6 +285,21 @@ impl FlowLoop {
                 FlowState::Connecting => !own.is_spare && is_only() && self.thread.peer.may_be_told_early(),
                 FlowState::Down => false,
             }
+    }
+
+    /// Sends the session's note when it is new, and again until the peer has seen it.
+    fn tell_note(&mut self, now: Timestamp) {
+        let turn = self.thread.shared.notes.turn();
+        let is_new = turn != self.note_turn;
+        let interval = NOTE_INTERVAL.max(self.thread.flow.rtt().smoothed);
+        let is_due = is_new || self.is_note_repeated && now - self.note_sent >= interval;
+        if is_due && self.carries_control() {
+            let (note, asks) = self.thread.shared.notes.encode();
+            if is_new || asks {
+                self.thread.flow.send_note(note);
+            }
+            (self.note_turn, self.note_sent, self.is_note_repeated) = (turn, now, asks);
+        }
     }
 
     fn tick(&mut self, now: Timestamp) {
@@ -335,6 +360,7 @@ impl FlowLoop {
                     self.thread.shared.set_peer_closed(Complaint { code, reason, ..Complaint::default() });
                     control_changed = true;
                 }
+                FlowEvent::Note(note) => self.thread.shared.hear_note(&note),
                 FlowEvent::ControlReadable => control_changed = true,
                 FlowEvent::PathAnswered(token) => self.on_answered(now, token),
                 FlowEvent::DatagramMax(max) => {

@@ -6,7 +6,7 @@
 #![deny(missing_docs)]
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use farhaul_handover::Held as _;
 
 use super::event_feed::{EventFeed, EventReader};
 use super::events::{Event, EventLevel};
+use super::gate::HALTED_AFTER;
 use super::options::RateOptions;
 use super::rate_cap::RateGuarantee;
 use super::request::Request;
@@ -93,6 +94,10 @@ struct Inner {
     pace: Mutex<ContentRate>,
     is_cancelled: AtomicBool,
     is_paused: AtomicBool,
+    /// Whoever asked for the transfer is not heard any more, so that it waits.
+    is_unheard: AtomicBool,
+    /// The state of a transfer that another process runs.
+    state_there: Mutex<Option<TransferState>>,
     is_over: AtomicBool,
     /// When the far end was first dialled, unless it has come to nothing since.
     dialled: Mutex<Option<Instant>>,
@@ -112,6 +117,8 @@ struct Inner {
 struct RunningSession {
     request: Weak<Request>,
     facts: SessionFacts,
+    /// When the last session has ended.
+    ended: Option<Instant>,
 }
 
 impl fmt::Debug for Handle {
@@ -136,6 +143,8 @@ impl Handle {
             pace: Mutex::default(),
             is_cancelled: AtomicBool::new(false),
             is_paused: AtomicBool::new(false),
+            is_unheard: AtomicBool::new(false),
+            state_there: Mutex::default(),
             is_over: AtomicBool::new(false),
             dialled: Mutex::default(),
             rate_wish: Mutex::default(),
@@ -187,8 +196,8 @@ impl Handle {
         }
         let state = match () {
             () if self.0.is_over.load(Relaxed) => TransferState::Ended,
-            () if self.is_paused() || running.is_some_and(|request| request.is_paused()) => {
-                TransferState::Paused
+            () if self.is_held() || running.as_ref().is_some_and(|request| request.is_paused()) => {
+                self.state_of_pause(running.as_deref())
             }
             () if facts.is_connected => TransferState::Running,
             () => TransferState::Starting,
@@ -209,6 +218,19 @@ impl Handle {
             goodput_bps: pace.now_bps(),
             goodput_mean_bps: pace.mean_bps(),
             facts,
+        }
+    }
+
+    /// A transfer is paused once nothing changes any more at either end.
+    fn state_of_pause(&self, running: Option<&Request>) -> TransferState {
+        let is_still_there = || match *self.0.state_there.lock().in_any_case() {
+            Some(state) => state == TransferState::Paused,
+            // The far end of a session that has broken off may need some time to notice it.
+            None => self.0.running.lock().in_any_case().ended.is_none_or(|at| at.elapsed() >= HALTED_AFTER),
+        };
+        match running.map_or_else(is_still_there, Request::is_still_at_both_ends) {
+            true => TransferState::Paused,
+            false => TransferState::Pausing,
         }
     }
 
@@ -261,8 +283,10 @@ impl Handle {
         std::mem::take(&mut self.0.path_wishes.lock().in_any_case())
     }
 
-    /// Pauses the transfer: whichever end sends, no new content goes out until it is resumed. The session
-    /// stays, and what is on its way still arrives.
+    /// Pauses the transfer: soon nothing changes any more at either end until it is resumed. Once both ends have
+    /// come to a halt, [`Snapshot::state`] is [`TransferState::Paused`]; until then it is
+    /// [`TransferState::Pausing`]. The session stays. An end that does not hear the other one comes to a halt
+    /// by itself.
     pub fn pause(&self) {
         self.set_paused(true);
     }
@@ -273,7 +297,7 @@ impl Handle {
     }
 
     fn set_paused(&self, is_paused: bool) {
-        self.0.is_paused.store(is_paused, Relaxed);
+        self.0.is_paused.store(is_paused, SeqCst);
         if let Some(request) = self.request() {
             request.wake_session();
         }
@@ -281,12 +305,36 @@ impl Handle {
 
     /// Returns whether this end has paused the transfer.
     pub fn is_paused(&self) -> bool {
-        self.0.is_paused.load(Relaxed)
+        self.0.is_paused.load(SeqCst)
+    }
+
+    /// Returns whether the transfer waits: this end has paused it, or whoever asked for it is not heard.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.is_paused.load(SeqCst) || self.0.is_unheard.load(SeqCst)
+    }
+
+    /// Lets the transfer wait while whoever asked for it is not heard.
+    #[doc(hidden)]
+    pub fn set_unheard(&self, is_unheard: bool) {
+        if self.0.is_unheard.swap(is_unheard, SeqCst) != is_unheard
+            && let Some(request) = self.request()
+        {
+            request.wake_session();
+        }
+    }
+
+    /// Waits while this end has paused a transfer that needs no far end; returns false if it is cancelled.
+    #[doc(hidden)]
+    pub fn wait_while_paused(&self) -> bool {
+        while self.is_paused() && !self.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        !self.is_cancelled()
     }
 
     /// Asks the transfer to end in an orderly way.
     pub fn cancel(&self) {
-        self.0.is_cancelled.store(true, Relaxed);
+        self.0.is_cancelled.store(true, SeqCst);
         if let Some(request) = self.request() {
             request.wake_session();
         }
@@ -294,7 +342,7 @@ impl Handle {
 
     /// Returns whether somebody has asked for the end.
     pub fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled.load(Relaxed)
+        self.0.is_cancelled.load(SeqCst)
     }
 
     /// The same as a flag, for code that takes only that.
@@ -413,13 +461,20 @@ impl Handle {
     /// The request has ended: the handle keeps the last facts.
     pub(crate) fn detach(&self, request: &Arc<Request>) {
         let facts = SessionFacts::of(request);
-        *self.0.running.lock().in_any_case() = RunningSession { request: Weak::new(), facts };
+        let ended = facts.is_connected.then(Instant::now);
+        *self.0.running.lock().in_any_case() = RunningSession { request: Weak::new(), facts, ended };
     }
 
     /// Sets the facts of a transfer that another process runs.
     #[doc(hidden)]
     pub fn set_facts(&self, facts: SessionFacts) {
         self.0.running.lock().in_any_case().facts = facts;
+    }
+
+    /// Sets the state of a transfer that another process runs.
+    #[doc(hidden)]
+    pub fn set_state_there(&self, state: TransferState) {
+        *self.0.state_there.lock().in_any_case() = Some(state);
     }
 
     /// Measures the rate, so that it is that of the last seconds however rarely anybody asks.

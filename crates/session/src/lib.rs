@@ -28,10 +28,12 @@ mod flow_thread;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod gate;
 pub mod handle;
 pub mod hello_reply;
 pub mod messages;
 pub mod meter;
+mod notes;
 pub mod options;
 mod packets;
 pub mod panic_guard;

@@ -35,8 +35,6 @@ pub enum SessionMessage {
     Finish { request: u64, figures: EndFigures },
     /// The request has failed.
     Fail { request: u64, complaint: Complaint },
-    /// This end wants no new content for the request, or wants it again.
-    Pause { request: u64, is_paused: bool },
     /// How busy this end's stages were in the last seconds.
     Stages(Vec<StageFigures>),
     /// The session has failed.
@@ -174,9 +172,6 @@ impl SessionMessage {
             SessionMessage::Fail { request, complaint } => {
                 put_numbers(out, 60, &[*request]);
                 encode_complaint(complaint, out);
-            }
-            SessionMessage::Pause { request, is_paused } => {
-                put_numbers(out, 61, &[*request, u64::from(*is_paused)]);
             }
             SessionMessage::Abort(complaint) => {
                 out.push(33);
@@ -404,10 +399,6 @@ fn decode_body(reader: &mut ByteReader<'_>) -> Result<SessionMessage, Malformed>
         32 => SessionMessage::Finish { request: decode_request(reader)?, figures: decode_figures(reader)? },
         59 => SessionMessage::Open { request: decode_request(reader)?, words: reader.rest().to_vec() },
         60 => SessionMessage::Fail { request: decode_request(reader)?, complaint: decode_complaint(reader)? },
-        61 => {
-            let (request, is_paused) = (decode_request(reader)?, reader.flag()?);
-            SessionMessage::Pause { request, is_paused }
-        }
         33 => SessionMessage::Abort(decode_complaint(reader)?),
         34 => SessionMessage::FlowDown { index: decode_u16(reader)? },
         35 => SessionMessage::Start,
@@ -560,7 +551,6 @@ mod tests {
                     hint: String::new(),
                 },
             },
-            SessionMessage::Pause { request: 7, is_paused: true },
             SessionMessage::Abort(Complaint {
                 exit: 6,
                 code: 1022,
@@ -705,7 +695,7 @@ mod tests {
     #[test]
     fn a_flag_that_is_neither_0_nor_1_is_refused() {
         // Each message with a flag, and where in its body the flag stands.
-        for (body, at) in [(&[53, 1, 0, 0][..], 2), (&[56, 65, 0], 2), (&[57, 0], 1), (&[61, 7, 0], 2)] {
+        for (body, at) in [(&[53, 1, 0, 0][..], 2), (&[56, 65, 0], 2), (&[57, 0], 1)] {
             for (flag, is_valid) in [(0, true), (1, true), (2, false), (0x81, false)] {
                 let mut body = body.to_vec();
                 body[at] = flag;

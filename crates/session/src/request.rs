@@ -13,6 +13,7 @@ use farhaul_handover::Held as _;
 
 use super::events::Event;
 use super::exchange::{ChannelBell, Inlet};
+use super::gate::Gate;
 use super::handle::Handle;
 use super::messages::{Complaint, EndFigures, SessionMessage, put_words};
 use super::panic_guard::contained;
@@ -45,10 +46,8 @@ pub struct Request {
     /// Blocks whose deadline passed before the peer was known to have them.
     pub blocks_late: AtomicU64,
     is_over: AtomicBool,
-    /// True if the peer has asked for a pause.
-    is_paused_there: AtomicBool,
-    /// The state of pausing that the peer was last told, and that the user was last told.
-    is_paused_said: AtomicBool,
+    pub(crate) gate: Gate,
+    /// True if the user was last told that the request is paused.
     is_paused_told: AtomicBool,
     /// The error with which a thread of the service has ended it.
     failure: Mutex<Option<Error>>,
@@ -137,32 +136,28 @@ impl Request {
         }
     }
 
-    /// Returns whether either end has paused the request.
-    pub fn is_paused(&self) -> bool {
-        self.handle.is_paused() || self.is_paused_there.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_paused_there(&self, is_paused: bool) {
-        self.is_paused_there.store(is_paused, Ordering::Release);
-    }
-
-    /// The message and the event about pausing that have become due since the last call.
-    pub(crate) fn take_pause_news(&self) -> (Option<SessionMessage>, Option<Event>) {
-        let (wish, is_paused) = (self.handle.is_paused(), self.is_paused());
-        let has_changed = |flag: &AtomicBool, now| flag.swap(now, Ordering::AcqRel) != now;
-        let is_news = has_changed(&self.is_paused_said, wish);
-        let message = is_news.then_some(SessionMessage::Pause { request: self.number, is_paused: wish });
-        let event = match is_paused {
-            true => Event::Paused { by_peer: !wish },
-            false => Event::Resumed,
-        };
-        (message, has_changed(&self.is_paused_told, is_paused).then_some(event))
+    /// The event about pausing that has become due since the last call.
+    pub(crate) fn take_pause_news(&self) -> Option<Event> {
+        let by_peer = !self.handle.is_held();
+        let is_paused = self.is_paused();
+        let was_told = self.is_paused_told.load(Ordering::Acquire);
+        if is_paused == was_told || is_paused && !self.is_still_at_both_ends() {
+            return None;
+        }
+        self.is_paused_told.store(is_paused, Ordering::Release);
+        Some(if is_paused { Event::Paused { by_peer } } else { Event::Resumed })
     }
 
     /// Wakes the session, as something is to be done.
     pub(crate) fn wake_session(&self) {
+        self.session.follow_pauses();
         self.session.requests.ring();
         self.session.control.notify();
+    }
+
+    /// Returns whether the peer has not been heard of for so long that nothing may be changed for it.
+    pub fn is_peer_unheard(&self) -> bool {
+        self.session.is_peer_unheard()
     }
 
     /// The state that all requests of the session share.
@@ -252,14 +247,16 @@ impl Requests {
             content_matched: AtomicU64::new(0),
             blocks_late: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
-            is_paused_there: AtomicBool::new(false),
-            is_paused_said: AtomicBool::new(false),
+            gate: Gate::default(),
             is_paused_told: AtomicBool::new(false),
             failure: Mutex::default(),
         });
         request.handle.attach(&request);
         self.live.write().in_any_case().insert(number, request.clone());
         self.table().entries.entry(number).or_default();
+        // A note may have overtaken the message that opens the request, and the handle may be paused already.
+        request.hear_note();
+        session.follow_pauses();
         request
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
+use super::gate::{Admission, HALTED_AFTER, Pass};
 use super::handle::Handle;
 use super::messages::{Complaint, EndFigures, RequestFrames, SessionMessage, senseless};
 use super::options::NetworkOptions;
@@ -55,6 +56,7 @@ impl Session {
         let request = shared.requests.get(FIRST).expect("a session begins with its first request");
         let supervisor = Mutex::new(Some(supervisor));
         let session = Arc::new(Session { shared, supervisor, opening: Mutex::default(), options, flows });
+        session.shared.set_session(&session);
         let dialogue = Dialogue::new(session.clone(), request, role);
         Ok((session, dialogue))
     }
@@ -106,10 +108,16 @@ impl Session {
     }
 
     /// Leads the session for at most `wait`, or waits while another thread leads it.
-    fn drive(&self, wait: Duration) {
-        self.shared.requests.lead(wait, || match &mut *self.supervisor() {
-            Some(supervisor) => supervisor.drive(wait),
-            None => Err(Error::interrupted()),
+    pub(crate) fn drive(&self, wait: Duration) {
+        self.shared.requests.lead(wait, || {
+            let driven = match &mut *self.supervisor() {
+                Some(supervisor) => supervisor.drive(wait),
+                None => Err(Error::interrupted()),
+            };
+            if driven.is_err() {
+                self.shared.set_ended();
+            }
+            driven
         });
     }
 }
@@ -158,6 +166,10 @@ pub struct Dialogue {
     figures_before: EndFigures,
     began: Instant,
     is_over: bool,
+    /// True if messages wait while the request is paused.
+    is_gated: bool,
+    /// The pass under which the service handles what it was given.
+    pass: Option<Pass>,
 }
 
 /// The result of [`Dialogue::take`]. A message itself is the last one of `frames`.
@@ -182,7 +194,20 @@ impl Dialogue {
             figures_before,
             began: Instant::now(),
             is_over: false,
+            is_gated: false,
+            pass: None,
         }
+    }
+
+    /// For a service that changes something when it gets a message, or when it has nothing else to do: while
+    /// the request is paused, messages wait, and [`Dialogue::holds_pass`] says that nothing may be changed.
+    pub fn obey_gate(&mut self) {
+        self.is_gated = true;
+    }
+
+    /// Returns whether the service may change something now.
+    pub fn holds_pass(&self) -> bool {
+        self.pass.is_some()
     }
 
     /// The next message, or `Idle` if nothing has come.
@@ -216,14 +241,22 @@ impl Dialogue {
     }
 
     fn take(&mut self) -> Result<TakenMessage, Error> {
+        self.pass = None;
         loop {
             // A check may also be due between messages, as those that came together may take long to handle.
             if Instant::now() >= self.next_check {
                 self.drive(Duration::ZERO);
             }
             self.check_running()?;
-            if self.frames.take().map_err(senseless)? {
+            let may_take = !self.is_gated || self.is_admitted()?;
+            if may_take && self.frames.take().map_err(senseless)? {
                 return Ok(TakenMessage::Message);
+            }
+            self.pass = None;
+            if !may_take {
+                self.session.shared.watch(CHECK_INTERVAL);
+                self.next_check = Instant::now() + CHECK_INTERVAL;
+                return Ok(TakenMessage::Idle);
             }
             let requests = &self.session.shared.requests;
             match requests.collect(self.request.number(), self.frames.buffer())? {
@@ -238,9 +271,24 @@ impl Dialogue {
             self.drive(wait);
             self.idle_reported = !self.requests().has_news(self.request.number());
             if self.idle_reported {
+                if self.is_gated {
+                    self.is_admitted()?;
+                }
                 return Ok(TakenMessage::Idle);
             }
         }
+    }
+
+    /// Gets a pass if the gate is open. If the peer has closed the session, nothing of what it has said before
+    /// is done any more.
+    fn is_admitted(&mut self) -> Result<bool, Error> {
+        self.pass = None;
+        match self.request.try_enter() {
+            Admission::Passed(pass) => self.pass = Some(pass),
+            Admission::Shut => {}
+            Admission::Over => while self.frames.take().map_err(senseless)? {},
+        }
+        Ok(self.pass.is_some() || self.request.is_over_for_service())
     }
 
     fn drive(&mut self, wait: Duration) {
@@ -268,6 +316,16 @@ impl Dialogue {
         }
         let is_cancelled = self.request.handle.is_cancelled();
         if is_cancelled && self.session.shared.stays.load(Ordering::Acquire) {
+            // Whoever hears of the end can rely on it that nothing changes any more.
+            let begin = Instant::now();
+            self.pass = None;
+            while !self.request.is_still_at_both_ends()
+                && !self.request.is_stopped()
+                && begin.elapsed() < HALTED_AFTER
+                && self.requests().ended().is_ok()
+            {
+                self.drive(CHECK_INTERVAL);
+            }
             self.request.say(&[fail_for(self.request.number(), &Error::interrupted())]);
             self.request.set_over();
             return Err(Error::interrupted());
@@ -392,6 +450,7 @@ fn fail_for(request: u64, error: &Error) -> SessionMessage {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
 
     use super::*;
     use crate::error::{Code, Misbehaviour};
@@ -561,6 +620,58 @@ mod tests {
         near_second.close(None);
         let seen = handle.snapshot();
         assert!(!seen.facts.transport.is_empty() && seen.facts.wire_bytes_sent > 0, "{seen:?}");
+    }
+
+    #[test]
+    fn whenever_a_request_is_said_to_be_paused_nothing_changes_at_either_end() {
+        let [(near, mut near_first), (far, mut far_first)] = ends();
+        let (handle, other) = (near_first.request.handle.clone(), far_first.request.handle.clone());
+        let requests = [near_first.request.clone(), far_first.request.clone()];
+        let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for request in [&requests[0], &requests[1], &requests[1]] {
+                scope.spawn(|| {
+                    while let Some(_pass) = request.enter() {
+                        for _ in 0..3 {
+                            changes.fetch_add(1, Ordering::SeqCst);
+                            if !request.rest() {
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+            for end in [&mut near_first, &mut far_first] {
+                let is_over = &is_over;
+                scope.spawn(move || while !is_over.load(Ordering::Relaxed) && end.step().is_ok() {});
+            }
+            for turn in 0..60 {
+                let handle = if turn % 3 == 2 { &other } else { &handle };
+                let before = changes.load(Ordering::SeqCst);
+                while changes.load(Ordering::SeqCst) == before {
+                    std::thread::yield_now();
+                }
+                handle.pause();
+                if turn % 4 == 1 {
+                    // A pause that nobody has waited for.
+                    handle.resume();
+                    handle.pause();
+                }
+                while handle.snapshot().state != TransferState::Paused {
+                    std::thread::yield_now();
+                }
+                let then = changes.load(Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(3 * (turn % 5)));
+                assert_eq!(changes.load(Ordering::SeqCst), then, "turn {turn}");
+                assert_eq!(handle.snapshot().state, TransferState::Paused, "turn {turn}");
+                handle.resume();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            handle.cancel();
+            other.cancel();
+        });
+        near.close(None);
+        far.close(None);
     }
 
     #[test]

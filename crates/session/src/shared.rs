@@ -12,7 +12,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
@@ -27,16 +27,19 @@ use super::block_content::{BlockContent, OverflowRoom};
 use super::budget::{Budget, Charge};
 use super::events::Event;
 use super::figures::CpuTime;
+use super::gate::{HALTED_AFTER, UNHEARD_MAX};
 use super::handle::Handle;
 use super::messages::{Complaint, MessageInbox, SessionMessage};
 use super::meter::Meters;
+use super::notes::Notes;
 use super::options::PathAddresses;
 use super::panic_guard::contained;
 use super::rate_cap::RateShares;
 use super::rate_cap::headers::TrafficCounts;
 use super::request::{Request, Requests};
+use super::session::Session;
 use super::snapshot::SessionFacts;
-use super::supervisor::ContentRole;
+use super::supervisor::{CHECK_INTERVAL, ContentRole};
 use crate::error::{Code, Error};
 
 /// A block that waits to be sent or acknowledged: its content, and the length of content and trailer.
@@ -371,6 +374,18 @@ pub struct SessionShared {
     first_handle: Handle,
     /// True if all requests are paused.
     is_paused: AtomicBool,
+    pub(crate) notes: Notes,
+    /// Locked while a note of the peer is applied.
+    pub(crate) notes_heard: Mutex<()>,
+    /// True if the peer has not been heard of for [`UNHEARD_MAX`](super::gate::UNHEARD_MAX), as of the last check.
+    is_peer_unheard: AtomicBool,
+    has_peer_halted: AtomicBool,
+    /// True if the session has ended, or the peer has closed it.
+    is_ended: AtomicBool,
+    /// The session, for threads that wait and watch over it meanwhile.
+    session: OnceLock<Weak<Session>>,
+    /// When somebody last watched over the session.
+    watched_ms: AtomicU64,
     /// The facts about the session as a whole, for [`SessionFacts::of`].
     facts: Mutex<SessionFacts>,
     /// True if datagrams are sent as ECN-capable. A sender that holds its rate whatever happens must not send
@@ -455,6 +470,13 @@ impl SessionShared {
             cpu: CpuTime::default(),
             first_handle,
             is_paused: AtomicBool::new(false),
+            notes: Notes::default(),
+            notes_heard: Mutex::default(),
+            is_peer_unheard: AtomicBool::new(false),
+            has_peer_halted: AtomicBool::new(true),
+            is_ended: AtomicBool::new(false),
+            session: OnceLock::new(),
+            watched_ms: AtomicU64::new(0),
             facts: Mutex::default(),
             is_markable: AtomicBool::new(true),
             producers: AtomicU64::new(0),
@@ -493,6 +515,57 @@ impl SessionShared {
     /// Stops new content, or lets it go out again; returns whether that is a change.
     pub(crate) fn set_paused(&self, is_paused: bool) -> bool {
         self.is_paused.swap(is_paused, Ordering::AcqRel) != is_paused
+    }
+
+    /// Notes how long nothing has come from the peer; `is_up` says whether anything ever has.
+    pub(crate) fn note_silence(&self, silence: Duration, is_up: bool) {
+        self.is_peer_unheard.store(is_up && silence >= UNHEARD_MAX, Ordering::Release);
+        self.has_peer_halted.store(!is_up || silence >= HALTED_AFTER, Ordering::Release);
+    }
+
+    pub(crate) fn is_peer_unheard(&self) -> bool {
+        self.is_peer_unheard.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the peer has been silent for so long that it has come to a halt by itself.
+    pub(crate) fn has_peer_halted(&self) -> bool {
+        self.has_peer_halted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_ended(&self) {
+        self.is_ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn set_session(&self, session: &Arc<Session>) {
+        let _ = self.session.set(Arc::downgrade(session));
+    }
+
+    /// Watches over the session for at most `wait`, or waits while another thread does.
+    pub(crate) fn watch(&self, wait: Duration) {
+        self.watched_ms.store(self.elapsed().as_millis() as u64, Ordering::Relaxed);
+        match self.session.get().and_then(Weak::upgrade) {
+            Some(session) => session.drive(wait),
+            None => std::thread::sleep(wait.min(Duration::from_millis(20))),
+        }
+        if self.requests.is_full() {
+            // Nothing more is read then, so that the call returns at once.
+            std::thread::sleep(wait.min(Duration::from_millis(20)));
+        }
+    }
+
+    /// Watches over the session if nobody has done so for a while.
+    pub(crate) fn watch_if_due(&self) {
+        let now = self.elapsed().as_millis() as u64;
+        if now.saturating_sub(self.watched_ms.load(Ordering::Relaxed)) >= CHECK_INTERVAL.as_millis() as u64 {
+            self.watched_ms.store(now, Ordering::Relaxed);
+            if let Some(session) = self.session.get().and_then(Weak::upgrade) {
+                session.drive(Duration::ZERO);
+            }
+        }
     }
 
     /// The last facts about the session as a whole.
@@ -610,6 +683,7 @@ impl SessionShared {
     /// Ends the session's threads.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+        self.set_ended();
         self.control.notify();
         self.wake_flows();
         self.pool.stay_cold();
@@ -625,6 +699,7 @@ impl SessionShared {
 
     pub fn set_peer_closed(&self, complaint: Complaint) {
         self.peer_closed.lock().in_any_case().get_or_insert(complaint);
+        self.set_ended();
         self.control.notify();
     }
 
@@ -664,8 +739,12 @@ impl SessionShared {
 
     /// Waits until the control stream has taken all bytes before `end`, or until `is_over`.
     pub(crate) fn wait_until_taken(&self, end: u64, is_over: impl Fn() -> bool) {
-        let deadline = Instant::now() + SEND_PATIENCE;
+        let mut deadline = Instant::now() + SEND_PATIENCE;
         while self.pour() < end && !is_over() {
+            // A peer that is paused reads nothing.
+            if self.is_paused() {
+                deadline = Instant::now() + SEND_PATIENCE;
+            }
             let stream = self.control.lock();
             let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
             if Instant::now() >= deadline {

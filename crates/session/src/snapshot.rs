@@ -20,7 +20,9 @@ pub enum TransferState {
     Starting,
     /// Content flows, or could.
     Running,
-    /// One of the ends has paused it.
+    /// One of the ends has paused it, and something may still change.
+    Pausing,
+    /// One of the ends has paused it, and nothing changes any more at either end.
     Paused,
     /// It is over.
     Ended,
@@ -32,6 +34,7 @@ impl TransferState {
         match self {
             TransferState::Starting => "starting",
             TransferState::Running => "running",
+            TransferState::Pausing => "pausing",
             TransferState::Paused => "paused",
             TransferState::Ended => "ended",
         }

@@ -38,6 +38,7 @@ use crossbeam_channel::Receiver;
 use super::budget::Charge;
 use super::carrier::Carrier;
 use super::events::Event;
+use super::gate::HALTED_AFTER;
 use super::hello_reply::PendingReply;
 use super::messages::{InboxItem, MessageInbox, SessionMessage, senseless};
 use super::options::RateOptions;
@@ -120,6 +121,8 @@ pub struct Supervisor {
     /// The charge for what the control stream holds.
     control_kept: Charge,
     stop: StopFlag,
+    /// When it was first seen that the user wants the session to end.
+    cancelled_at: Option<Instant>,
     /// The hello is not answered yet.
     pending: Option<PendingReply>,
     // Dropped in this order: once the flows have ended, the ids are free, and ssh is waited for.
@@ -194,7 +197,6 @@ impl Supervisor {
                 };
                 requests.fail(request, error)?;
             }
-            SessionMessage::Pause { request, is_paused } => self.obey_pause(request, is_paused),
             SessionMessage::Abort(complaint) => return Err(Error::told(complaint)),
             SessionMessage::FlowDown { index } => self.retire_flow(index),
             SessionMessage::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
@@ -219,11 +221,19 @@ impl Supervisor {
         self.next_check = Instant::now();
     }
 
+    /// A transfer that was cancelled ends when nothing changes any more at the far end, so that this is true for
+    /// whoever hears of the end.
+    fn is_time_to_cancel(&mut self) -> bool {
+        let since = self.cancelled_at.get_or_insert_with(Instant::now).elapsed();
+        let is_still = || self.shared.requests.all().iter().all(|request| request.is_still_at_both_ends());
+        since >= HALTED_AFTER || is_still()
+    }
+
     fn watch(&mut self) -> Result<(), Error> {
         if self.shared.is_stopped() {
             return Err(self.shared.take_failure().unwrap_or_else(Error::interrupted));
         }
-        if self.shared.is_cancelled() {
+        if self.shared.is_cancelled() && self.is_time_to_cancel() {
             let told = Error::new(Code::Interrupted, "it was interrupted at the other end");
             self.shared.say(&[SessionMessage::Abort(told.complaint())]);
             self.shared.flush(Duration::from_millis(300));

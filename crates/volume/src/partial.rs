@@ -533,7 +533,7 @@ impl Partial {
     // ---- ending ------------------------------------------------------------------------------------------------
 
     /// Reads the file back from the disk; returns true if it has the digest of what arrived.
-    pub fn readback(&self) -> io::Result<bool> {
+    pub fn readback(&self, goes_on: impl Fn() -> bool) -> io::Result<bool> {
         self.clear_missing()?;
         room::complete(&self.file, self.identity.size)?;
         self.sync()?;
@@ -542,6 +542,9 @@ impl Partial {
         let mut buffer = Vec::new();
         let mut next = 0;
         while let Some(index) = self.next_data(next)? {
+            if !goes_on() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             tree.set(index, self.read_cv(index, &mut buffer)?);
             next = index + 1;
         }

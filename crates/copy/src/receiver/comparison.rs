@@ -41,24 +41,26 @@ pub(super) fn run(receiver: &CopyReceiver) {
     let meter = receiver.shared.meters.meter("digest");
     let mut buffer = vec![0; CHUNK as usize];
     loop {
-        crossbeam_channel::select! {
-            recv(receiver.queues.digest.tasks()) -> file => match file {
-                Ok(FileToRead::Compare(id, path)) => receiver.say_digest(target, id, &path, &mut buffer, &meter),
-                Ok(FileToRead::Candidate(id, path)) => {
-                    receiver.moves.note_digested(id, target.roots.metadata(&path).ok().flatten());
-                    receiver.say_digest(target, id, &path, &mut buffer, &meter);
-                }
-                Ok(FileToRead::TakeOver(file)) => {
-                    receiver.untold.during(|| receiver.take_over(target, file));
-                    receiver.shared.control.notify();
-                }
-                Ok(FileToRead::Unchanged(file, compared)) => {
-                    receiver.untold.during(|| meter.time(|| receiver.read_unchanged(&file, compared)));
-                    receiver.shared.control.notify();
-                }
-                Err(_) => return,
-            },
+        let file = crossbeam_channel::select! {
+            recv(receiver.queues.digest.tasks()) -> file => file,
             recv(receiver.over) -> _ => return,
+        };
+        let Some(_pass) = receiver.shared.enter() else { return };
+        match file {
+            Ok(FileToRead::Compare(id, path)) => receiver.say_digest(target, id, &path, &mut buffer, &meter),
+            Ok(FileToRead::Candidate(id, path)) => {
+                receiver.moves.note_digested(id, target.roots.metadata(&path).ok().flatten());
+                receiver.say_digest(target, id, &path, &mut buffer, &meter);
+            }
+            Ok(FileToRead::TakeOver(file)) => {
+                receiver.untold.during(|| receiver.take_over(target, file));
+                receiver.shared.control.notify();
+            }
+            Ok(FileToRead::Unchanged(file, compared)) => {
+                receiver.untold.during(|| meter.time(|| receiver.read_unchanged(&file, compared)));
+                receiver.shared.control.notify();
+            }
+            Err(_) => return,
         }
     }
 }
@@ -66,7 +68,7 @@ pub(super) fn run(receiver: &CopyReceiver) {
 impl CopyReceiver {
     /// Tells the sender the digest of the file at `path`, so that it can compare its own file of entry `id`.
     fn say_digest(&self, target: &TargetTree, id: u64, path: &RelPath, buffer: &mut [u8], meter: &Meter) {
-        let goes_on = || !self.shared.is_stopped();
+        let goes_on = || self.shared.rest();
         let mut read = || SourceFile::at(target.roots.of(path), path)?.digest(buffer, goes_on);
         // A rename that begins meanwhile gives the file a second name, which changes only its ctime: read it
         // again.

@@ -336,9 +336,8 @@ impl CopyReceiver {
                 return false;
             }
         }
-        // The end that asked for the deletion may have gone meanwhile.
-        let is_over = self.shared.is_stopped() || self.shared.peer_closed().is_some();
-        !is_over && !self.shared.handle.is_cancelled()
+        // The end that asked for the deletion may have gone meanwhile, or may want a pause.
+        self.shared.rest()
     }
 
     fn not_deleted(&self, path: &RelPath, failure: &Failure) {
@@ -383,6 +382,9 @@ impl CopyReceiver {
         // What is taken from another name is not known yet, and counts as deleted here.
         let may = !conversation.listing_failed && self.may_delete(target, conversation);
         for item in std::mem::take(&mut conversation.blocked) {
+            if !self.shared.rest() {
+                break;
+            }
             let delete = self.rules.delete().filter(|_| may);
             let directory = item.path.parent().unwrap_or_default();
             let name = item.path.file_name().unwrap_or_default();

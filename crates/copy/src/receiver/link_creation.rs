@@ -349,7 +349,7 @@ impl CopyReceiver {
             attribute_kinds: self.rules.attributes,
             predecessor: None,
         };
-        let goes_on = || !self.shared.is_stopped();
+        let goes_on = || self.shared.rest();
         let copied = root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));
         self.but_for_metadata(path, copied.map_err(cannot))?;
         if was.is_some() && !std::ptr::eq(before, root) {

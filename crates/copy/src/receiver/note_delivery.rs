@@ -161,7 +161,7 @@ impl CopyReceiver {
     }
 
     fn read(&self, target: &TargetTree, path: &RelPath) -> io::Result<Digests> {
-        let goes_on = || !self.shared.is_stopped();
+        let goes_on = || self.shared.rest();
         let file = SourceFile::at(target.roots.of(path), path)?;
         file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)
     }

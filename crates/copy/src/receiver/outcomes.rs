@@ -235,6 +235,9 @@ impl CopyReceiver {
     pub(super) fn finish_directories(&self, done: Vec<UnfinishedDirectory>) {
         let Destination::Tree(target) = &self.destination else { return };
         for directory in done.into_iter().filter(|directory| directory.is_made) {
+            if !self.shared.rest() {
+                return;
+            }
             target.forget_partials(&directory.path);
             self.counts.directories.fetch_add(1, Relaxed);
             self.counts.new_directories.fetch_add(u64::from(!directory.was_there), Relaxed);

@@ -28,6 +28,7 @@ pub(super) fn run(receiver: &CopyReceiver) {
                 receiver.tell_marks(&file, &mut buffer);
             },
             recv(queues.link_copies.tasks()) -> copy => if let Ok(copy) = copy {
+                let Some(_pass) = receiver.shared.enter() else { return };
                 receiver.untold.during(|| receiver.copy_instead(copy));
                 receiver.shared.control.notify();
             },
@@ -63,6 +64,9 @@ impl CopyReceiver {
                 return;
             }
             // Hold the partial file only while it is read, so that it can be finished or abandoned meanwhile.
+            if !self.shared.wait_while_paused() {
+                return told.give_back();
+            }
             let Some(partial) = file.partial() else { return told.give_back() };
             match meter.time(|| partial.marks(chunk, buffer)) {
                 Ok(Some(marks)) => {
@@ -83,7 +87,7 @@ impl CopyReceiver {
     /// Waits for room to tell of a chunk; returns false if the file or the session has ended.
     fn wait_to_tell(&self, told: &ToldChunks, file: &IncomingFile) -> bool {
         while !told.reserve() {
-            if self.shared.is_stopped() || file.partial().is_none() {
+            if !self.shared.wait_while_paused() || file.partial().is_none() {
                 return false;
             }
         }

@@ -119,7 +119,7 @@ impl CopyReceiver {
         let list = move || {
             shared.work(|| {
                 let kept = shared.budget.nothing();
-                let (index, is_all) = list(&root, &filter, crosses, kept, &|| !shared.is_stopped());
+                let (index, is_all) = list(&root, &filter, crosses, kept, &|| shared.wait_while_paused());
                 if !is_all {
                     let text = "renames are looked for among the first million files of the destination";
                     shared.handle.tell(Event::warning(text));
@@ -229,7 +229,7 @@ impl CopyReceiver {
             }
         }
         let path = &file.item.path;
-        let cloned = clone_file(target.roots.first(), &source, path, &options, || !self.shared.is_stopped());
+        let cloned = clone_file(target.roots.first(), &source, path, &options, || self.shared.rest());
         match cloned {
             Err(error) if is_about_metadata(&error) => {
                 let _ = self.but_for_metadata(path, Err::<(), _>(self.cannot("finish", path, &error)));
@@ -243,6 +243,9 @@ impl CopyReceiver {
     pub(super) fn part_links(&self) {
         let Destination::Tree(target) = &self.destination else { return };
         for Pair { from, path, options, links } in self.moves.take_linked() {
+            if !self.shared.rest() {
+                return;
+            }
             let look = |path: &RelPath| target.roots.first().metadata(path).ok().flatten();
             let is_same = match (look(&from), look(&path)) {
                 (Some(old), Some(new)) => (old.dev, old.ino) == (new.dev, new.ino),
@@ -256,7 +259,7 @@ impl CopyReceiver {
             let before = look(&directory);
             let _ = target.roots.first().create_dir(&directory);
             let copied = target.roots.first().open_read(&from).and_then(|source| {
-                clone_file(target.roots.first(), &source, &path, &options, || !self.shared.is_stopped())?;
+                clone_file(target.roots.first(), &source, &path, &options, || self.shared.rest())?;
                 before.map_or(Ok(()), |before| {
                     target.roots.first().set_meta(&directory, Some(before.mode), Some(before.mtime))
                 })

@@ -63,9 +63,14 @@ pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
                 .collect::<Vec<_>>()
         });
         let (count, mut replies) = (batch.len() as u64, Vec::new());
+        // Once the request is over, what has no name yet gets none.
+        let pass = receiver.shared.enter();
         for (file, waited) in batch.drain(..).zip(waited) {
-            meter.time(|| file.settle(receiver, waited, &mut replies));
+            if pass.is_some() && receiver.shared.rest() {
+                meter.time(|| file.settle(receiver, waited, &mut replies));
+            }
         }
+        drop(pass);
         // One send for all of them, as each send wakes the sending threads.
         receiver.shared.send(&replies);
         receiver.untold.end(count);
@@ -111,7 +116,8 @@ impl CopyReceiver {
     /// Hands a whole file to the threads that wait for the disk. The file still counts as untold.
     pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
         self.untold.begin();
-        if whole.send(file).is_err() {
+        // The threads that name files may wait at the gate themselves.
+        if self.shared.outside(|| whole.send(file)).is_err() {
             // The threads are gone with the session, and so is whoever waits for the file.
             self.untold.end(1);
         }

@@ -104,7 +104,7 @@ impl CopySender {
     fn list_ahead(&self, mut scanner: Scanner) {
         let mut batch = Vec::new();
         let mut is_complete = true;
-        while !self.shared.is_stopped() {
+        while self.shared.wait_while_paused() {
             let (path, presence) = match scanner.next() {
                 None => break,
                 Some(ScanItem::Failed { .. }) => {
@@ -155,7 +155,7 @@ impl CopySender {
             batch: Vec::new(),
         };
         let mut unsent = 0;
-        while !self.shared.is_stopped() {
+        while self.shared.wait_while_paused() {
             let Some(item) = meter.time(|| scanner.next()) else { break };
             let first_id = tree.next_id;
             tree.take(item);

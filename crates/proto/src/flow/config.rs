@@ -222,6 +222,8 @@ pub enum FlowEvent {
     DatagramMax(u16),
     /// The peer has answered the challenge with these bytes.
     PathAnswered([u8; 8]),
+    /// A note of the peer: hostile input.
+    Note(Vec<u8>),
     /// The control stream has new bytes in order.
     ControlReadable,
     /// The peer has granted more blocks.

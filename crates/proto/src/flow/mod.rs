@@ -91,6 +91,8 @@ struct PendingFrames {
     copy: bool,
     /// The newest challenge of the peer that has no answer yet.
     answer: Option<[u8; 8]>,
+    /// The note that goes with the next packets.
+    note: Option<Vec<u8>>,
     floor_told: u64,
     floor_told_at: Option<Timestamp>,
     /// The packet number to leave out next.
@@ -304,6 +306,18 @@ impl Flow {
         self.want.ping = true;
     }
 
+    /// The longest note.
+    pub const NOTE_MAX: usize = crate::wire::frame::NOTE_MAX;
+
+    /// Sends a note once, ahead of the control stream, of window and pacer. Nobody repeats a note that gets
+    /// lost, and a newer note takes the place of one that has not left. The peer gets
+    /// [`FlowEvent::Note`]. A note that is longer than [`Flow::NOTE_MAX`] is not sent.
+    pub fn send_note(&mut self, note: Vec<u8>) {
+        if note.len() <= Self::NOTE_MAX {
+            self.want.note = Some(note);
+        }
+    }
+
     /// Ends the session: from now on the flow sends only the close, a few times.
     pub fn close(&mut self, code: u16, reason: &str) {
         if self.state == CloseState::Open {
@@ -341,11 +355,15 @@ impl Flow {
             self.want.paced_until,
             self.announce_deadline(),
             self.announced.granted_more.then(|| self.feedback.earliest(self.feedback_interval())),
-            (self.want.ping || self.want.report || self.want.answer.is_some() || self.notices.has_pending())
-                .then_some(Timestamp::ZERO),
+            self.has_frames_due().then_some(Timestamp::ZERO),
             self.outgoing.deadline(),
         ];
         deadlines.into_iter().flatten().min()
+    }
+
+    fn has_frames_due(&self) -> bool {
+        let want = &self.want;
+        want.ping || want.report || want.answer.is_some() || want.note.is_some() || self.notices.has_pending()
     }
 
     fn probe_deadline(&self) -> Option<Timestamp> {

@@ -140,6 +140,7 @@ impl Flow {
                 Frame::Answer(token) => self.events.push_back(FlowEvent::PathAnswered(token)),
                 Frame::Arrivals(body) => self.train.on_notes(frame::notes(body)),
                 Frame::GivenUp(body) => self.handle_given_up(now, body)?,
+                Frame::Note(body) => self.events.push_back(FlowEvent::Note(body.to_vec())),
                 Frame::Unknown => {}
             }
         }

@@ -275,6 +275,13 @@ impl Flow {
             frame::put_answer(&mut out.control, token);
             self.push_control(now, start, PacketKind::Passive, (0, 0), 0, out);
         }
+        if out.room() > 0
+            && let Some(note) = self.want.note.take()
+        {
+            let start = out.control.len();
+            frame::put_note(&mut out.control, &note);
+            self.push_control(now, start, PacketKind::Passive, (0, 0), 0, out);
+        }
         self.send_mtu_probes(now, out);
         let floor_due = self.want.floor_told_at.is_none_or(|at| now - at >= self.floor_pause());
         if self.ledger.floor() > self.want.floor_told + 64 && floor_due && out.room() > 0 {

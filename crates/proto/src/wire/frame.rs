@@ -21,6 +21,7 @@ pub(crate) mod kind {
     pub(crate) const ANSWER: u8 = 0x0a;
     pub(crate) const ARRIVALS: u8 = 0x0b;
     pub(crate) const GIVEN_UP: u8 = 0x0c;
+    pub(crate) const NOTE: u8 = 0x0d;
     pub(crate) const OPTIONAL: u8 = 0x80;
 }
 
@@ -50,6 +51,8 @@ pub(crate) enum Frame<'a> {
     Arrivals(&'a [u8]),
     /// Blocks of which nothing more is sent; see [`given_up`].
     GivenUp(&'a [u8]),
+    /// A note of the session, which overtakes the control stream.
+    Note(&'a [u8]),
     /// Something optional that we do not know.
     Unknown,
 }
@@ -104,6 +107,7 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Result<Frame<'a>, Error> {
         kind::ANSWER => body.try_into().ok().map(Frame::Answer),
         kind::ARRIVALS => Some(Frame::Arrivals(body)),
         kind::GIVEN_UP => Some(Frame::GivenUp(body)),
+        kind::NOTE => Some(Frame::Note(body)),
         _ if kind & kind::OPTIONAL != 0 => Some(Frame::Unknown),
         _ => return Err(TransportMisbehaviour::UnknownFrame.into()),
     };
@@ -150,6 +154,15 @@ pub(crate) fn put_floor(out: &mut Vec<u8>, floor: u64) {
     out.push(kind::FLOOR);
     varint::put(out, varint::len(floor) as u64);
     varint::put(out, floor);
+}
+
+/// The most bytes of a note; with its head it fits into the smallest packet.
+pub(crate) const NOTE_MAX: usize = 200;
+
+pub(crate) fn put_note(out: &mut Vec<u8>, note: &[u8]) {
+    out.push(kind::NOTE);
+    varint::put(out, note.len() as u64);
+    out.extend_from_slice(note);
 }
 
 pub(crate) fn put_challenge(out: &mut Vec<u8>, token: [u8; 8]) {

@@ -32,7 +32,7 @@ impl Supervisor {
     }
 
     /// How long nothing has come from the peer, on any flow.
-    fn silence(&self) -> Duration {
+    pub(super) fn silence(&self) -> Duration {
         let now = self.shared.elapsed();
         let heard = |flow: &Arc<FlowShared>| Duration::from_millis(flow.heard_ms.load(Ordering::Relaxed));
         let last = self.shared.flow_list().iter().map(heard).max().unwrap_or_default();

@@ -155,6 +155,7 @@ impl Supervisor {
             control_kept,
             flow_count: flow_count as u16,
             stop: setup.stop,
+            cancelled_at: None,
             pending: setup.pending,
             _keeps: setup.keeps,
             control_process: setup.control_process,

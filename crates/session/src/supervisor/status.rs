@@ -87,28 +87,12 @@ impl Supervisor {
                 self.wish_rate(rate);
                 self.tell_rate();
             }
-            let (message, event) = request.take_pause_news();
-            if let Some(message) = message {
-                self.shared.say(&[message]);
-            }
-            if let Some(event) = event {
+            if let Some(event) = request.take_pause_news() {
                 request.handle.tell(event);
             }
             request.handle.look();
         }
-        let is_paused = !requests.is_empty() && requests.iter().all(|request| request.is_paused());
-        if self.shared.set_paused(is_paused) {
-            self.shared.wake_flows();
-        }
-    }
-
-    /// The peer's user has paused a request, or resumed it.
-    pub(super) fn obey_pause(&mut self, request: u64, is_paused: bool) {
-        // The request may have ended here meanwhile.
-        if let Some(request) = self.shared.requests.get(request) {
-            request.set_paused_there(is_paused);
-            self.obey_wishes();
-        }
+        self.shared.follow_pauses();
     }
 
     /// Content takes this carrier from now on.

@@ -239,7 +239,7 @@ class Live {
     const wasOver = job.view.is_over;
     job.view = view;
     if (view.progress) job.progress = view.progress;
-    if (view.state !== "running" && view.state !== "paused") job.progress = view.progress ?? null;
+    if (!["running", "pausing", "paused"].includes(view.state)) job.progress = view.progress ?? null;
     if (view.is_over && !wasOver) {
       job.endedAt = Date.now();
       this.endedVersion += 1;

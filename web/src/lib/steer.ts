@@ -84,7 +84,7 @@ export async function cancelSoon(job: LiveJob["view"]): Promise<void> {
     if (!wasHeld && (await steer(job.id, "resume"))) notices.tell(`${nameOf(job)} goes on`);
   };
   const notice = notices.tell(
-    `${nameOf(job)} is cancelled`,
+    `${nameOf(job)} is being cancelled`,
     "info",
     { label: "Undo", run: undo },
     UNDO_SECONDS,

@@ -7,6 +7,7 @@ export const STATE_WORDS: Record<JobState, string> = {
   queued: "queued",
   waiting: "waiting",
   running: "running",
+  pausing: "pausing",
   paused: "paused",
   retrying: "retrying",
   done: "done",

@@ -200,7 +200,7 @@ impl FromArgMatches for GivenOptions {
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
 pub struct JobsArgs {
-    /// List only jobs in these states: queued, waiting, running, paused, retrying, done, partly_failed,
+    /// List only jobs in these states: queued, waiting, running, pausing, paused, retrying, done, partly_failed,
     /// failed, cancelled, stopped
     #[arg(long, value_name = "STATES", value_delimiter = ',')]
     pub state: Vec<String>,

@@ -191,8 +191,8 @@ fn how_fast(seen: &Snapshot) -> String {
     if seen.facts.rtt_ms > 0.0 {
         parts.push(format!("rtt {:.1} ms", seen.facts.rtt_ms));
     }
-    if seen.state == TransferState::Paused {
-        parts.push("paused".into());
+    if matches!(seen.state, TransferState::Pausing | TransferState::Paused) {
+        parts.push(seen.state.name().into());
     }
     if seen.vanished > 0 {
         parts.push(format!("{} vanished", seen.vanished));

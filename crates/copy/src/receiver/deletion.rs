@@ -217,7 +217,7 @@ impl CopyReceiver {
                         names.push(path.as_bytes().to_vec());
                     }
                 }
-                !self.shared.is_stopped() && !self.shared.handle.is_cancelled()
+                self.shared.rest()
             });
         };
         for item in &conversation.blocked {

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{JobState, JobStep};
+use super::{JobState, JobStep, Resumption};
 
 /// A thing to do with a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -49,7 +49,7 @@ impl JobDeed {
         let is_possible = |deed: &JobDeed| match deed {
             JobDeed::Pause => can(JobStep::Pause),
             // Whether its transfer is alive decides where it goes on, not whether it does.
-            JobDeed::Resume => can(JobStep::Resume { is_alive: true }),
+            JobDeed::Resume => can(JobStep::Resume(Resumption::Alive)),
             JobDeed::Cancel => can(JobStep::Cancel),
             JobDeed::Retry => can(JobStep::Retry) || can(JobStep::Due),
             JobDeed::Change => !state.is_final(),
@@ -71,6 +71,7 @@ mod tests {
             (JobState::Queued, "pause cancel change"),
             (JobState::Waiting, "pause cancel retry change"),
             (JobState::Running, "pause cancel change"),
+            (JobState::Pausing, "resume cancel change"),
             (JobState::Paused, "resume cancel change"),
             (JobState::Retrying, "pause cancel retry change"),
             (JobState::Done, "retry"),

@@ -27,5 +27,5 @@ pub(crate) use spec::RetryRule;
 pub use spec::{
     JOB_SCHEMA, JobKind, JobOptions, JobSpec, PRIORITY_MAX, RepeatRule, RetryOptions, SelectRules,
 };
-pub use state::{JobState, JobStep, StepRefusal};
+pub use state::{JobState, JobStep, Resumption, StepRefusal};
 pub use times::{FinishBy, JobSpan};

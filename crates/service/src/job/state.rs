@@ -16,7 +16,7 @@ pub enum JobState {
     Waiting,
     /// It moves content, or is about to.
     Running,
-    /// Somebody has paused it.
+    /// Somebody has paused it, and nothing changes any more at either end.
     Paused,
     /// The last attempt failed in a way that another one may get past, and the job waits for the time of that
     /// attempt.
@@ -31,6 +31,8 @@ pub enum JobState {
     Cancelled,
     /// The token of its owner was revoked or has expired. An admin may take it over.
     Stopped,
+    /// Somebody has paused it, and the two ends are coming to a halt.
+    Pausing,
 }
 
 /// A step from one state to another.
@@ -42,8 +44,10 @@ pub enum JobStep {
     Start,
     /// Somebody pauses it.
     Pause,
-    /// Somebody resumes it. Its transfer is still alive, or has to begin again.
-    Resume { is_alive: bool },
+    /// Both ends have come to a halt.
+    Halted,
+    /// Somebody resumes it.
+    Resume(Resumption),
     /// Somebody cancels it.
     Cancel,
     /// The transfer has ended, and everything has arrived.
@@ -66,6 +70,17 @@ pub enum JobStep {
     TakeOver { is_due: bool },
 }
 
+/// Where a job goes on that somebody resumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resumption {
+    /// Its transfer is still alive.
+    Alive,
+    /// A transfer has to begin.
+    Begin,
+    /// It waited for its time when it was paused, or its last run has ended meanwhile: the time is still to come.
+    Wait,
+}
+
 /// A step that a job cannot take in its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job that is {} cannot be {}", .state.words(), .step.words())]
@@ -76,7 +91,7 @@ pub struct StepRefusal {
 
 impl JobState {
     /// All states.
-    pub const ALL: [JobState; 10] = [
+    pub const ALL: [JobState; 11] = [
         JobState::Queued,
         JobState::Waiting,
         JobState::Running,
@@ -87,6 +102,7 @@ impl JobState {
         JobState::Failed,
         JobState::Cancelled,
         JobState::Stopped,
+        JobState::Pausing,
     ];
 
     /// True if the job stays in this state by itself.
@@ -100,6 +116,7 @@ impl JobState {
             JobState::Queued
             | JobState::Waiting
             | JobState::Running
+            | JobState::Pausing
             | JobState::Paused
             | JobState::Retrying => false,
         }
@@ -111,6 +128,7 @@ impl JobState {
             JobState::Queued => "queued",
             JobState::Waiting => "waiting",
             JobState::Running => "running",
+            JobState::Pausing => "pausing",
             JobState::Paused => "paused",
             JobState::Retrying => "retrying",
             JobState::Done => "done",
@@ -137,41 +155,51 @@ impl JobState {
     /// The state after a step. No other function decides it.
     pub fn after(self, step: JobStep) -> Result<JobState, StepRefusal> {
         use JobState::{
-            Cancelled, Done, Failed, PartlyFailed, Paused, Queued, Retrying, Running, Stopped, Waiting,
+            Cancelled, Done, Failed, PartlyFailed, Paused, Pausing, Queued, Retrying, Running, Stopped,
+            Waiting,
         };
         let next = match (self, step) {
             (Waiting | Retrying, JobStep::Due) => Queued,
             (Queued, JobStep::Start) => Running,
-            (Queued | Waiting | Retrying | Running, JobStep::Pause) => Paused,
-            (Paused, JobStep::Resume { is_alive: true }) => Running,
-            (Paused, JobStep::Resume { is_alive: false }) => Queued,
-            (Queued | Waiting | Retrying | Running | Paused, JobStep::Cancel) => Cancelled,
+            (Queued | Waiting | Retrying, JobStep::Pause) => Paused,
+            (Running, JobStep::Pause) => Pausing,
+            (Pausing, JobStep::Halted) => Paused,
+            (Pausing | Paused, JobStep::Resume(Resumption::Alive)) => Running,
+            (Pausing | Paused, JobStep::Resume(Resumption::Begin)) => Queued,
+            (Pausing | Paused, JobStep::Resume(Resumption::Wait)) => Waiting,
+            (Queued | Waiting | Retrying | Running | Pausing | Paused, JobStep::Cancel) => Cancelled,
             // A transfer can end while its job is paused.
-            (Running | Paused, JobStep::Arrived) => Done,
-            (Running | Paused, JobStep::ArrivedPartly) => PartlyFailed,
-            (Running | Paused, JobStep::Broke) => Failed,
+            (Running | Pausing | Paused, JobStep::Arrived) => Done,
+            (Running | Pausing | Paused, JobStep::ArrivedPartly) => PartlyFailed,
+            (Running | Pausing | Paused, JobStep::Broke) => Failed,
             (Running, JobStep::BrokeForNow) => Retrying,
-            (Running | Paused, JobStep::Repeat) => Waiting,
+            (Running, JobStep::Repeat) => Waiting,
             // A job can be resumed while its transfer still gives back its session.
             (Running | Queued, JobStep::Interrupted) => Queued,
             // Whoever paused the job decides when it goes on.
-            (Paused, JobStep::BrokeForNow | JobStep::Interrupted) => Paused,
+            (Pausing | Paused, JobStep::BrokeForNow | JobStep::Interrupted | JobStep::Repeat) => Paused,
             (Done | PartlyFailed | Failed | Cancelled, JobStep::Retry) => Queued,
-            (Queued | Waiting | Retrying | Running | Paused, JobStep::Stop) => Stopped,
+            (Queued | Waiting | Retrying | Running | Pausing | Paused, JobStep::Stop) => Stopped,
             (Stopped, JobStep::TakeOver { is_due: true }) => Queued,
             (Stopped, JobStep::TakeOver { is_due: false }) => Waiting,
             (
-                Queued | Running | Paused | Done | PartlyFailed | Failed | Cancelled | Stopped,
+                Queued | Running | Pausing | Paused | Done | PartlyFailed | Failed | Cancelled | Stopped,
                 JobStep::Due,
             )
             | (
-                Waiting | Running | Paused | Retrying | Done | PartlyFailed | Failed | Cancelled | Stopped,
+                Waiting | Running | Pausing | Paused | Retrying | Done | PartlyFailed | Failed | Cancelled
+                | Stopped,
                 JobStep::Start,
             )
-            | (Paused | Done | PartlyFailed | Failed | Cancelled | Stopped, JobStep::Pause)
+            | (Pausing | Paused | Done | PartlyFailed | Failed | Cancelled | Stopped, JobStep::Pause)
+            | (
+                Queued | Waiting | Running | Paused | Retrying | Done | PartlyFailed | Failed | Cancelled
+                | Stopped,
+                JobStep::Halted,
+            )
             | (
                 Queued | Waiting | Running | Retrying | Done | PartlyFailed | Failed | Cancelled | Stopped,
-                JobStep::Resume { .. },
+                JobStep::Resume(_),
             )
             | (Done | PartlyFailed | Failed | Cancelled | Stopped, JobStep::Cancel | JobStep::Stop)
             | (
@@ -186,9 +214,10 @@ impl JobState {
                 Waiting | Retrying | Done | PartlyFailed | Failed | Cancelled | Stopped,
                 JobStep::Interrupted,
             )
-            | (Queued | Waiting | Running | Paused | Retrying | Stopped, JobStep::Retry)
+            | (Queued | Waiting | Running | Pausing | Paused | Retrying | Stopped, JobStep::Retry)
             | (
-                Queued | Waiting | Running | Paused | Retrying | Done | PartlyFailed | Failed | Cancelled,
+                Queued | Waiting | Running | Pausing | Paused | Retrying | Done | PartlyFailed | Failed
+                | Cancelled,
                 JobStep::TakeOver { .. },
             ) => {
                 return Err(StepRefusal { state: self, step });
@@ -205,7 +234,8 @@ impl JobStep {
             JobStep::Due => "made due",
             JobStep::Start => "started",
             JobStep::Pause => "paused",
-            JobStep::Resume { .. } => "resumed",
+            JobStep::Halted => "halted",
+            JobStep::Resume(_) => "resumed",
             JobStep::Cancel => "cancelled",
             JobStep::Arrived => "done",
             JobStep::ArrivedPartly => "partly failed",
@@ -224,12 +254,14 @@ impl JobStep {
 mod tests {
     use super::*;
 
-    const STEPS: [JobStep; 16] = [
+    const STEPS: [JobStep; 18] = [
         JobStep::Due,
         JobStep::Start,
         JobStep::Pause,
-        JobStep::Resume { is_alive: true },
-        JobStep::Resume { is_alive: false },
+        JobStep::Halted,
+        JobStep::Resume(Resumption::Alive),
+        JobStep::Resume(Resumption::Begin),
+        JobStep::Resume(Resumption::Wait),
         JobStep::Cancel,
         JobStep::Arrived,
         JobStep::ArrivedPartly,
@@ -244,135 +276,34 @@ mod tests {
     ];
 
     /// All pairs of state and step; `-` is refused. The columns are in the order of [`STEPS`].
-    const TABLE: [(JobState, [&str; 16]); 10] = {
-        use JobState::*;
-        [
-            (
-                Queued,
-                [
-                    "-",
-                    "running",
-                    "paused",
-                    "-",
-                    "-",
-                    "cancelled",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "queued",
-                    "-",
-                    "stopped",
-                    "-",
-                    "-",
-                ],
-            ),
-            (
-                Waiting,
-                [
-                    "queued",
-                    "-",
-                    "paused",
-                    "-",
-                    "-",
-                    "cancelled",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "stopped",
-                    "-",
-                    "-",
-                ],
-            ),
-            (
-                Running,
-                [
-                    "-",
-                    "-",
-                    "paused",
-                    "-",
-                    "-",
-                    "cancelled",
-                    "done",
-                    "partly_failed",
-                    "failed",
-                    "retrying",
-                    "waiting",
-                    "queued",
-                    "-",
-                    "stopped",
-                    "-",
-                    "-",
-                ],
-            ),
-            (
-                Paused,
-                [
-                    "-",
-                    "-",
-                    "-",
-                    "running",
-                    "queued",
-                    "cancelled",
-                    "done",
-                    "partly_failed",
-                    "failed",
-                    "paused",
-                    "waiting",
-                    "paused",
-                    "-",
-                    "stopped",
-                    "-",
-                    "-",
-                ],
-            ),
-            (
-                Retrying,
-                [
-                    "queued",
-                    "-",
-                    "paused",
-                    "-",
-                    "-",
-                    "cancelled",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "-",
-                    "stopped",
-                    "-",
-                    "-",
-                ],
-            ),
-            (Done, ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "-", "-", "-"]),
-            (
-                PartlyFailed,
-                ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "-", "-", "-"],
-            ),
-            (Failed, ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "-", "-", "-"]),
-            (
-                Cancelled,
-                ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "-", "-", "-"],
-            ),
-            (
-                Stopped,
-                ["-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "queued", "waiting"],
-            ),
-        ]
-    };
+    const TABLE: [(JobState, &str); 11] = [
+        (JobState::Queued, "- running paused - - - - cancelled - - - - - queued - stopped - -"),
+        (JobState::Waiting, "queued - paused - - - - cancelled - - - - - - - stopped - -"),
+        (
+            JobState::Running,
+            "- - pausing - - - - cancelled done partly_failed failed retrying waiting queued - stopped - -",
+        ),
+        (
+            JobState::Pausing,
+            "- - - paused running queued waiting cancelled done partly_failed failed paused paused paused - stopped - -",
+        ),
+        (
+            JobState::Paused,
+            "- - - - running queued waiting cancelled done partly_failed failed paused paused paused - stopped - -",
+        ),
+        (JobState::Retrying, "queued - paused - - - - cancelled - - - - - - - stopped - -"),
+        (JobState::Done, "- - - - - - - - - - - - - - queued - - -"),
+        (JobState::PartlyFailed, "- - - - - - - - - - - - - - queued - - -"),
+        (JobState::Failed, "- - - - - - - - - - - - - - queued - - -"),
+        (JobState::Cancelled, "- - - - - - - - - - - - - - queued - - -"),
+        (JobState::Stopped, "- - - - - - - - - - - - - - - - queued waiting"),
+    ];
 
     #[test]
     fn every_pair_of_state_and_step_is_decided() {
         for (state, row) in TABLE {
-            for (step, expected) in STEPS.into_iter().zip(row) {
+            assert_eq!(row.split(' ').count(), STEPS.len());
+            for (step, expected) in STEPS.into_iter().zip(row.split(' ')) {
                 let next = state.after(step).map_or("-", JobState::name);
                 assert_eq!(next, expected, "{state:?} {step:?}");
             }

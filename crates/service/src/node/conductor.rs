@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul::{CopyJob, Event};
+use farhaul_session::snapshot::TransferState;
 use farhaul_session::{Error, EventLevel, MemoryMinimum};
 
 use super::courier::Courier;
@@ -509,8 +510,14 @@ impl Node {
             jobs.values_mut().filter(|active| active.transfer.is_some() && (all || active.is_close()))
         {
             self.write_heard(active);
-            let (Some(transfer), Some(facts)) = (&mut active.transfer, &active.facts) else { continue };
+            let Some(transfer) = &mut active.transfer else { continue };
             transfer.look();
+            let has_halted = transfer.handle.snapshot().state == TransferState::Paused;
+            if active.row.state == JobState::Pausing && has_halted {
+                // The state allows it.
+                let _ = self.step(active, JobStep::Halted);
+            }
+            let (Some(transfer), Some(facts)) = (&mut active.transfer, &active.facts) else { continue };
             if transfer.held_since.is_some_and(|since| since.elapsed() >= held_max) && !transfer.is_stopping()
             {
                 transfer.stop(StopReason::Interrupt);

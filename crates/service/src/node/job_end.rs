@@ -136,6 +136,11 @@ impl Node {
             row.figures = RunFigures::default();
             row.steering.begin_run();
         }
+        let is_held = matches!(active.row.state, JobState::Pausing | JobState::Paused);
+        if is_held && step == JobStep::BrokeForNow {
+            // Whoever resumes it wants the next attempt at once.
+            active.row.due_ms = None;
+        }
         if ends_run(step) {
             active.row.steering.is_cancelled = false;
             active.row.ended_ms = Some(now_ms);
@@ -188,7 +193,13 @@ impl Node {
                 self.say(active, "warning", &text);
             }
             JobStep::Repeat => {
-                let text = format!("run {} has ended; the next run is at {}", active.row.run, pause(active));
+                let is_held = matches!(active.row.state, JobState::Pausing | JobState::Paused);
+                let text = match is_held {
+                    true => format!("run {} has ended; the job stays paused", active.row.run),
+                    false => {
+                        format!("run {} has ended; the next run is at {}", active.row.run, pause(active))
+                    }
+                };
                 self.say(active, "info", &text);
             }
             JobStep::Stop => {
@@ -348,7 +359,8 @@ fn ends_run(step: JobStep) -> bool {
         JobStep::Due
         | JobStep::Start
         | JobStep::Pause
-        | JobStep::Resume { .. }
+        | JobStep::Halted
+        | JobStep::Resume(_)
         | JobStep::BrokeForNow
         | JobStep::Interrupted
         | JobStep::Retry

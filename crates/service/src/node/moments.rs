@@ -135,7 +135,7 @@ impl Node {
     fn bound_wait(&self, active: &mut Active, now_ms: i64) {
         let longest = match active.row.state {
             JobState::Retrying => Some(backoff::longest(self.retry_of(active))),
-            JobState::Waiting if active.row.run > 1 => match self.calendar_of(active) {
+            JobState::Waiting | JobState::Paused if active.row.run > 1 => match self.calendar_of(active) {
                 Some(Calendar::Every(span)) => Some(span.duration()),
                 Some(Calendar::Cron(..)) | None => None,
             },

@@ -19,7 +19,7 @@ use crate::access::{Caller, CallerDeed, Scope};
 use crate::caps::spec::CapSubject;
 use crate::clock::timestamp;
 use crate::history::recent_curve::LiveCurve;
-use crate::job::{JobId, JobSpec, JobState, JobStep, PRIORITY_MAX, StepRefusal};
+use crate::job::{JobId, JobSpec, JobState, JobStep, PRIORITY_MAX, Resumption, StepRefusal};
 use crate::scheduler::calendar::{self, Calendar};
 use crate::scheduler::queue::{self, QueuePosition};
 use crate::state_dir::room_for_a_job;
@@ -468,15 +468,20 @@ impl Node {
 
     // ---- steering --------------------------------------------------------------------------------------------------
 
-    /// Pauses a job. Content that is on its way still arrives.
+    /// Pauses a job. A running one is `pausing` until both ends have come to a halt. One that waits keeps its time.
     pub(crate) fn pause(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
             goes_on(active)?;
+            if active.row.state == JobState::Retrying {
+                active.row.due_ms = None;
+            }
             node.step(active, JobStep::Pause).map_err(not_now)?;
             if let Some(transfer) = &mut active.transfer {
                 transfer.handle.pause();
                 transfer.held_since = Some(Instant::now());
+                transfer.note_steered();
             }
+            node.look();
             Ok(())
         })
     }
@@ -485,7 +490,7 @@ impl Node {
     pub(crate) fn resume(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         self.steer(caller, id, |node, active| {
             goes_on(active)?;
-            active.row.state.after(JobStep::Resume { is_alive: false }).map_err(not_now)?;
+            active.row.state.after(JobStep::Resume(Resumption::Begin)).map_err(not_now)?;
             let before = active.row.steering.within.clone();
             node.act_on(caller, &mut active.row)?;
             if before != active.row.steering.within
@@ -496,7 +501,13 @@ impl Node {
                 transfer.handle.resume();
             }
             let is_alive = active.transfer.as_ref().is_some_and(|transfer| !transfer.is_stopping());
-            node.step(active, JobStep::Resume { is_alive }).map_err(not_now)?;
+            let is_due = active.row.due_ms.is_none_or(|due_ms| due_ms <= node.clock.now_ms());
+            let resumption = match (is_alive, is_due) {
+                (true, _) => Resumption::Alive,
+                (false, true) => Resumption::Begin,
+                (false, false) => Resumption::Wait,
+            };
+            node.step(active, JobStep::Resume(resumption)).map_err(not_now)?;
             if let Some(transfer) = active.transfer.as_mut().filter(|_| is_alive) {
                 transfer.handle.resume();
                 transfer.held_since = None;

@@ -430,7 +430,7 @@ pub(crate) fn unfinished(
 ) -> rusqlite::Result<()> {
     let question = format!(
         "SELECT {COLUMNS}, places IS NULL OR head IS NULL FROM jobs
-         WHERE state IN ('queued', 'waiting', 'running', 'paused', 'retrying') ORDER BY id"
+         WHERE state IN ('queued', 'waiting', 'running', 'pausing', 'paused', 'retrying') ORDER BY id"
     );
     let mut statement = connection.prepare(&question)?;
     let mut rows = statement.query([])?;

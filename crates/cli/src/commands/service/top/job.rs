@@ -161,7 +161,7 @@ impl JobLine {
     pub fn order(&self) -> JobOrder {
         let group = match self.state {
             JobState::Running => 0,
-            JobState::Paused => 1,
+            JobState::Pausing | JobState::Paused => 1,
             JobState::Queued => 2,
             JobState::Retrying => 3,
             JobState::Waiting => 4,

@@ -94,7 +94,12 @@ fn totals(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buff
         format!("{:>3} run {:>5} wait", short(model.count(JobState::Running)), short(waits))
     } else {
         let all = if area.width >= WIDE { [&live[..], &over[..]].concat() } else { live.to_vec() };
-        let part = |state: &JobState| format!("{:>3} {}", short(model.count(*state)), state.words());
+        let count = |state: JobState| match state {
+            // These two differ for a second, and the screen has little room.
+            JobState::Paused => model.count(JobState::Paused) + model.count(JobState::Pausing),
+            state => model.count(state),
+        };
+        let part = |state: &JobState| format!("{:>3} {}", short(count(*state)), state.words());
         all.iter().map(part).collect::<Vec<_>>().join(" ")
     };
     let is_down = matches!(model.link, EventLink::Down(_));
@@ -303,7 +308,7 @@ fn why(job: &JobLine) -> String {
     match job.state {
         JobState::Waiting if !due.is_empty() => format!("until {due}"),
         JobState::Retrying => format!("at {due}: {error}"),
-        JobState::Paused => match &job.progress {
+        JobState::Pausing | JobState::Paused => match &job.progress {
             Some(progress) => format!("at {}", share(progress)),
             None => String::new(),
         },
@@ -325,7 +330,7 @@ pub fn tone_of(job: &JobLine) -> Tone {
     match job.state {
         JobState::Running if job.is_stopping => Tone::Held,
         JobState::Running | JobState::Done => Tone::Good,
-        JobState::Paused | JobState::Retrying => Tone::Held,
+        JobState::Pausing | JobState::Paused | JobState::Retrying => Tone::Held,
         JobState::PartlyFailed | JobState::Failed | JobState::Stopped => Tone::Bad,
         JobState::Queued | JobState::Waiting | JobState::Cancelled => Tone::Plain,
     }

@@ -40,6 +40,7 @@ def act(service, id, deed):
         connection.request(*request, headers={"Host": "localhost"})
         states.append(json.loads(connection.getresponse().read())["state"])
         request = ("GET", f"/api/v1/jobs/{id}")
+        time.sleep(0.02)
     return states
 
 
@@ -129,7 +130,7 @@ class Content(Phase):
 
 
 class Deleting(Phase):
-    options = ("--delete",)
+    options = ("--delete", "--no-delete-guard")
 
     def prepare(self):
         (self.source / "file").write_bytes(b"stays")
@@ -164,7 +165,7 @@ class HardLinks(Phase):
 
 
 class Renames(Phase):
-    options = ("--delete", "--detect-renames", "--rate", "1M")
+    options = ("--delete", "--no-delete-guard", "--detect-renames", "--rate", "1M")
 
     def prepare(self):
         fill(self.source / "new", every(), small)

@@ -288,11 +288,17 @@ mod tests {
             let fixture = Fixture::new();
             job_with_a_planted_link(&fixture);
             let mut spec = copy(fixture.path("mine/in/a"), fixture.path("mine/b"));
-            spec.not_before = Some("2200-01-01T00:00:00Z".parse().unwrap());
+            let far = "2200-01-01T00:00:00Z".parse().unwrap();
+            let soon = crate::clock::timestamp(fixture.node().clock.now_ms() + 2000);
+            spec.not_before = Some(if is_resumed { soon } else { far });
             let id = fixture.submit(spec);
             let caller = token(&fixture, &[Scope::Control], within(&fixture, "mine"), None);
             if is_resumed {
+                // Its time comes while it is paused.
                 fixture.node().pause(&Caller::local(), id).unwrap();
+                while crate::clock::timestamp(fixture.node().clock.now_ms()) < soon {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
                 fixture.node().resume(&caller, id).unwrap();
             } else {
                 fixture.node().retry(&caller, id, Default::default()).unwrap();

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness.hosts import wait_until
+from harness.hosts import HarnessError, wait_until
 from harness.node import Node
 from harness.product import binary
 
@@ -177,3 +177,51 @@ def test_text_looks_at_what_people_see(node):
     found = lambda text: [one["id"] for one in node.json("jobs", "--text", text)]
     assert [found(text) for text in ("zero:1", "NULL:", "run=seven", job)] == [[job]] * 4
     assert [found(text) for text in ("destination", "source_count", "{", "policy", '","')] == [[]] * 5
+
+
+def damaged(node, damage):
+    """The lines of the log, and how the service has ended, after a start with a store that was damaged like this."""
+    done = node.run("submit", "zero:10", "null:", "--wait").split()[0]
+    waiting = [node.run("submit", f"zero:{number}", "null:", "--not-before", "2200-01-01T00:00:00Z").strip() for number in range(1, 61)]
+    kill(node)
+    before = (node.folder / "log").stat().st_size
+    damage(node.state)
+    try:
+        node.start()
+    except HarnessError:
+        return (node.folder / "log").read_text()[before:], node.process.wait(timeout=10), 0
+    jobs = {job["id"] for job in node.json("jobs")} & {done, *waiting}
+    wait_until(lambda: "the store" in (node.folder / "log").read_text()[before:] or len(jobs) == 61, what="a line about the store")
+    return (node.folder / "log").read_text()[before:], None, len(jobs)
+
+
+def flip(path, places):
+    content = bytearray(path.read_bytes())
+    for place in places:
+        content[place % len(content)] ^= 0xff
+    path.write_bytes(content)
+
+
+def without_log(state):
+    """The store's file alone, with all that its log had."""
+    sqlite3.connect(state / "jobs.sqlite").execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def test_an_empty_store_beside_manifests_of_earlier_jobs_is_told(node):
+    def damage(state):
+        for path in state.glob("jobs.sqlite*"):
+            path.write_bytes(b"")
+    log, code, jobs = damaged(node, damage)
+    assert code is None and jobs == 0 and "its jobs, history and tokens are lost" in log, (log, code)
+
+
+def test_a_damaged_store_is_told_in_a_line_or_refused_with_its_code(node):
+    def damage(state):
+        without_log(state)
+        size = (state / "jobs.sqlite").stat().st_size
+        flip(state / "jobs.sqlite", [4096 * page + 3 for page in range(8, size // 4096)])
+        (state / "jobs.sqlite-wal").write_bytes(b"\0" * 64)
+    log, code, jobs = damaged(node, damage)
+    assert code in (None, 6), (log, code)
+    assert ("the store is damaged" in log) if code is None else ("error: the store" in log), log
+    assert "panicked" not in log and "fault of farhaul itself" not in log, log

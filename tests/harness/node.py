@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 
-from .hosts import wait_until
+from .hosts import HarnessError, wait_until
 from .product import binary
 
 #: The header that a browser sends with requests of a page of the same origin.
@@ -37,7 +37,12 @@ class Node:
         serve = [binary(), "serve", "--listen", f"127.0.0.1:{free_port()}", "--state", self.state, *self.listen]
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(serve, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(lambda: self.try_run("jobs").returncode == 0, what="the service answers")
+        wait_until(self.answers, what="the service answers")
+
+    def answers(self):
+        if (code := self.process.poll()) is not None:
+            raise HarnessError(f"the service has ended with {code}: {(self.folder / 'log').read_text()[-2000:]}")
+        return self.try_run("jobs").returncode == 0
 
     def stop(self):
         self.process.terminate()

@@ -17,6 +17,7 @@ pub(crate) mod caps;
 mod check;
 pub(crate) mod clock;
 mod copies;
+mod damage;
 mod deferred_changes;
 pub(crate) mod deliveries;
 pub(crate) mod feeds;
@@ -113,8 +114,16 @@ impl Store {
     /// Opens the file, makes it if it does not exist, and brings it to the present schema.
     pub(crate) fn open(path: &Path) -> Result<Store, Error> {
         copies::make_private(path)?;
+        let was_killed = damage::has_log(path);
         let mut connection = connect(path, OpenFlags::default()).map_err(|error| failed(path, error))?;
-        schema::migrate(&mut connection, path)?;
+        if schema::migrate(&mut connection, path)? == schema::Found::Nothing {
+            damage::tell_loss(path);
+        }
+        // What an earlier process has left in the log is in the file itself from now on.
+        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        if was_killed {
+            damage::look(path);
+        }
         let (to_writer, work) = mpsc::sync_channel(WAITING_MAX);
         let health = Arc::new(Health::default());
         let (held, to) = (health.clone(), path.to_path_buf());
@@ -435,6 +444,8 @@ fn is_fault_of_change(error: &rusqlite::Error) -> bool {
                 | ErrorCode::CannotOpen
                 | ErrorCode::ReadOnly
                 | ErrorCode::OutOfMemory
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
         )
     )
 }

@@ -24,12 +24,20 @@ pub(super) const MIGRATIONS: &[&str] = &[
 /// The mark of our files (`PRAGMA application_id`): "Fhjb".
 const APPLICATION: i32 = 0x4668_6a62;
 
+/// What was in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing: it is a new store.
+    Nothing,
+    Store,
+}
+
 /// Brings the file to the present version of the schema.
-pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<Found, Error> {
     migrate_by(connection, path, MIGRATIONS)
 }
 
-fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Error> {
+fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<Found, Error> {
     let ours = |error| failed(path, error);
     let number = |connection: &Connection, name: &str| {
         connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(ours)
@@ -70,7 +78,7 @@ fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> 
         };
         step(connection).map_err(ours)?;
     }
-    Ok(())
+    Ok(if shape == 0 { Found::Nothing } else { Found::Store })
 }
 
 /// Copies the store, as it is, to a file beside it.

@@ -452,6 +452,31 @@ def test_a_grant_is_for_nothing_else(three, wish, words):
     assert sha256(three.c.root / "file") == sha256(three.b.root / "file")
 
 
+def test_a_grant_that_is_altered_cut_or_shown_elsewhere_is_nobody_s(three):
+    """It is for a key that both daemons let in, and stays good for its own copy."""
+    own = three.alpha.home / ".config/farhaul/id_ed25519"
+    grant_at(three, three.c, "other")
+    fingerprint = last_line(three.c, " grant ").split(" key=")[1].split()[0]
+    token = grant_at(three, three.c, "file", key=fingerprint)
+    wish = peer.request("push", "file")
+
+    def shown(daemon, token):
+        return come(three, daemon, wish, token, key=own, host=three.alpha)
+
+    for bit in (0, 7, 100, 255):
+        flipped = (int.from_bytes(token, "big") ^ 1 << bit).to_bytes(32, "big")
+        refusal = shown(three.c, flipped)
+        assert refusal["code"] == "FH-GRANT-REFUSED" and "nobody has given" in refusal["text"], refusal
+    assert "nobody has given" in shown(three.b, token)["text"], "another daemon's"
+    for size in (0, 31, 33):
+        refusal = shown(three.c, (token * 2)[:size])
+        assert refusal["code"] in ("FH-MISBEHAVED", "FH-ACCUSED", "FH-BAD-REQUEST"), refusal
+    # Two sessions at once: the second one comes while the first one is open.
+    with three.session(three.c, wish, key=own, grant=base64.b64encode(token).decode()) as (reply, _session):
+        assert reply["refusal"] is None, reply
+        assert shown(three.c, token)["code"] == "FH-GRANT-USED"
+
+
 def test_a_grant_for_reading_is_not_one_for_writing(three):
     make_file(three.b.root / "file", 1000)
     token = grant_at(three, three.b, "file", way="read")

@@ -106,9 +106,22 @@ def a_record_of_a_mebibyte(server, op):
     server.send((op, 0, MIB - 4096, counted(record)[MIB - 4096:], False))
 
 
+def below(path):
+    """A list with an entry of this path below the directory."""
+    record = bytes([0, 0]) + counted(path) + entry(FILE)
+
+    def sends(server, op):
+        server.send((op, 0, 0, counted(record), True))
+    sends.__name__ = repr(path[:20])
+    return sends
+
+
+#: Paths that are not plain ones in the listed directory itself.
+PATHS = [below(path) for path in (b"../up", b"..", b".", b"/etc/passwd", b"a//b", b"a/", b"a/../../b", b"a\0b", b"below/it")]
+
 LISTS = {case.__name__: case for case in [
     overlapping, overlaps_what_was_read, crumbs_apart, crumbs_before_the_first, two_ends, goes_on_behind_its_end, more_than_its_room,
-    a_second_range, a_record_of_a_mebibyte]}
+    a_second_range, a_record_of_a_mebibyte, *PATHS]}
 
 
 def look(net, verb, script, place="beta:/dir"):

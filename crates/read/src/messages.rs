@@ -428,6 +428,18 @@ pub(crate) enum StreamRecord {
     NotEntered(Vec<u8>),
 }
 
+impl StreamRecord {
+    /// The path below the listed directory; `None` if a pattern was asked for.
+    pub(crate) fn below(&self) -> Option<&[u8]> {
+        match self {
+            StreamRecord::Entry(ListEntry { path, .. })
+            | StreamRecord::Failed { path, .. }
+            | StreamRecord::NotEntered(path) => Some(path),
+            StreamRecord::Path(_) => None,
+        }
+    }
+}
+
 /// Writes and reads the records of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct RecordCodec {

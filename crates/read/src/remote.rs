@@ -207,14 +207,16 @@ impl Remote {
     /// The entries of a directory, as they come.
     pub fn list(&self, path: &[u8], depth: Depth) -> Result<RemoteList, Error> {
         let (path, depth) = (self.full(path), depth.number());
-        RemoteList::begin(&self.link, |op, room| ReadMessage::List { op, path, depth, room })
+        let list = RemoteList::begin(&self.link, |op, room| ReadMessage::List { op, path, depth, room })?;
+        Ok(list.down_to(depth))
     }
 
     /// The same, with at most `room` bytes of the list under way or waiting here, for a caller that has little
     /// memory or stops early.
     pub fn list_within(&self, path: &[u8], depth: Depth, room: u64) -> Result<RemoteList, Error> {
         let (path, depth) = (self.full(path), depth.number());
-        RemoteList::begin_within(&self.link, room, |op, room| ReadMessage::List { op, path, depth, room })
+        let message = |op, room| ReadMessage::List { op, path, depth, room };
+        Ok(RemoteList::begin_within(&self.link, room, message)?.down_to(depth))
     }
 
     /// The paths that match a pattern, as `cp` understands it; they can be used as they are.

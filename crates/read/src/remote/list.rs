@@ -1,10 +1,13 @@
 //! Lists of a far location, taken record by record as they come.
+//!
+//! Always true: the path of an item is the empty one of the listed directory, or a plain one below it and not
+//! deeper than asked, whatever the far end sends; so a program may join it to a path of its own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_volume::GlobAllowance;
+use farhaul_volume::{GlobAllowance, RelPath};
 
 use super::super::messages::{ListEntry, ReadMessage, RecordCodec, StreamRecord};
 use super::client_session::ClientSession;
@@ -66,6 +69,8 @@ pub struct RemoteList {
     taken: u64,
     /// The most bytes that may be under way or wait here.
     room: u64,
+    /// How many levels were asked for; 0 for all.
+    levels: u64,
     is_over: bool,
 }
 
@@ -92,8 +97,21 @@ impl RemoteList {
             records: RecordCodec::default(),
             taken: 0,
             room,
+            levels: 0,
             is_over: false,
         })
+    }
+
+    /// The same list, whose items lie at most so many levels below the directory; 0 for any number.
+    pub(super) fn down_to(mut self, levels: u64) -> RemoteList {
+        self.levels = levels;
+        self
+    }
+
+    /// Whether a path may be an item's.
+    fn is_below(&self, path: &[u8]) -> bool {
+        let depth = path.iter().filter(|byte| **byte == b'/').count() as u64 + 1;
+        path.is_empty() || (self.levels == 0 || depth <= self.levels) && RelPath::from_bytes(path).is_ok()
     }
 
     /// The paths that match a pattern.
@@ -141,6 +159,7 @@ impl Iterator for RemoteList {
 
     fn next(&mut self) -> Option<Result<ListItem, Error>> {
         let listed = match self.record().transpose()? {
+            Ok(record) if record.below().is_some_and(|path| !self.is_below(path)) => Err(senseless()),
             Ok(StreamRecord::Entry(entry)) => Ok(ListItem::Entry(entry)),
             Ok(StreamRecord::Failed { path, failure }) => {
                 Ok(ListItem::Failed { path, code: failure.code, reason: failure.reason })

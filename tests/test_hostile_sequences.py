@@ -59,6 +59,22 @@ def in_turn(*steps):
     return script
 
 
+def done(session):
+    session.numbers(peer.DONE, 0)
+
+
+def digest_of_nothing(session):
+    """The digest that goes into the manifest of an entry, as if the file had been read."""
+    session.message(27, peer.leb(0) + bytes(32) + peer.leb(0))
+
+
+def take(session):
+    """Lets the content come."""
+    session.granted = 16
+    session.feedback()
+    session.pieces()
+
+
 RECEIVERS = {
     "again before it has decided": ("AgainUnasked", again(0), 2 * CHUNK),
     "again of the last chunk before it has decided": ("AgainUnasked", again(1), 2 * CHUNK),
@@ -68,7 +84,10 @@ RECEIVERS = {
     "marks end twice": ("MarksEndedTwice", in_turn(decide(5, 0, 1), lambda s: s.numbers(25, 0), lambda s: s.numbers(25, 0)), 2 * CHUNK),
     "unchanged beyond all numbers": ("EntryNotOutstanding", lambda s: s.numbers(29, 2**64 - 1, 2), 100),
     "unchanged, all of them": ("EntryNotOutstanding", lambda s: s.numbers(29, 0, 2**64 - 1), 100),
-    "done, then again": ("EntryNotOutstanding", in_turn(decide(peer.SEND), lambda s: s.numbers(peer.DONE, 0), lambda s: s.numbers(peer.DONE, 0)), 100),
+    "done, then again": ("EntryNotOutstanding", in_turn(decide(peer.SEND), take, done, done), 100),
+    "done of what it never wanted": ("UnexpectedMessage", done, 100),
+    "done of what it never wanted, with a digest": ("UnexpectedMessage", in_turn(digest_of_nothing, done), 100),
+    "done of a large file that was not sent": ("UnexpectedMessage", in_turn(decide(peer.SEND), done), 40 * CHUNK),
 }
 
 

@@ -102,6 +102,13 @@ impl PutBytes {
     }
 }
 
+impl ChunkedFile {
+    /// Whether some chunks were not given out for reading yet.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.lock().whole().iter().any(|range| !range.is_empty())
+    }
+}
+
 impl FileJob {
     /// The file is sent as one piece of a pack, not chunk by chunk.
     pub(crate) fn is_whole(&self) -> bool {

@@ -536,6 +536,10 @@ impl CopySender {
             log.add(ManifestRecord { fate: EntryFate::sent(self.dry_run), ..*record });
             return Ok(());
         };
+        if pending.is_unsent() && !self.dry_run {
+            let what = format!("it says that file {id} is in its place, whose content was not sent");
+            return Err(Error::misbehaved(Misbehaviour::UnexpectedMessage, what));
+        }
         self.note(&mut pending, EntryFate::sent(self.dry_run));
         if let Some(job) = &pending.job {
             self.shared.handle.tell_detail(|| done(&job.path, EntryAction::Sent { bytes: job.size }, false));

@@ -84,6 +84,18 @@ impl PendingEntry {
         }
     }
 
+    /// Whether some content of a file was not put into blocks yet: then the receiver cannot have the file.
+    pub(super) fn is_unsent(&self) -> bool {
+        let Some(job) = self.job.as_ref().filter(|job| job.size > 0 && !job.is_stream()) else {
+            return false;
+        };
+        match &self.stage {
+            Stage::Undecided { .. } => true,
+            Stage::Whole => job.put.count() < job.size,
+            Stage::Large(large) => large.has_left(),
+        }
+    }
+
     /// Takes the receiver's decision. There is one for each entry, and at most one comparison before it.
     fn decide(&mut self, id: u64, decision: Decision) -> Result<SendRequest, Error> {
         let Stage::Undecided { compared, unread } = &mut self.stage else { return Err(unknown(id)) };

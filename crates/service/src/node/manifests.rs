@@ -121,6 +121,10 @@ impl Node {
             Err(error) => return Err(Error::of_host(format!("cannot read {}", path.display()), error)),
         };
         let cannot = || Error::io(format!("cannot read {}", path.display()));
+        // Nobody was given such a cursor.
+        if from > file.metadata().map_err(cannot())?.len() {
+            return Ok((Vec::new(), None));
+        }
         let mut lines = BufReader::with_capacity(256 << 10, file);
         lines.seek(SeekFrom::Start(from)).map_err(cannot())?;
         let (mut at, mut entries) = (from, Vec::new());

@@ -322,3 +322,29 @@ async fn a_job_says_what_its_caller_may_do_with_it_and_the_routes_do_just_that()
         "{page}"
     );
 }
+
+/// Numbers of a query that no answer has given out.
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_beyond_the_end_are_empty() {
+    let fixture = Fixture::new();
+    let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": "null:"});
+    let (_, job) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
+    let id = job["id"].as_str().unwrap();
+    for _ in 0..3000 {
+        if fixture.ask(Method::GET, &format!("/jobs/{id}"), None, None).await.1["is_over"] == json!(true) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    for number in [u64::MAX, u64::MAX / 2, 1 << 40] {
+        for (path, list) in [
+            (format!("/jobs/{id}/files?cursor={number}"), "files"),
+            (format!("/jobs/{id}/log?after={number}"), "lines"),
+            (format!("/jobs?offset={number}"), "jobs"),
+            (format!("/history?offset={number}"), "records"),
+        ] {
+            let (status, page) = fixture.ask(Method::GET, &path, None, None).await;
+            assert_eq!((status, &page[list]), (StatusCode::OK, &json!([])), "{path}: {page}");
+        }
+    }
+}

@@ -299,6 +299,24 @@ def test_a_name_that_is_refused_costs_no_content(own_net, kind):
         assert names_it(outcome) and list(folder.iterdir()) == [], outcome
 
 
+def test_a_change_of_case_arrives_as_the_failure_says(own_net):
+    source, target = own_net.folder("source"), own_net.folder("target")
+    for name in ("Name", "other"):
+        (source / name).write_text(name)
+    with contextlib.ExitStack() as stack:
+        exfat(stack, target)
+        # In two directories, as the kernel remembers for a second which names FUSE has found.
+        for folder in ("refused", "brought"):
+            (target / folder).mkdir()
+            (target / folder / "name").write_text("old")
+        outcome = cp(own_net.alpha, "--delete", f"{source}/", f"{target}/refused/", verb="sync", expect=EXIT_SOME_FAILED)
+        (failed,) = outcome.report["failed"]
+        assert failed["reason"].endswith("rename one of them (if it was renamed at the source: `farhaul sync --delete-before`)"), failed
+        brought = target / "brought"
+        cp(own_net.alpha, "--delete-before", f"{source}/", f"{brought}/", verb="sync")
+        assert sorted(os.listdir(brought)) == ["Name", "other"] and (brought / "Name").read_text() == "Name"
+
+
 # ---- hard links --------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,9 @@ from harness.trees import differences, fill, leftovers, make_file, names
 
 MIB = 1 << 20
 
+#: What a failure says beside "rename one of them".
+RENAMED = " (if it was renamed at the source: `farhaul sync --delete-before`)"
+
 
 @pytest.fixture
 def folding(way):
@@ -67,7 +70,7 @@ def test_what_cannot_have_its_name_fails_by_itself(folding):
     assert outcome.report["failed_count"] == len(found)
     for path in ("sub/Foo", "BIG", "LINK", "PIPE", "CAF\u00c9"):
         other = path.rpartition("/")[2].lower()
-        assert found[path] in (f'this file system does not tell it from "{other}" (case-insensitive); rename one of them',
+        assert found[path] in (f'this file system does not tell it from "{other}" (case-insensitive); rename one of them{RENAMED}',
                                f'this file system would call it "{other}"; rename it'), found[path]
     assert found["Alone"] == 'this file system would call it "alone"; rename it'
     assert found["Dir/y"] == found["Dir/in/deep"] == "its directory could not have its name there"
@@ -104,7 +107,7 @@ def test_what_is_there_under_another_case_stays_as_it_is(folding):
         assert {path: (folding.target / path).read_bytes() for path in before} == before, arguments
         assert (folding.target / "same").read_text() == "content of same"
     assert failures(outcome)["Foo"] == ('this file system does not tell it from "foo" (case-insensitive); '
-                                        "rename one of them")
+                                        f"rename one of them{RENAMED}")
     # Surplus is deleted in directories in which no name was taken for another one.
     fill(folding.target, "dir2/surplus")
     outcome = folding.sync("--delete", slash="/", expect=EXIT_SOME_FAILED)

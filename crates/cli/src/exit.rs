@@ -1,5 +1,7 @@
 //! Turns errors and reports into the exit codes that scripts rely on. The engine defines the codes.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use farhaul::{Error, ErrorDetail, ExitCode, Report};
 
 use crate::signals;
@@ -9,9 +11,24 @@ pub fn process_code(code: ExitCode) -> std::process::ExitCode {
     std::process::ExitCode::from(number(code as u8))
 }
 
-/// Returns the code as a number. After an interruption it is that of the signal.
+/// The exit code of a process that SIGPIPE has ended, as a shell tells it.
+const BROKEN_PIPE: u8 = 128 + 13;
+
+static IS_READER_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the reader of stdout has gone before all was written.
+pub fn note_broken_pipe() {
+    IS_READER_GONE.store(true, Relaxed);
+}
+
+/// Returns the code as a number. After an interruption it is that of the signal, and so it is after the reader
+/// of stdout has gone.
 pub fn number(code: u8) -> u8 {
-    if code == ExitCode::Interrupted as u8 { signals::interrupted_code() } else { code }
+    match code {
+        code if code == ExitCode::Interrupted as u8 => signals::interrupted_code(),
+        code if code == ExitCode::Files as u8 && IS_READER_GONE.load(Relaxed) => BROKEN_PIPE,
+        code => code,
+    }
 }
 
 /// Returns the detail of a report with its exit code corrected like that of the process.

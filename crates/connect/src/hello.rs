@@ -390,6 +390,9 @@ pub enum HelloError {
     /// The first bytes, made printable.
     #[error("the far end does not speak farhaul's protocol, it said: {0:?}")]
     Foreign(String),
+    /// The first bytes, which are no text and no length of a frame.
+    #[error("the far end does not speak farhaul's protocol, it began with the bytes {0}")]
+    ForeignBytes(String),
     #[error("the frame has {0} bytes, at most {FRAME_MAX} are allowed")]
     TooLong(usize),
     /// A frame of this end, which was not sent.
@@ -419,7 +422,9 @@ impl From<HelloError> for Error {
                 Error::new(Code::NoCommonVersion, error.to_string())
             }
             HelloError::Closed | HelloError::Io(_) => Error::new(Code::Unreachable, error.to_string()),
-            HelloError::Foreign(_) => Error::new(Code::NotFarhaul, error.to_string()),
+            HelloError::Foreign(_) | HelloError::ForeignBytes(_) => {
+                Error::new(Code::NotFarhaul, error.to_string())
+            }
             HelloError::TooLong(_) => Error::misbehaved(Misbehaviour::FrameTooLong, error.to_string()),
             HelloError::Unsendable(_) => Error::new(Code::BadOption, error.to_string())
                 .with_hint("give fewer or shorter rules and paths; a list of names goes with --files-from"),
@@ -470,12 +475,20 @@ impl Write for WipedBuffer {
     }
 }
 
+/// A larger length is not one of a frame.
+const FRAME_BELIEVED: usize = 1 << 30;
+
 /// Checks a length prefix. If text stands there (such as a shell's greeting), it reads as a huge number.
 pub fn frame_len(prefix: [u8; 4]) -> Result<usize, HelloError> {
     let len = u32::from_be_bytes(prefix) as usize;
     match prefix {
         _ if len <= FRAME_MAX => Ok(len),
         [first, ..] if is_text(first) => Err(HelloError::Foreign(printable(up_to_zero(&prefix), 4))),
+        // No version has frames of so many bytes: something else has written first.
+        _ if len > FRAME_BELIEVED => {
+            let bytes: Vec<String> = prefix.iter().map(|byte| format!("{byte:02x}")).collect();
+            Err(HelloError::ForeignBytes(bytes.join(" ")))
+        }
         _ => Err(HelloError::TooLong(len)),
     }
 }

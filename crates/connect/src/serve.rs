@@ -561,6 +561,7 @@ fn refusal_of(error: &HelloError) -> Refusal {
         HelloError::Closed
         | HelloError::Io(_)
         | HelloError::Foreign(_)
+        | HelloError::ForeignBytes(_)
         | HelloError::TooLong(_)
         | HelloError::Unsendable(_)
         | HelloError::Malformed(_) => Code::BadRequest,

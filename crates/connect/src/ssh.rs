@@ -424,6 +424,11 @@ pub(super) fn why(
                 "its shell's start files must print nothing when the shell is not interactive".into(),
             )
         }
+        HelloError::ForeignBytes(bytes) => failed(
+            Code::NotFarhaul,
+            format!("{host} sent bytes that are no text before farhaul could answer: {bytes} ..."),
+            "its shell's start files must print nothing when the shell is not interactive (scp fails there, too)".into(),
+        ),
         HelloError::Closed | HelloError::Io(_) => match end_of(process, requester) {
             Err(error) => error,
             Ok(status) => ended(target, status, messages.map(MessageTail::text)),

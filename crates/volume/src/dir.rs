@@ -39,7 +39,7 @@ const LISTINGS_MAX: u32 = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The name leads to an entry with another name.
-    #[error("this file system does not tell it from {}{}; rename one of them", quoted(.other), case(.name, .other))]
+    #[error("this file system does not tell it from {}{}; rename one of them{}", quoted(.other), case(.name, .other), way_out(.name, .other))]
     Taken { name: Vec<u8>, other: Option<Vec<u8>> },
     /// The new entry came back under another name, and was removed.
     #[error("this file system would call it {}; rename it", quoted(.0))]
@@ -55,6 +55,14 @@ fn quoted(name: &Option<Vec<u8>>) -> String {
 fn case(name: &[u8], other: &Option<Vec<u8>>) -> &'static str {
     let is_case = other.as_ref().is_some_and(|other| folded(name) == folded(other));
     if is_case { " (case-insensitive)" } else { "" }
+}
+
+/// A name that was changed in case only, at the source, has its former self in the way.
+fn way_out(name: &[u8], other: &Option<Vec<u8>>) -> &'static str {
+    match case(name, other) {
+        "" => "",
+        _ => " (if it was renamed at the source: `farhaul sync --delete-before`)",
+    }
 }
 
 /// The error of a name, if this is one.

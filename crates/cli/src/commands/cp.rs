@@ -2,6 +2,7 @@
 //! engine run it, and turns the report into lines and an exit code.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -261,10 +262,26 @@ fn check_digests(transfer: &args::TransferArgs) -> Result<(), Error> {
     Ok(())
 }
 
+/// What to write instead if a location names a host, and a file here is called so: `10:00.log`.
+fn file_called_so(place: &LocationSpec) -> Option<String> {
+    let LocationSpec::Ssh(host, path) = place else { return None };
+    let user = host.user.as_ref().map_or(String::new(), |user| format!("{user}@"));
+    let mut name = format!("{user}{}:", host.name).into_bytes();
+    name.extend_from_slice(path);
+    let name = Path::new(OsStr::from_bytes(&name));
+    let text = printer::harmless(&name.to_string_lossy());
+    name.symlink_metadata().is_ok().then(|| {
+        format!("{text} is a file here; with a colon in its name it counts as HOST:PATH, so write ./{text}")
+    })
+}
+
 /// Refuses combinations of locations and options that cannot work, before it connects to anything.
 fn check(sources: &[LocationSpec], destination: &LocationSpec, output: &OutputArgs) -> Result<(), Error> {
     let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
     let first = &sources[0];
+    if let ([_], Some(hint)) = (sources, file_called_so(first)) {
+        printer::line(&format!("hint: {hint}"));
+    }
     if sources.len() > 1 && (sources.contains(&LocationSpec::Pipe) || *destination == LocationSpec::Pipe) {
         return usage("with - as a source or destination there can be only one source");
     }
@@ -272,7 +289,9 @@ fn check(sources: &[LocationSpec], destination: &LocationSpec, output: &OutputAr
         return usage("null: can only be a destination, zero: and random: only sources");
     }
     if sources.len() > 1 && sources.iter().any(|source| !source.is_beside(first)) {
-        return usage("all sources must be on the same host; run the command once for each host");
+        let what = "all sources must be on the same host; run the command once for each host";
+        let hint = sources.iter().find_map(file_called_so);
+        return Err(Error::new(Code::BadOption, what).with_hint_if(hint));
     }
     let are_daemons = [first, destination].iter().all(|place| matches!(place, LocationSpec::Daemon(..)));
     if first.host().is_some() && destination.host().is_some() && !are_daemons {

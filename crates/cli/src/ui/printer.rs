@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use farhaul::{Code, Error, FailedEntry, GivenUp, InterruptibleOutput, NotSetEntry, is_unprintable, plain};
 use serde::Serialize;
 
-use crate::{descriptors, signals};
+use crate::{descriptors, exit, signals};
 
 static STDOUT: WatchedOutput = WatchedOutput(Mutex::new(OutputState::Unused));
 static STDERR: WatchedOutput = WatchedOutput(Mutex::new(OutputState::Unused));
@@ -60,12 +60,20 @@ pub fn warning(text: &str) {
 }
 
 /// Writes what has happened and where, and on a second line what to do. `hint` is for errors that have no
-/// hint of their own.
+/// hint of their own. A reader of stdout that has gone (`| head`) has what it wanted, so nothing is said of it.
 pub fn error(error: &Error, hint: Option<&str>) {
+    if is_reader_gone(error) {
+        return exit::note_broken_pipe();
+    }
     line(&format!("error: {error}"));
     if let Some(hint) = error.advice_or(hint) {
         line(&format!("hint: {hint}"));
     }
+}
+
+/// Whether the reader of stdout has gone.
+pub fn is_reader_gone(error: &Error) -> bool {
+    error.code() == Code::OutputLost && error.to_string().contains("broken pipe")
 }
 
 /// Writes the error's code, by which docs/reference/errors.md explains it.

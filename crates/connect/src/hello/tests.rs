@@ -123,7 +123,9 @@ fn hostile_frames_end_in_errors_and_allocate_nothing() {
     assert!(matches!(read_frame(&mut &b""[..]), Err(HelloError::Closed)));
     assert!(matches!(read_frame(&mut &[0u8, 0][..]), Err(HelloError::Closed)));
     assert!(matches!(read_frame(&mut &[0u8, 0, 0, 9, 1][..]), Err(HelloError::Closed)));
-    assert!(matches!(read_frame(&mut &[255u8, 0, 0, 1][..]), Err(HelloError::TooLong(_))));
+    assert!(matches!(read_frame(&mut &[255u8, 0, 0, 1][..]), Err(HelloError::ForeignBytes(_))));
+    let greeted = frame_len([0xff, 0xfe, 0, 0]).unwrap_err();
+    assert!(greeted.to_string().ends_with("it began with the bytes ff fe 00 00"), "{greeted}");
     assert!(matches!(frame_len([0, 8, 0, 1]), Err(HelloError::TooLong(524_289))));
     assert_eq!(frame_len([0, 8, 0, 0]).unwrap(), FRAME_MAX);
     let cases: [(&str, Vec<u8>); 12] = [

@@ -51,12 +51,44 @@ pub(crate) struct ExpectedList {
     form: Form,
     /// Some line of a list of digests has been read.
     has_sums: bool,
+    signed: Signed,
     is_ended: bool,
     /// Why the run that wrote the manifest ended early.
     error: Option<String>,
     /// The sum over the manifest's lines so far.
     tally: ManifestTally,
     shown: String,
+}
+
+/// The part of a signed list that is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Signed {
+    No,
+    Head,
+    Text,
+    Signature,
+}
+
+impl Signed {
+    /// Whether the line is none of the list's own in a signed list (`gpg --clearsign`): its head, or its
+    /// signature. A line that begins with a dash has two characters in front.
+    fn skips(&mut self, line: &mut Vec<u8>) -> bool {
+        let text = line.strip_suffix(b"\r").unwrap_or(line);
+        match *self {
+            Signed::No if text == b"-----BEGIN PGP SIGNED MESSAGE-----" => *self = Signed::Head,
+            Signed::No => return false,
+            Signed::Head if text.is_empty() => *self = Signed::Text,
+            Signed::Head | Signed::Signature => {}
+            Signed::Text if text == b"-----BEGIN PGP SIGNATURE-----" => *self = Signed::Signature,
+            Signed::Text => {
+                if line.starts_with(b"- ") {
+                    line.drain(..2);
+                }
+                return false;
+            }
+        }
+        true
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +114,7 @@ impl ExpectedList {
             algorithm,
             form,
             has_sums: false,
+            signed: Signed::No,
             is_ended: false,
             error: None,
             tally,
@@ -118,6 +151,9 @@ impl ExpectedList {
             }
             if self.form == Form::Undecided {
                 self.form = if line.first() == Some(&b'{') { Form::Manifest } else { Form::Sums };
+            }
+            if self.form == Form::Sums && self.signed.skips(&mut line) {
+                continue;
             }
             if line.is_empty() || self.form == Form::Sums && line[0] == b'#' {
                 continue;
@@ -159,6 +195,9 @@ impl ExpectedList {
                 Some(format!(
                     "the run that wrote the manifest ended early ({error}): not everything is in it"
                 ))
+            }
+            (Form::Sums, ..) if self.signed != Signed::No => {
+                Some("the list is signed; its signature is not checked (gpg --verify does that)".into())
             }
             _ => None,
         }
@@ -212,6 +251,7 @@ fn sum(line: &[u8], algorithm: Algorithm) -> Result<ExpectedEntry, String> {
             let end = rest.windows(4).rposition(|part| part == b") = ").ok_or("no digest behind the name")?;
             (&rest[..end], &rest[end + 4..], algorithm)
         }
+        None if other_tag(line).is_some() => return Err(of_other(other_tag(line).unwrap_or_default())),
         None => {
             let digits = line
                 .iter()
@@ -229,6 +269,9 @@ fn sum(line: &[u8], algorithm: Algorithm) -> Result<ExpectedEntry, String> {
                 }
                 // The length of a digest tells its algorithm, except that two have 32 bytes.
                 (None, 32) => (name, digest, Algorithm::Md5),
+                (None, len) if other_of(digest, len).is_some() => {
+                    return Err(of_other(other_of(digest, len).unwrap_or_default()));
+                }
                 (None, _) => (name, digest, algorithm),
             }
         }
@@ -248,6 +291,32 @@ fn sum(line: &[u8], algorithm: Algorithm) -> Result<ExpectedEntry, String> {
         content: ExpectedContent::Plain(algorithm, digest),
         is_there: true,
     })
+}
+
+/// Digests of other algorithms: the name in front of tagged lines, and the number of digits.
+const OTHERS: [(&str, &str, usize); 6] = [
+    ("SHA-1", "SHA1 (", 40),
+    ("SHA-224", "SHA224 (", 56),
+    ("SHA-384", "SHA384 (", 96),
+    ("SHA-512", "SHA512 (", 128),
+    ("BLAKE2b", "BLAKE2b (", 128),
+    ("BLAKE2b", "BLAKE2b-256 (", 64),
+];
+
+fn other_tag(line: &[u8]) -> Option<&'static str> {
+    OTHERS.iter().find(|(_, tag, _)| line.starts_with(tag.as_bytes())).map(|(name, ..)| *name)
+}
+
+/// The algorithm of a digest whose length none of ours has.
+fn other_of(digest: &[u8], len: usize) -> Option<&'static str> {
+    let is_hex = digest.iter().all(u8::is_ascii_hexdigit);
+    OTHERS.iter().find(|(.., digits)| is_hex && len == *digits && len != 64).map(|(name, ..)| *name)
+}
+
+fn of_other(name: &str) -> String {
+    format!(
+        "a {name} digest, which is not supported: make the list with sha256sum, b3sum, md5sum or xxhsum -H3"
+    )
 }
 
 fn unescaped(name: &[u8]) -> Vec<u8> {
@@ -294,6 +363,36 @@ mod tests {
         }
         let xxh3 = sum(xxh64.as_bytes(), Algorithm::Xxh3).unwrap();
         assert_eq!(xxh3.content, content(Algorithm::Xxh3));
+    }
+
+    #[test]
+    fn digests_of_other_algorithms_are_named() {
+        let refused = |line: &str| sum(line.as_bytes(), Algorithm::Sha256).unwrap_err();
+        for (digits, name) in [(40, "SHA-1"), (56, "SHA-224"), (96, "SHA-384"), (128, "SHA-512")] {
+            let why = refused(&format!("{}  x", "a".repeat(digits)));
+            assert!(why.starts_with(&format!("a {name} digest, which is not supported")), "{why}");
+        }
+        let tagged = refused(&format!("SHA512 (x) = {}", "a".repeat(128)));
+        assert!(tagged.starts_with("a SHA-512 digest"), "{tagged}");
+        assert!(refused(&format!("{}  x", "g".repeat(40))).starts_with("not a digest"));
+    }
+
+    #[test]
+    fn a_signed_list_is_read_without_its_signature() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("SUMS.asc");
+        let hex = "ab".repeat(32);
+        let text = format!(
+            "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\n{hex}  a\n- {hex}  b\n-----BEGIN PGP SIGNATURE-----\n\niQEz\n=x\n-----END PGP SIGNATURE-----\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        let mut list = ExpectedList::open(&path, Algorithm::Sha256, &Handle::new()).unwrap();
+        let mut names = Vec::new();
+        while let Some(entry) = list.next().unwrap() {
+            names.push(entry.path);
+        }
+        assert_eq!(names, [b"a".to_vec(), b"b".to_vec()]);
+        assert!(list.warnings().is_some_and(|text| text.contains("not checked")));
     }
 
     #[test]

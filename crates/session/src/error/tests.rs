@@ -364,6 +364,7 @@ They are the same for every verb.
 | 10 | all content arrived, and some modes, times or attributes could not be set |
 | 11 | nothing failed; some source files had vanished when they were to be read |
 | 130 | interrupted (Ctrl-C); 143 by SIGTERM, 129 by SIGHUP |
+| 141 | the reader of standard output has gone (a pipe to `head`); nothing is said of it, as with other programs |
 
 ## Codes
 

@@ -1,8 +1,10 @@
 """Webhooks: who takes a message for genuine, and which addresses hear one."""
 
 import json
+import os
 import pathlib
 import re
+import subprocess
 import time
 
 import pytest
@@ -17,6 +19,17 @@ PAGE = (pathlib.Path(__file__).resolve().parents[1] / "docs/guide/hooks.md").rea
 SECRET, OF_LIMS = b"the secret of the service", b"the secret of lims"
 #: A public address, which no host of the tests has but those that a test gives it.
 PUBLIC, PUBLIC6 = "8.8.4.4", "2a00:1450::7"
+
+
+#: Takes connections on an address and a port, and never answers.
+SILENT = """
+import socket, sys
+listening = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=100)
+open(sys.argv[3], "w").close()
+taken = []
+while True:
+    taken.append(listening.accept())
+"""
 
 
 @pytest.fixture
@@ -145,3 +158,21 @@ def test_a_dry_run_calls_the_webhook_of_a_job_that_asks_for_it(own_net):
     assert json.loads(receiver.next("/real").body)["job"].get("dry_run", False) is False
     assert not receiver.messages("/silent"), "nobody has asked for it"
     service.submit(source, source.with_name("b"), "--webhook-dry-run", expect=EXIT_USAGE)
+
+
+def test_a_receiver_that_never_answers_delays_no_other(own_net):
+    """As many messages wait for it as would take all places many times over."""
+    listens = own_net.folder("silent") / "listens"
+    silent = own_net.beta.start(["/usr/bin/python3", "-c", SILENT, own_net.beta.v4, "8081", os.fspath(listens)],
+                               stdin=subprocess.DEVNULL)
+    own_net.pair.on_close(silent.kill)
+    wait_until(listens.exists, 30, what="the silent receiver listens")
+    good = Receiver(own_net, own_net.beta, own_net.beta.v4, 8080)
+    service = service_with(own_net, f'[webhooks]\nallow_networks = ["{own_net.beta.v4}"]\n')
+    bad = [service.submit("zero:10", "null:", "--webhook", f"http://{own_net.beta.v4}:8081/{number}") for number in range(20)]
+    service.wait(*bad)
+    last = service.submit("zero:10", "null:", "--webhook", good.url("/good"))
+    service.wait(last)
+    good.next("/good")
+    tried = [id for id in bad if "the webhook was not delivered" in service.run("logs", id)]
+    assert len(tried) < 10, "the good receiver has waited until most of the others were given up"

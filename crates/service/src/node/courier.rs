@@ -20,6 +20,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::hook_feed::{FeedStep, HookBatchPart, HookFeed};
 use super::manifests::manifest_path;
 use super::outbox::{self, WebhookTarget};
+use super::webhook_places::{WEBHOOKS_MAX, WebhookPlaces};
 use super::{Node, programs};
 use crate::hooks::webhook::{
     ATTEMPTS_MAX, DeliveryOutcome, SystemResolver, WebhookDelivery as Post, WebhookSecret, WebhookSender,
@@ -32,8 +33,6 @@ use crate::store::{feeds, jobs};
 
 /// The most programs that run at a time.
 const PROGRAMS_MAX: usize = 4;
-/// The most webhooks that are delivered at a time: each takes a connection and a few pages of memory.
-const WEBHOOKS_MAX: usize = 8;
 /// The most feeds that are served at a time; further ones wait until some of these are over.
 const FEEDS_MAX: usize = 256;
 /// A webhook that is due later than this counts as due: no pause is that long, so the clock was set back.
@@ -87,7 +86,7 @@ impl Courier {
             under_way: BTreeSet::new(),
             jobs: BTreeSet::new(),
             programs: 0,
-            webhooks: 0,
+            webhooks: WebhookPlaces::default(),
             feeds: BTreeMap::new(),
             sender: None,
             began: Instant::now(),
@@ -130,7 +129,7 @@ struct Work {
     /// Jobs for which a program runs.
     jobs: BTreeSet<String>,
     programs: usize,
-    webhooks: usize,
+    webhooks: WebhookPlaces,
     feeds: BTreeMap<String, HookFeed>,
     /// The sender, and the settings that it was made for.
     sender: Option<(WebhookSettings, Arc<WebhookSender>)>,
@@ -203,13 +202,16 @@ impl Work {
 
     fn send_webhooks(&mut self) -> Result<Option<Duration>, Error> {
         let now_ms = self.node.clock.now_ms();
-        let count = WEBHOOKS_MAX + self.under_way.len();
-        let due =
-            |connection: &rusqlite::Connection| deliveries::due_webhooks(connection, now_ms, AHEAD_MS, count);
+        let (places, under_way) = (&mut self.webhooks, &self.under_way);
+        // A message that nobody can read takes no place; it is closed below.
+        let choose = |id: &str, target: &str| {
+            let is_free = |target: WebhookTarget| places.take(&target.url);
+            !under_way.contains(id) && serde_json::from_str(target).map_or(true, is_free)
+        };
+        let due = |connection: &rusqlite::Connection| {
+            deliveries::due_webhooks(connection, now_ms, AHEAD_MS, WEBHOOKS_MAX, choose)
+        };
         for one in self.node.store.read(due)? {
-            if self.webhooks >= WEBHOOKS_MAX || self.under_way.contains(&one.id) {
-                continue;
-            }
             let target = match serde_json::from_str::<WebhookTarget>(&one.target) {
                 Ok(target) => target,
                 Err(error) => {
@@ -218,7 +220,6 @@ impl Work {
                 }
             };
             self.under_way.insert(one.id.clone());
-            self.webhooks += 1;
             let (sender, to_work) = (self.sender(), self.to_work.clone());
             let secret = self.node.settings().webhooks.secret_for(&target.url);
             let unix_s = now_ms.div_euclid(1000);
@@ -352,7 +353,10 @@ impl Work {
                 }
             }
             Some(CourierResult::Webhook(one, outcome)) => {
-                self.webhooks -= 1;
+                if let Ok(target) = serde_json::from_str::<WebhookTarget>(&one.target) {
+                    let is_taken = !matches!(outcome, DeliveryOutcome::Retry { .. });
+                    self.webhooks.give_back(&target.url, is_taken);
+                }
                 self.after_webhook(&one, outcome);
             }
             Some(CourierResult::Program(one, hook, ran)) => {

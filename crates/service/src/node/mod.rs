@@ -43,6 +43,7 @@ pub(crate) mod tokens;
 mod transfer;
 mod view;
 mod watches;
+mod webhook_places;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -71,24 +71,30 @@ pub(crate) fn insert(transaction: &Transaction<'_>, one: &DeliveryRow) -> rusqli
 
 const COLUMNS: &str = "id, job, run, target, body, attempt, due_ms";
 
-/// At most `count` webhooks that are due, longest due first. One that is due later than `ahead_ms` from now
-/// got its time before the clock was set back, and counts as due, too.
+/// At most `count` webhooks that are due and that `choose` takes by id and target, longest due first. One that is
+/// due later than `ahead_ms` from now got its time before the clock was set back, and counts as due, too.
 pub(crate) fn due_webhooks(
     connection: &Connection,
     now_ms: i64,
     ahead_ms: i64,
     count: usize,
+    mut choose: impl FnMut(&str, &str) -> bool,
 ) -> rusqlite::Result<Vec<DeliveryRow>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM deliveries
          WHERE kind = 'webhook' AND ended_ms IS NULL AND (due_ms <= ?1 OR due_ms > ?2)
-         ORDER BY due_ms, seq LIMIT ?3"
+         ORDER BY due_ms, seq"
     ))?;
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let rows = statement.query_map(params![now_ms, now_ms.saturating_add(ahead_ms), count], |row| {
-        of(row, DeliveryKind::Webhook)
-    })?;
-    rows.collect()
+    let mut rows = statement.query(params![now_ms, now_ms.saturating_add(ahead_ms)])?;
+    let mut found = Vec::new();
+    while found.len() < count
+        && let Some(row) = rows.next()?
+    {
+        if choose(&row.get::<_, String>("id")?, &row.get::<_, String>("target")?) {
+            found.push(of(row, DeliveryKind::Webhook)?);
+        }
+    }
+    Ok(found)
 }
 
 /// When the next webhook is due.

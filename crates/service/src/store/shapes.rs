@@ -397,7 +397,7 @@ fn check_other_tables(connection: &Connection, version: usize) -> rusqlite::Resu
     let watches = super::watches::all(connection)?;
     assert_eq!((watches.len(), watches[0].reach.local.len()), (1, usize::from(version > 4)));
     assert_eq!(super::watches::entries(connection, "watch")?.len(), 2);
-    let open = deliveries::due_webhooks(connection, THEN_MS + 1, i64::MAX, 9)?;
+    let open = deliveries::due_webhooks(connection, THEN_MS + 1, i64::MAX, 9, |_, _| true)?;
     assert_eq!(open.iter().map(|delivery| &delivery.id[..]).collect::<Vec<_>>(), ["delivery1"]);
     assert_eq!(deliveries::outcome(connection, "delivery2")?.as_deref(), Some("200"));
     assert_eq!(deliveries::open_programs(connection, 9)?.len(), 1);

@@ -156,6 +156,25 @@ def test_commands_find_the_socket_that_the_configuration_names(own_net):
     assert (done.returncode, done.stdout.strip()) == (EXIT_OK, b"[]"), done
 
 
+def test_a_partly_failed_job_says_what_failed_and_why(service):
+    source = service.net.folder("source")
+    for name in ("a", "b", "c"):
+        make_file(source / name, 10)
+    for name in ("a", "b"):
+        (service.far.root / "in" / name).mkdir(parents=True)
+    id = service.submit(f"{source}/", *service.to_far("in"), "--retry", "0")
+    service.wait(id, expect=EXIT_SOME_FAILED)
+    job = service.job(id)
+    assert (job["state"], sha256(service.far.root / "in/c")) == ("partly_failed", sha256(source / "c")), job
+    text = job["error"]["text"]
+    assert re.fullmatch(r"2 entries failed: 2 times FH-[A-Z-]+: .* \((a, b|b, a)\)", text), job
+    assert job["error"]["code"] in text, job
+    (record,) = service.json("history")
+    assert record["error"] == text and record["error_code"] == job["error"]["code"], record
+    for said in (service.run("job", id), service.run("logs", id)):
+        assert text in said, said
+
+
 def test_a_running_job_is_steered_from_outside(service):
     id = service.submit("zero:", *service.to_far("null:")[1:], service.far.url("null:"), "--rate", "40M")
     done = lambda: (service.job(id).get("progress") or {}).get("bytes_done", 0)

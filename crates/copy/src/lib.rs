@@ -21,6 +21,7 @@ mod destination;
 mod directory_tree;
 pub(crate) mod end_summary;
 mod entry_events;
+mod failure_digest;
 pub(crate) mod failures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

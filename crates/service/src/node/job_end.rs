@@ -16,6 +16,7 @@ use crate::store::deliveries::{self, DeliveryKind, DeliveryRow};
 use crate::store::feeds;
 use crate::store::history::{self, HistoryRecord, RecordPapers};
 use crate::store::jobs::{JobFacts, RunFigures};
+use crate::store::log;
 
 impl Node {
     /// Handles the end of a transfer: the job takes the step that follows.
@@ -33,7 +34,7 @@ impl Node {
             end.error = Some(error);
         }
         active.row.figures.add(&end.report, transfer.curve.peak_bps);
-        active.row.error = end.error.clone().or_else(|| end.report.shortfall()).as_ref().map(Into::into);
+        active.row.error = why(end.error.as_ref(), &end.report).as_ref().map(Into::into);
         self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
         let step = self.next_step(active, &end, transfer.stop, now_ms);
         if step == JobStep::Stop {
@@ -177,14 +178,14 @@ impl Node {
         };
         if let (None, Some(error)) = (&end.error, end.report.shortfall()) {
             self.say(active, "warning", &format!("nothing has failed, but {error}"));
+        } else if let (None, Some(error)) = (&end.error, end.report.failures()) {
+            self.say(active, "warning", &error.to_string());
         }
         self.tell_deleted(active, end);
         match step {
             JobStep::BrokeForNow => {
-                let why = end.error.as_ref().map_or_else(
-                    || format!("{} entries failed", end.report.failed_count),
-                    |error| error.to_string(),
-                );
+                let why =
+                    why(end.error.as_ref(), &end.report).map(|error| error.to_string()).unwrap_or_default();
                 let text = format!(
                     "attempt {} failed: {why}; the next attempt is at {}",
                     active.row.attempt,
@@ -251,7 +252,7 @@ impl Node {
         // A job that cannot be read has a record, too.
         let facts = self.facts(active).unwrap_or_else(|_| Arc::new(JobFacts::unknown()));
         let report = &end.report;
-        let error = end.error.clone().or_else(|| report.shortfall());
+        let error = why(end.error.as_ref(), report);
         let figures = &row.figures;
         self.metrics.transfer_ended(
             OriginLabel::Job,
@@ -334,17 +335,27 @@ impl FinishedRun {
             if is_webhook
                 && !deliveries::has_room(transaction, &self.record.owner, deliveries::WAITING_EACH_MAX)?
             {
-                tracing::warn!(
-                    job = self.job,
-                    "a webhook is not called: too many messages of {} wait",
+                let text = format!(
+                    "a webhook is not called: {} messages of {} wait for their receivers",
+                    deliveries::WAITING_EACH_MAX,
                     self.record.owner
                 );
+                tracing::warn!(job = self.job, "{text}");
+                if let Ok(job) = self.job.parse() {
+                    let now_ms = self.record.ended_ms;
+                    log::append_last(transaction, job, now_ms, ("warning", &text, "{}"), super::LOG_MAX)?;
+                }
                 continue;
             }
             deliveries::insert(transaction, one)?;
         }
         Ok(())
     }
+}
+
+/// Why not everything is as it should be: the transfer has ended early, or something is missing in the end.
+fn why(error: Option<&Error>, report: &Report) -> Option<Error> {
+    error.cloned().or_else(|| report.shortfall()).or_else(|| report.failures())
 }
 
 /// True if the job's run is over with this step.

@@ -140,7 +140,7 @@ def test_what_runs_has_a_curve_and_is_steered_from_a_browser(node):
     busy = lambda host: sum(core["busy_s"] for core in host["cores"])
     assert busy(after) > busy(before) and after["memory"]["bytes"] > after["memory"]["available_bytes"] > 0
     browser.api("POST", f"/jobs/{job}/pause")
-    assert browser.api("GET", f"/jobs/{job}")["state"] == "paused"
+    wait_until(lambda: browser.api("GET", f"/jobs/{job}")["state"] == "paused", what="the job is paused")
     browser.api("POST", f"/jobs/{job}/cancel")
     wait_until(lambda: browser.api("GET", f"/jobs/{job}")["state"] == "cancelled", what="the job is cancelled")
     assert curve()["at_s"] == []

@@ -378,6 +378,7 @@ mod tests {
                 bytes("Challenge", &|out| put_challenge(out, *b"12345678")),
                 bytes("Answer", &|out| put_answer(out, *b"87654321")),
                 bytes("Arrivals", &|out| put_arrivals(out, &arrived)),
+                bytes("Note", &|out| put_note(out, &[2, 1, 1, 7, 3])),
                 bytes("GivenUp", &given_up),
                 bytes("Floor", &|out| put_floor(out, 1 << 39)),
                 bytes("Close", &|out| put_close(out, 7, "\u{f6}ff")),

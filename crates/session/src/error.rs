@@ -283,9 +283,7 @@ fn with_prospect(hint: Option<&str>, code: Code) -> Option<String> {
             Some(format!("{hint}; {PASSES}"))
         }
         (None, RetryAdvice::Helps, _) if code != Code::Interrupted => Some(PASSES.into()),
-        (None, RetryAdvice::Futile, ExitCode::Connect | ExitCode::Auth | ExitCode::Files) => {
-            Some(STAYS.into())
-        }
+        (None, RetryAdvice::Futile, ExitCode::Files) if code.blame() == Blame::Host => Some(STAYS.into()),
         (hint, ..) => hint.map(str::to_string),
     }
 }

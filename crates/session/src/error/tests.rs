@@ -329,8 +329,8 @@ fn a_hint_says_once_whether_it_passes() {
     assert_eq!(advice(Code::Busy, "try again at night"), "try again at night");
     assert_eq!(advice(Code::NotFound, "look for it"), "look for it");
     let alone = |code| Error::new(code, "x").advice();
-    assert_eq!(alone(Code::NotFound).unwrap(), "trying again does not help before this is mended");
-    assert_eq!((alone(Code::BadOption), alone(Code::Interrupted)), (None, None));
+    assert_eq!(alone(Code::ReadOnly).unwrap(), "trying again does not help before this is mended");
+    assert_eq!((alone(Code::NotFound), alone(Code::Interrupted)), (None, None));
 }
 
 // ---- the page of errors -------------------------------------------------------------------------
@@ -371,7 +371,7 @@ They are the same for every verb.
 Blame says whose fault it is: `user` (the command, its files, the keys), `peer` (the other end, or whoever runs it), `network`, `host` (a resource of a host) or
 `us` (Farhaul). \"Passes\" says whether the same command can work at another time although nobody changes the command or what it names: others make room, a daemon or a name
 server comes back, another transfer ends. [Jobs](../guide/jobs.md) try again what passes and nothing else, and so says `retryable` in reports. On the command line the hint
-says \"again\" or \"later\" if it passes; if nothing else is to be said, it says that trying again does not help. The number travels on [the wire](wire.md).
+says \"again\" or \"later\" if it passes; of a file system that refuses it says that trying again does not help, if there is nothing else to say. The number travels on [the wire](wire.md).
 
 | code | exit | blame | passes | number | meaning | what to do, if the error says nothing more |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -117,7 +117,7 @@ impl CopyReceiver {
     pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
         self.untold.begin();
         // The threads that name files may wait at the gate themselves.
-        if self.shared.outside(|| whole.send(file)).is_err() {
+        if self.shared.outside(|| whole.send(file).is_err()) {
             // The threads are gone with the session, and so is whoever waits for the file.
             self.untold.end(1);
         }

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 import threading
 import urllib.parse
@@ -149,6 +150,24 @@ def test_no_link_leads_a_token_out_of_its_directory_at_a_peer(confined):
         answer = confined.files(path)
         assert "files" not in answer and answer["code"].startswith("FH-"), (path, answer)
     confined.check_outside()
+
+
+@pytest.mark.parametrize("option", ["--link-dest", "--compare-dest"])
+def test_an_earlier_copy_outside_of_the_directories_of_a_token_is_not_looked_at(confined, option):
+    source = confined.near / "source"
+    source.mkdir()
+    shutil.copy2(confined.outside / "secret", source / "secret")
+    (confined.allowed / "out").symlink_to(confined.outside)
+    (confined.near / "out").symlink_to(confined.outside)
+    confined.before = confined.look_outside()
+    root = "/outside" if confined.kind == "daemon" else confined.outside
+    out, back = (f"{source}/", confined.far("copy/")), (f"{confined.far('tree')}/", f"{confined.near}/copy/")
+    for given, ends in (("../../outside", out), (root, out), ("../../outside", back), (confined.outside, back)):
+        assert confined.submit(*ends, option, given, expect=EXIT_AUTH) == ""
+        assert "reach" in confined.service.stderr, confined.service.stderr
+    # What the text does not show, whoever opens the directory sees.
+    for ends in (out, back):
+        confined.refused(*ends, option, "../out")
 
 
 def test_a_link_that_is_swapped_in_at_a_peer_leads_no_job_of_a_token_out(own_net):

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
-    Algorithm, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability, Error, Fault, FileOptions,
-    IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses, SyncOptions,
-    TransferOptions, VerifyMode, flows_for_cores,
+    Algorithm, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions, Error,
+    Fault, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses,
+    SyncOptions, TransferOptions, VerifyMode, flows_for_cores,
 };
 use farhaul_service::config::values::ListenAddress;
 
@@ -333,6 +334,13 @@ pub struct TransferArgs {
     /// spread over all; repeat the option if the other end has other directories
     #[arg(long, value_name = "DIR,DIR...", value_parser = values::directories, help_heading = TRANSFER)]
     pub spread: Vec<values::DirectoryList>,
+    /// A file that DIR has, and the destination lacks, becomes a hard link to it if size, time and mode are the
+    /// same; a relative DIR begins at the destination; repeat the option for more directories
+    #[arg(long, value_name = "DIR", conflicts_with = "compare_dest", help_heading = TRANSFER)]
+    pub link_dest: Vec<OsString>,
+    /// What DIR has, and the destination lacks, is left out if it is the same, so that only what differs arrives
+    #[arg(long, value_name = "DIR", help_heading = TRANSFER)]
+    pub compare_dest: Vec<OsString>,
     /// Run only on these cores of this host, such as 0-3,8
     #[arg(long, value_name = "LIST", help_heading = TRANSFER)]
     pub cpus: Option<CpuList>,
@@ -621,9 +629,11 @@ impl TransferArgs {
             unchanged: self.checksum_unchanged,
             extra: self.checksum_extra.clone(),
         });
+        let bytes = |paths: &[OsString]| paths.iter().map(|path| path.as_bytes().to_vec()).collect();
         TransferOptions {
             network: self.network(),
             files,
+            earlier: EarlierOptions { link: bytes(&self.link_dest), compare: bytes(&self.compare_dest) },
             integrity: IntegrityOptions {
                 verify: self.verify,
                 durable: self.durable.unwrap_or_default(),
@@ -706,7 +716,7 @@ mod tests {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
                     --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 --path fe80::1%lo=[fe80::2%lo] \
                     --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --no-hard-links --announce --modify-window 2 --no-perms --no-times --omit-dir-times --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
-                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K a b";
+                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K --link-dest ../monday --link-dest /b a b";
         let expected = TransferOptions {
             network: NetworkOptions {
                 cipher: Cipher::ChaCha20Poly1305,
@@ -764,6 +774,10 @@ mod tests {
             select: SelectOptions::default(),
             spread: SpreadOptions::default(),
             sync: None,
+            earlier: EarlierOptions {
+                link: vec![b"../monday".to_vec(), b"/b".to_vec()],
+                compare: Vec::new(),
+            },
             dry_run: true,
         };
         assert_eq!(cp(text).unwrap().transfer.options(), expected);

@@ -199,6 +199,7 @@ mod tests {
             path: b"in".to_vec(),
             deletes: false,
             follows: false,
+            looks_beside: false,
             within: None,
         };
         GrantWish { key: key.into(), errand, lifetime: Duration::from_secs(secs) }

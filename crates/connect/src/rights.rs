@@ -71,6 +71,8 @@ pub struct Errand {
     pub deletes: bool,
     /// True if links in the path may be followed (`--follow`, `--keep-dirlinks`).
     pub follows: bool,
+    /// True if files may be taken from other directories (`--link-dest`, `--compare-dest`).
+    pub looks_beside: bool,
     /// The directories that the copy may not leave, below the root of the grant's giver; `None` for all of it.
     pub within: Option<PathPrefixes>,
 }
@@ -122,6 +124,8 @@ pub struct CopyReach<'a> {
     pub deletes: bool,
     /// As [`Errand::follows`].
     pub follows: bool,
+    /// As [`Errand::looks_beside`].
+    pub looks_beside: bool,
 }
 
 impl Errand {
@@ -139,6 +143,9 @@ impl Errand {
         }
         if copy.deletes && !self.deletes {
             return Some("the grant does not let anything be deleted");
+        }
+        if copy.looks_beside && !self.looks_beside {
+            return Some("the grant does not let files be taken from other directories");
         }
         (copy.follows && !self.follows).then_some("the grant does not let links be followed")
     }
@@ -314,11 +321,18 @@ mod tests {
             path: b"in/x".to_vec(),
             deletes,
             follows,
+            looks_beside: false,
             within: Some(PathPrefixes::new(["/in".into()]).unwrap()),
         };
         let paths = [b"in/x".to_vec()];
-        let copy =
-            CopyReach { paths: &paths, has_more: false, is_spread: false, deletes: false, follows: false };
+        let copy = CopyReach {
+            paths: &paths,
+            has_more: false,
+            is_spread: false,
+            deletes: false,
+            follows: false,
+            looks_beside: false,
+        };
         let asked = |copy| RightsRequest {
             way: ContentDirection::Write,
             cipher: Cipher::Aes128Gcm,
@@ -333,7 +347,7 @@ mod tests {
             (allowed.root(), allowed.within()),
             (Path::new("a"), errand(false, false).within.as_ref())
         );
-        let all = CopyReach { deletes: true, follows: true, ..copy };
+        let all = CopyReach { deletes: true, follows: true, looks_beside: false, ..copy };
         assert!(judge(errand(true, true), asked(all)).is_ok());
         let (other, two) = ([b"in/x/".to_vec()], [b"in/x".to_vec(), b"in/x".to_vec()]);
         for (asked, words) in [

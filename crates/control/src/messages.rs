@@ -79,6 +79,7 @@ pub(crate) enum ControlMessage {
 const DELETES: u64 = 1;
 const FOLLOWS: u64 = 2;
 const WITHIN: u64 = 4;
+const LOOKS_BESIDE: u64 = 8;
 
 impl ControlMessage {
     /// Appends the message and the length before it.
@@ -89,12 +90,17 @@ impl ControlMessage {
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
             ControlMessage::Grant { op, key, errand, seconds } => {
-                let Errand { way, path, deletes, follows, within } = errand;
+                let Errand { way, path, deletes, follows, looks_beside, within } = errand;
                 let way = match way {
                     ContentDirection::Read => 0,
                     ContentDirection::Write => 1,
                 };
-                let marks = [(*deletes, DELETES), (*follows, FOLLOWS), (within.is_some(), WITHIN)];
+                let marks = [
+                    (*deletes, DELETES),
+                    (*follows, FOLLOWS),
+                    (within.is_some(), WITHIN),
+                    (*looks_beside, LOOKS_BESIDE),
+                ];
                 let more = marks.iter().filter(|(is_set, _)| *is_set).map(|(_, mark)| mark).sum();
                 put_numbers(out, 90, &[*op, *seconds, way, more]);
                 put_bytes(out, key.as_bytes());
@@ -151,14 +157,15 @@ impl ControlMessage {
                     1 => ContentDirection::Write,
                     _ => return Err(Malformed),
                 };
-                if more & !(DELETES | FOLLOWS | WITHIN) != 0 {
+                if more & !(DELETES | FOLLOWS | WITHIN | LOOKS_BESIDE) != 0 {
                     return Err(Malformed);
                 }
                 let key = key(&mut reader)?;
                 let (deletes, follows) = (more & DELETES != 0, more & FOLLOWS != 0);
+                let looks_beside = more & LOOKS_BESIDE != 0;
                 let path = path(&mut reader)?;
                 let within = if more & WITHIN == 0 { None } else { Some(prefixes(&mut reader)?) };
-                let errand = Errand { way, path, deletes, follows, within };
+                let errand = Errand { way, path, deletes, follows, looks_beside, within };
                 ControlMessage::Grant { op, key, errand, seconds }
             }
             91 => {

@@ -66,6 +66,7 @@ mod tests {
             path: Vec::new(),
             deletes: true,
             follows: true,
+            looks_beside: false,
             within: None,
         };
         let by_grant = Rights { errand: Some(Arc::new(errand)), ..Rights::default() };

@@ -164,7 +164,8 @@ impl BetweenJob {
         let asked = CopyRequest { paths: vec![path.clone()], ..self.request(driver) };
         let reach = asked.reach();
         let (deletes, follows, within) = (reach.deletes, reach.follows, within.clone());
-        Errand { way, path: path.clone(), deletes, follows, within }
+        let looks_beside = way == ContentDirection::Write && !self.options.earlier.is_empty();
+        Errand { way, path: path.clone(), deletes, follows, looks_beside, within }
     }
 }
 
@@ -294,6 +295,7 @@ fn destination(confinement: &Confinement, asked: &CopyRequest, far: &[u8]) -> Re
     };
     let mut target = resolution::far_target(confinement, path, wish, &[])?;
     target.asked = PulledNames::from_sources(&[far.to_vec()]);
+    target.earlier = resolution::earlier_copies(confinement, path, &target, &asked.options.earlier)?;
     Ok(Destination::Tree(Box::new(target)))
 }
 

@@ -86,6 +86,18 @@ pub(crate) struct TargetDirectory {
     pub(crate) asked: PulledNames,
     /// The directory that no link in the destination may lead out of.
     pub(crate) confined_to: Option<Root>,
+    /// Directories with earlier copies.
+    pub(crate) earlier: EarlierCopies,
+}
+
+/// Directories with earlier copies of what arrives, in the order in which they are looked at.
+#[derive(Debug, Default)]
+pub(crate) struct EarlierCopies {
+    pub(crate) roots: Vec<Root>,
+    /// What they have is linked to; else it is left out.
+    pub(crate) links: bool,
+    /// Those that are not there, as the user wrote them.
+    pub(crate) missing: Vec<String>,
 }
 
 impl TargetDirectory {
@@ -100,6 +112,7 @@ impl TargetDirectory {
             renamed,
             asked,
             confined_to: None,
+            earlier: EarlierCopies::default(),
         }
     }
 

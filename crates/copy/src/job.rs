@@ -28,6 +28,7 @@ use super::receipt::{self, ReceiptOptions};
 use super::report::Report;
 use super::request;
 use super::request::{CopyDirection, CopyRequest};
+use super::resolution::{Confinement, earlier_copies};
 use super::retry::RetrySelection;
 use super::{
     CopyOutcome, CopySide, CopySource, Destination, DestinationWish, Terms, last_component,
@@ -348,7 +349,11 @@ impl CopyPlan {
                     dry_run: request.options.dry_run,
                 };
                 let directories = &request.options.spread.target;
-                let target = super::local_target(path, wish, sources, directories, self.confines.as_ref())?;
+                let confines = self.confines.as_ref();
+                let mut target = super::local_target(path, wish, sources, directories, confines)?;
+                let (written, earlier) = (path.as_os_str().as_bytes(), &request.options.earlier);
+                let confinement = Confinement::of_local(confines);
+                target.earlier = earlier_copies(&confinement, written, &target, earlier)?;
                 CopySide::Receive(Destination::Tree(Box::new(target)))
             }
         })

@@ -66,8 +66,9 @@ pub use job::{CopyJob, JobConfines, Location, check, copy, spread_of};
 pub use location_checks::receipt_is_possible;
 pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{
-    DeleteLimit, DeleteOptions, DeleteWhen, Durability, FileOptions, IntegrityOptions, ManifestOptions,
-    OverwriteMode, SelectOptions, SourceRoot, SpreadOptions, SyncOptions, TransferOptions, VerifyMode,
+    DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions, FileOptions, IntegrityOptions,
+    ManifestOptions, OverwriteMode, SelectOptions, SourceRoot, SpreadOptions, SyncOptions, TransferOptions,
+    VerifyMode,
 };
 pub use receipt::{
     CheckedReceipt, RECEIPT_SCHEMA, Receipt, ReceiptOptions, SignedStatement, Statement, StatementSide,
@@ -89,8 +90,8 @@ pub use location_spec::{HostSpec, LocationSpec};
 pub(crate) use name_clashes::are_written_distinct;
 pub(crate) use receiver::Destination;
 pub use request::{CopyDirection, CopyRequest, admit, admit_within};
-pub use resolution::open_root;
 pub(crate) use resolution::{DestinationWish, local_origin, local_target};
+pub use resolution::{earlier_path, open_root};
 pub(crate) use sender::{Awaited, CopySource, NAMES_BYTES_MAX, NAMES_MAX, ScanPlan};
 pub(crate) use serve::serve_here;
 pub use serve::{CopyObserver, CopyServerPolicy, NoCopyObserver, SessionSummary, serve};

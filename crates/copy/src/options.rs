@@ -168,6 +168,45 @@ fn trimmed(directory: &[u8]) -> &[u8] {
     &directory[..end]
 }
 
+/// Directories at the destination's host that hold earlier copies of the source.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EarlierOptions {
+    /// A file that one of them has, and the destination lacks, becomes a hard link to it. At most 20; a relative
+    /// path begins at the destination.
+    #[serde(with = "crate::request::base64_list")]
+    pub link: Vec<Vec<u8>>,
+    /// An entry that one of them has, and the destination lacks, is left out. Only if `link` is empty.
+    #[serde(with = "crate::request::base64_list")]
+    pub compare: Vec<Vec<u8>>,
+}
+
+/// The most directories with earlier copies, as in rsync.
+const EARLIER_MAX: usize = 20;
+
+impl EarlierOptions {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.link.is_empty() && self.compare.is_empty()
+    }
+
+    fn checked(&self, integrity: &IntegrityOptions) -> Result<(), Error> {
+        if !self.link.is_empty() && !self.compare.is_empty() {
+            return bad("--link-dest and --compare-dest contradict each other: leave one of them out");
+        }
+        let all = || self.link.iter().chain(&self.compare);
+        if all().count() > EARLIER_MAX || all().any(Vec::is_empty) {
+            return bad("--link-dest and --compare-dest take up to 20 directories");
+        }
+        let reads_all = integrity.manifest.as_ref().is_some_and(|manifest| manifest.unchanged);
+        if !self.compare.is_empty() && (integrity.receipt.is_some() || reads_all) {
+            return bad(
+                "with --compare-dest the destination lacks files, so there is no receipt, and --checksum-unchanged has nothing to read",
+            );
+        }
+        Ok(())
+    }
+}
+
 /// When surplus entries are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -470,6 +509,8 @@ pub struct TransferOptions {
     pub integrity: IntegrityOptions,
     /// Directories that a source or the destination is spread over. Default: each location is one directory.
     pub spread: SpreadOptions,
+    /// Directories with earlier copies. Default: none.
+    pub earlier: EarlierOptions,
     /// The options of a sync; `None` for a copy.
     pub sync: Option<SyncOptions>,
     /// Decide and list, but change nothing.
@@ -541,12 +582,18 @@ impl TransferOptions {
         self.network = self.network.checked()?;
         self.select.checked()?;
         self.spread.checked()?;
+        self.earlier.checked(&self.integrity)?;
         let files = self.files.checked()?;
         if files.in_place && self.integrity.verify == VerifyMode::Transit {
             return bad("--inplace needs a digest: use --verify digest or readback");
         }
         if files.follow && !self.spread.source.is_empty() {
             return bad("--follow and a source that is spread over several directories do not go together");
+        }
+        if !self.earlier.is_empty() && !self.spread.target.is_empty() {
+            return bad(
+                "--link-dest and --compare-dest look in one directory only, not in those of --spread",
+            );
         }
         if self.sync.is_some_and(|sync| sync.detect_renames) && !self.spread.target.is_empty() {
             return bad("--detect-renames looks in one directory only, not in those of --spread");
@@ -594,6 +641,28 @@ mod tests {
             || Some(SyncOptions { delete: Some(DeleteOptions::default()), ..SyncOptions::default() });
         assert!(judge(none(), delete()));
         assert!(!judge(SelectOptions { by_name: true, ..none() }, delete()));
+        let required = |path: &str| SelectOptions { require: vec![path.into()], ..none() };
+        assert!(judge(required("a/b"), None));
+        assert!(!judge(required("/a"), None) && !judge(required("../a"), None) && !judge(required(""), None));
+    }
+
+    #[test]
+    fn earlier_copies_that_contradict_other_options_are_refused() {
+        let judge = |link: usize, compare: usize, change: &dyn Fn(&mut TransferOptions)| {
+            let list = |count| vec![b"../monday".to_vec(); count];
+            let earlier = EarlierOptions { link: list(link), compare: list(compare) };
+            let mut options = TransferOptions { earlier, ..TransferOptions::default() };
+            change(&mut options);
+            options.checked().is_ok()
+        };
+        assert!(judge(0, 0, &|_| {}) && judge(20, 0, &|_| {}) && judge(0, 20, &|_| {}));
+        assert!(!judge(1, 1, &|_| {}) && !judge(21, 0, &|_| {}) && !judge(0, 21, &|_| {}));
+        assert!(!judge(1, 0, &|options| options.earlier.link[0].clear()));
+        let signed = |options: &mut TransferOptions| options.integrity.receipt = Some("0".repeat(32));
+        assert!(judge(1, 0, &signed) && !judge(0, 1, &signed));
+        let spread =
+            |options: &mut TransferOptions| options.spread.target = vec![b"/a".to_vec(), b"/b".to_vec()];
+        assert!(!judge(1, 0, &spread) && judge(0, 0, &spread));
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod comparison;
 mod deletion;
 mod dry_run;
 mod durability;
+mod earlier_files;
 mod entries;
 mod entry_notes;
 mod files;
@@ -181,6 +182,11 @@ fn start_writers<'env>(
         let whole_files = whole_files.clone();
         crew.start("settle", move || settlement::run(receiver, &whole_files))?;
     }
+    if let Destination::Tree(target) = &receiver.destination {
+        for missing in &target.earlier.missing {
+            receiver.warnings.add(format!("{missing} is not there, so nothing is taken from it"));
+        }
+    }
     // A pipe takes the content in its order.
     let writers = if matches!(receiver.destination, Destination::Pipe) { 1 } else { writers };
     for _ in 0..writers {
@@ -268,6 +274,7 @@ impl CopyReceiver {
         compares_content(&self.rules.files, self.rules.sync.as_ref())
             || self.rules.sync.is_some_and(|sync| sync.detect_renames)
             || self.notes.reads_unchanged()
+            || matches!(&self.destination, Destination::Tree(target) if !target.earlier.roots.is_empty())
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) const NEW_DIRECTORIES: &str = "new-directories";
 
 /// All features of a copy, and whether these options need them. A feature that is not needed is not used if
 /// the far end lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 17] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 18] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
@@ -56,6 +56,7 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 17] {
         ("xattrs", options.files.xattrs),
         ("acls", options.files.acls),
         ("hard-links", options.files.hard_links.is_some()),
+        ("earlier", !options.earlier.is_empty()),
         ("guard", sync.delete.is_some_and(|delete| delete.is_judged()) || !options.select.require.is_empty()),
         // Code that needs one of these says so itself.
         (RECEIPT, false),
@@ -188,13 +189,14 @@ impl CopyRequest {
 
     /// The request, as a grant is judged by it.
     pub(crate) fn reach(&self) -> CopyReach<'_> {
-        let TransferOptions { files, spread, sync, .. } = &self.options;
+        let TransferOptions { files, spread, sync, earlier, .. } = &self.options;
         CopyReach {
             paths: &self.paths,
             has_more: self.more_paths > 0,
             is_spread: !spread.source.is_empty() || !spread.target.is_empty(),
             deletes: sync.is_some_and(|sync| sync.delete.is_some()),
             follows: files.follow || files.keep_dirlinks,
+            looks_beside: !earlier.is_empty() && self.direction == CopyDirection::Push,
         }
     }
 

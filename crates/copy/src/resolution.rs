@@ -20,13 +20,13 @@ use farhaul_volume::{
 };
 
 use super::confines::{self, ConfinedPath, Confines};
-use super::destination::{PulledNames, TargetDirectory, last_component, with_slash_if_home};
+use super::destination::{EarlierCopies, PulledNames, TargetDirectory, last_component, with_slash_if_home};
 use super::failures::plain;
 use super::name_clashes::are_distinct;
 use super::request::CopyRequest;
 use super::roots::DestinationRoots;
 use super::{Awaited, CopySource, ScanPlan};
-use crate::options::{TransferOptions, in_each};
+use crate::options::{EarlierOptions, TransferOptions, in_each};
 
 /// What the user says of a destination.
 #[derive(Debug, Clone, Copy)]
@@ -347,6 +347,84 @@ pub(crate) fn far_target(
     spread_target(confinement, path, wish, directories, |path, wish| one_far_target(confinement, path, wish))
 }
 
+/// Opens the directories with earlier copies, for the destination `written`. They lie in the same confinement as
+/// the destination, wherever links lead. A relative path begins at the destination's directory, and `..` in it is
+/// taken by the text.
+pub(crate) fn earlier_copies(
+    confinement: &Confinement,
+    written: &[u8],
+    target: &TargetDirectory,
+    asked: &EarlierOptions,
+) -> Result<EarlierCopies, Error> {
+    let links = asked.compare.is_empty();
+    let mut found = EarlierCopies { links, ..EarlierCopies::default() };
+    for given in if links { &asked.link } else { &asked.compare } {
+        let directory = if target.rename.is_some() { [written, b"/.."].concat() } else { written.to_vec() };
+        let path = match confinement {
+            Confinement::User if given.starts_with(b"~") => Some(given.clone()),
+            _ => earlier_path(&directory, given),
+        };
+        let opened = path.ok_or_else(|| outside(given)).and_then(|path| open_earlier(confinement, &path));
+        match opened {
+            Ok(root) => found.roots.push(root),
+            Err(error) if error.code() == Code::NotFound => found.missing.push(shown(given)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// The path of a directory with earlier copies that the user calls `given`, for a destination in `directory`;
+/// `None` if it leads above `/`.
+pub fn earlier_path(directory: &[u8], given: &[u8]) -> Option<Vec<u8>> {
+    match given.starts_with(b"/") {
+        true => plain_components(given),
+        false => plain_components(&[directory, b"/", given].concat()),
+    }
+}
+
+fn outside(path: &[u8]) -> Error {
+    Error::new(Code::BadPath, format!("{} does not lie where files may be taken from", shown(path)))
+}
+
+/// Opens one of these directories.
+fn open_earlier(confinement: &Confinement, path: &[u8]) -> Result<Root, Error> {
+    let cannot = |error: std::io::Error| cannot(format!("open {}", shown(path)), &error);
+    let of_host = |path: &[u8]| Root::open(OsStr::from_bytes(path)).map_err(cannot);
+    match confinement {
+        Confinement::Local => of_host(path),
+        Confinement::User => of_host(&expand_home(path)),
+        Confinement::Root(root) => {
+            let below = RelPath::from_written(path).map_err(|_| outside(path))?;
+            root.follow(&below).map_err(cannot)
+        }
+        Confinement::Within(confines) | Confinement::FarWithin(confines) => {
+            let spot = confines.spot(Path::new(OsStr::from_bytes(path)))?;
+            spot.root.follow(&spot.path).map_err(cannot)
+        }
+    }
+}
+
+/// The path without `.`, `..` and double slashes; `None` if it leads above `/`.
+fn plain_components(path: &[u8]) -> Option<Vec<u8>> {
+    let is_absolute = path.starts_with(b"/");
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if parts.last().is_some_and(|last| *last != b"..") => drop(parts.pop()),
+            b".." if is_absolute => return None,
+            part => parts.push(part),
+        }
+    }
+    let joined = parts.join(&b'/');
+    Some(match is_absolute {
+        true => [b"/", &joined[..]].concat(),
+        false if joined.is_empty() => b".".to_vec(),
+        false => joined,
+    })
+}
+
 /// Resolves a destination in one place, or in each of several directories.
 fn spread_target(
     confinement: &Confinement,
@@ -537,5 +615,31 @@ fn root_target(
             Ok(TargetDirectory { is_new: true, ..target(above.subdir(&last).map_err(cannot)?, None) })
         }
         Some(_) | None => Ok(target(above()?, Some(last.to_vec()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_beside_the_destination_is_plain_and_never_leads_above_the_root() {
+        for (path, plain) in [
+            ("/snap/today/../yesterday", Some("/snap/yesterday")),
+            ("/a//b/./c/", Some("/a/b/c")),
+            ("/a/../..", None),
+            ("/../a", None),
+            ("a/../..", Some("..")),
+            ("a/../../b", Some("../b")),
+            ("a/..", Some(".")),
+            ("/", Some("/")),
+            ("~/snap/../x", Some("~/x")),
+        ] {
+            assert_eq!(
+                plain_components(path.as_bytes()),
+                plain.map(|plain| plain.as_bytes().to_vec()),
+                "{path}"
+            );
+        }
     }
 }

@@ -329,7 +329,9 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
                 is_name: request.target_is_name,
                 dry_run: request.options.dry_run,
             };
-            let target = resolution::far_target(confinement, path, wish, &request.options.spread.target)?;
+            let mut target = resolution::far_target(confinement, path, wish, &request.options.spread.target)?;
+            target.earlier =
+                resolution::earlier_copies(confinement, path, &target, &request.options.earlier)?;
             Ok(CopySide::Receive(Destination::Tree(Box::new(target))))
         }
     }

@@ -37,7 +37,14 @@ mod tests {
     /// A grant for the one path of a request.
     fn errand(request: &CopyRequest) -> Arc<Errand> {
         let way = request.asked().way;
-        Arc::new(Errand { way, path: request.paths[0].clone(), deletes: false, follows: false, within: None })
+        Arc::new(Errand {
+            way,
+            path: request.paths[0].clone(),
+            deletes: false,
+            follows: false,
+            looks_beside: false,
+            within: None,
+        })
     }
 
     /// The first request of a service that takes no arguments.

@@ -63,12 +63,12 @@ pub use farhaul_connect::{
 pub use farhaul_copy::{
     CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, Confines, CopyDirection,
     CopyJob, DeleteLimit, DeleteOptions, DeleteWhen, DeletionStop, DeletionStopCause, Difference, Durability,
-    FailedAction, FailedEntry, FailedRun, FileOptions, Finding, HostSpec, IntegrityOptions, JobConfines,
-    Location, LocationSpec, ManifestOptions, NotSetEntry, OverwriteMode, RECEIPT_SCHEMA, REPORT_SCHEMA,
-    Receipt, ReceiptOptions, Report, RetrySelection, SelectOptions, SignedStatement, SkippedEntry,
-    SourceRoot, SpreadFigures, SpreadOptions, Statement, StatementSide, SyncOptions, TransferOptions,
-    VERIFY_SCHEMA, VanishedEntry, VerifyJob, VerifyMode, VerifyReport, check as check_copy,
-    clean as run_clean, is_manifest_result, manifest_root, receipt_is_possible, spread_of,
+    EarlierOptions, FailedAction, FailedEntry, FailedRun, FileOptions, Finding, HostSpec, IntegrityOptions,
+    JobConfines, Location, LocationSpec, ManifestOptions, NotSetEntry, OverwriteMode, RECEIPT_SCHEMA,
+    REPORT_SCHEMA, Receipt, ReceiptOptions, Report, RetrySelection, SelectOptions, SignedStatement,
+    SkippedEntry, SourceRoot, SpreadFigures, SpreadOptions, Statement, StatementSide, SyncOptions,
+    TransferOptions, VERIFY_SCHEMA, VanishedEntry, VerifyJob, VerifyMode, VerifyReport, check as check_copy,
+    clean as run_clean, earlier_path, is_manifest_result, manifest_root, receipt_is_possible, spread_of,
     verify as run_verify,
 };
 #[doc(hidden)]

@@ -371,6 +371,14 @@ impl Root {
         self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
     }
 
+    /// Makes `path` another name of the entry `there` of another root, which must be on the same file system. A
+    /// symbolic link is linked itself.
+    pub fn link_from(&self, path: &RelPath, other: &Root, there: &RelPath) -> io::Result<()> {
+        let (from, old) = there.split();
+        let from = other.dir(from)?;
+        self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
+    }
+
     /// The precision of the file system of `there`, which lies in the directory at `path`; found out once for
     /// each file system. `None` if it cannot be known. Finding out takes a file; if files without names are
     /// not possible, it has a name for a moment, if `names` allows that.

@@ -74,9 +74,8 @@ const OPTIONS: &[ForeignOptions] = &[
                 "nothing is deleted at the source; a watch does that: `farhaul watch add --after delete`",
             ),
             (
-                &["--link-dest", "--copy-dest", "--compare-dest"],
-                "only the destination is compared; for a snapshot beside an old one write `cp -al OLD NEW` there first: \
-                 farhaul puts a new file in the place of one that has changed",
+                &["--copy-dest"],
+                "write --link-dest, which takes no room for what has not changed; a file of another mode or time is copied from there",
             ),
             (
                 &["-b", "--backup", "--backup-dir", "--suffix"],

@@ -22,6 +22,7 @@ impl TwoKeyFixture {
                 is_spread: false,
                 deletes: false,
                 follows: false,
+                looks_beside: false,
             };
             let asked =
                 RightsRequest { way: ContentDirection::Write, cipher: Cipher::default(), copy: Some(copy) };
@@ -41,10 +42,17 @@ impl TwoKeyFixture {
             path: PATHS()[0].clone(),
             deletes: false,
             follows: false,
+            looks_beside: false,
             within: None,
         };
-        let copy =
-            CopyReach { paths: &PATHS(), has_more: false, is_spread: false, deletes: false, follows: false };
+        let copy = CopyReach {
+            paths: &PATHS(),
+            has_more: false,
+            is_spread: false,
+            deletes: false,
+            follows: false,
+            looks_beside: false,
+        };
         let asked =
             RightsRequest { way: ContentDirection::Write, cipher: Cipher::default(), copy: Some(copy) };
         let guest = self.alice.guest.as_ref().unwrap();

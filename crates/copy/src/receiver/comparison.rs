@@ -6,13 +6,13 @@
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::meter::Meter;
-use farhaul_volume::{CHUNK, RelPath, SourceFile};
+use farhaul_volume::{CHUNK, RelPath, Root, SourceFile};
 
 use super::super::failures::plain;
 use super::super::incoming_entry::IncomingEntry;
 use super::super::messages::{CopyMessage, Decision};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
-use super::target_tree::TargetTree;
+use super::earlier_files::EarlierFile;
 use crate::failures::Failure;
 
 /// A file at the receiver that is to be read.
@@ -26,6 +26,10 @@ pub(super) enum FileToRead {
     Candidate(u64, RelPath),
     /// A file that has an entry's content, and is to be taken over.
     TakeOver(UndecidedEntry),
+    /// A file of an earlier copy that may have an entry's content.
+    Earlier(u64, EarlierFile),
+    /// A file of an earlier copy that has an entry's content. The digest is as in `Unchanged`.
+    TakeEarlier(IncomingEntry, EarlierFile, Option<[u8; 32]>),
 }
 
 /// An entry whose file is still being compared.
@@ -33,6 +37,8 @@ pub(super) struct UndecidedEntry {
     pub(super) item: IncomingEntry,
     /// A file of the receiver that may have its content under another name.
     pub(super) from: Option<RelPath>,
+    /// A file of an earlier copy that may have it.
+    pub(super) earlier: Option<EarlierFile>,
 }
 
 /// Runs a thread that computes digests.
@@ -47,10 +53,19 @@ pub(super) fn run(receiver: &CopyReceiver) {
         };
         let Some(_pass) = receiver.shared.enter() else { return };
         match file {
-            Ok(FileToRead::Compare(id, path)) => receiver.say_digest(target, id, &path, &mut buffer, &meter),
+            Ok(FileToRead::Compare(id, path)) => {
+                receiver.say_digest(target.roots.of(&path), id, &path, &mut buffer, &meter);
+            }
+            Ok(FileToRead::Earlier(id, found)) => {
+                receiver.say_digest(found.root(target), id, &found.path, &mut buffer, &meter);
+            }
+            Ok(FileToRead::TakeEarlier(item, found, digest)) => {
+                receiver.untold.during(|| receiver.take_earlier(target, item, &found, digest));
+                receiver.shared.control.notify();
+            }
             Ok(FileToRead::Candidate(id, path)) => {
                 receiver.moves.note_digested(id, target.roots.metadata(&path).ok().flatten());
-                receiver.say_digest(target, id, &path, &mut buffer, &meter);
+                receiver.say_digest(target.roots.of(&path), id, &path, &mut buffer, &meter);
             }
             Ok(FileToRead::TakeOver(file)) => {
                 receiver.untold.during(|| receiver.take_over(target, file));
@@ -67,9 +82,9 @@ pub(super) fn run(receiver: &CopyReceiver) {
 
 impl CopyReceiver {
     /// Tells the sender the digest of the file at `path`, so that it can compare its own file of entry `id`.
-    fn say_digest(&self, target: &TargetTree, id: u64, path: &RelPath, buffer: &mut [u8], meter: &Meter) {
+    fn say_digest(&self, root: &Root, id: u64, path: &RelPath, buffer: &mut [u8], meter: &Meter) {
         let goes_on = || self.shared.rest();
-        let mut read = || SourceFile::at(target.roots.of(path), path)?.digest(buffer, goes_on);
+        let mut read = || SourceFile::at(root, path)?.digest(buffer, goes_on);
         // A rename that begins meanwhile gives the file a second name, which changes only its ctime: read it
         // again.
         let digest = match meter.time(|| read().or_else(|_| read())) {
@@ -107,6 +122,10 @@ impl CopyReceiver {
         let digest = self.notes.remembered(id);
         if !is_same {
             return self.fetch_content(target, item, conversation);
+        }
+        if let Some(found) = compared.earlier {
+            self.queues.digest.put(FileToRead::TakeEarlier(item, found, digest));
+            return Ok(());
         }
         match target.roots.metadata(&item.path) {
             Ok(Some(existing)) => {

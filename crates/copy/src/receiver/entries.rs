@@ -185,7 +185,8 @@ impl CopyReceiver {
         })
     }
 
-    fn file(
+    /// Decides what is wanted of a file, by what is in its place.
+    pub(super) fn file(
         &self,
         target: &TargetTree,
         item: IncomingEntry,
@@ -200,11 +201,14 @@ impl CopyReceiver {
             Ok(FileWant::Same(existing)) => self.unchanged(target, item, &existing, None, conversation),
             Ok(FileWant::Comparison) => {
                 self.queues.digest.put(FileToRead::Compare(item.id(), item.path.clone()));
-                conversation.comparing.insert(item.id(), UndecidedEntry { item, from: None });
+                conversation.comparing.insert(item.id(), UndecidedEntry { item, from: None, earlier: None });
             }
             Ok(FileWant::Room) => return self.blocked(target, item, conversation),
             Ok(FileWant::Content(replaces)) => {
                 return self.fetch(target, IncomingEntry { replaces: Some(replaces), ..item }, conversation);
+            }
+            Ok(FileWant::New) if !target.earlier.roots.is_empty() => {
+                return self.file_or_earlier(target, item, conversation);
             }
             Ok(FileWant::New) => {
                 let is_place_free = item.parent.is_some() && !target.has_partial(&item.path);
@@ -212,6 +216,28 @@ impl CopyReceiver {
             }
         }
         Ok(())
+    }
+
+    /// Takes a file that the destination lacks from an earlier copy, or asks for its content.
+    pub(super) fn file_or_earlier(
+        &self,
+        target: &TargetTree,
+        item: IncomingEntry,
+        conversation: &mut ConversationState,
+    ) -> Result<(), Error> {
+        match self.earlier_file(target, &item) {
+            None => self.fetch(target, IncomingEntry { is_place_free: false, ..item }, conversation),
+            Some(found) if found.is_to_compare => {
+                self.queues.digest.put(FileToRead::Earlier(item.id(), found.clone()));
+                let entry = UndecidedEntry { item, from: None, earlier: Some(found) };
+                conversation.comparing.insert(entry.item.id(), entry);
+                Ok(())
+            }
+            Some(found) => {
+                self.queues.digest.put(FileToRead::TakeEarlier(item, found, None));
+                Ok(())
+            }
+        }
     }
 
     /// Handles a file that is unchanged. `digest` is that of its content at both ends, if these were compared.
@@ -246,6 +272,11 @@ impl CopyReceiver {
         }
         let root = target.roots.of(path);
         let kinds = self.rules.attributes;
+        let has_other_mode = self.rules.mode(entry.mode).is_some_and(|mode| mode != existing.mode);
+        let wanted = self.rules.mtime(entry.mtime());
+        if has_other_mode || wanted.is_some_and(|mtime| !target.is_time_of(path, existing, mtime)) {
+            self.part_from_earlier(target, item, existing)?;
+        }
         let attributed = match kinds.is_none() {
             true => Ok(()),
             false => root.set_attributes(path, &entry.attributes, kinds),

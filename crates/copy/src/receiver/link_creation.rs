@@ -17,7 +17,7 @@ use super::super::incoming_entry::IncomingEntry;
 use super::super::manifest::EntryFate;
 use super::super::messages::{CopyMessage, Decision, EntryContent};
 use super::super::receiver::{ConversationState, CopyReceiver, Destination};
-use super::target_tree::{FileWant, TargetTree, directory_there};
+use super::target_tree::{TargetTree, directory_there};
 use crate::options::OverwriteMode;
 
 /// The result of making a hard link.
@@ -100,6 +100,9 @@ impl CopyReceiver {
                 target.may_replace(existing)?;
             }
         }
+        if existing.is_none() && self.take_earlier_node(target, item) {
+            return Ok(LinkOutcome::Skipped);
+        }
         let was = existing.filter(|_| !is_there).map(|existing| existing.kind.into());
         if self.rules.dry_run {
             if !is_there {
@@ -150,6 +153,9 @@ impl CopyReceiver {
                 return self.but_for_metadata(path, set).map(|()| LinkOutcome::Skipped);
             }
             target.may_replace(existing)?;
+        }
+        if existing.is_none() && self.take_earlier_node(target, item) {
+            return Ok(LinkOutcome::Skipped);
         }
         let was = existing.map(|existing| existing.kind.into());
         if self.rules.dry_run {
@@ -202,20 +208,12 @@ impl CopyReceiver {
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
         self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
-        match self.wants(target, &item) {
-            Err(failure) => self.refuse(&item, failure),
-            Ok(FileWant::Nothing) => {
-                let replies = self.skip(&item, EntryFate::Kept, None);
-                conversation.replies.extend(replies);
-            }
-            Ok(FileWant::Same(existing)) => self.unchanged(target, item, &existing, None, conversation),
-            Ok(FileWant::Room) => self.refuse(&item, directory_there()),
-            // The sender compares a file only once, at its first announcement.
-            Ok(FileWant::Comparison | FileWant::Content(_) | FileWant::New) => {
-                return self.fetch_content(target, item, conversation);
-            }
+        // Directories have made room by now.
+        if target.has_directory(&item.path) {
+            self.refuse(&item, directory_there());
+            return Ok(());
         }
-        Ok(())
+        self.file(target, item, conversation)
     }
 
     /// Books a link that the sender cannot announce as a file.

@@ -84,7 +84,7 @@ impl CopyReceiver {
         let Some(index) = &mut renames.index else { return Ok(()) };
         let looked: Vec<_> = std::mem::take(&mut renames.waiting)
             .into_iter()
-            .map(|item| UndecidedEntry { from: self.candidate(target, index, &item), item })
+            .map(|item| UndecidedEntry { from: self.candidate(target, index, &item), item, earlier: None })
             .collect();
         for file in looked {
             let id = file.item.id();

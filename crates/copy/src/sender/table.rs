@@ -202,7 +202,9 @@ impl EntryTable {
         if let Some(large) = old.large() {
             large.cancel();
         }
-        let stage = Stage::Undecided { compared: true, unread: Some(unread()) };
+        // A file is compared only at its first announcement; a link was not compared at its own.
+        let compared = old.job.is_some();
+        let stage = Stage::Undecided { compared, unread: Some(unread()) };
         let record = old.record.map(|old| Box::new(record(*old)));
         let (renewed, size, _booking) = (job.id, job.size, old._booking);
         let pending = PendingEntry { size, job: Some(job), as_file: None, stage, again: 0, record, _booking };

@@ -57,6 +57,8 @@ const SSH: &str = "set it in the service's configuration: [identities] and [peer
 pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["LOCATION"], &["sources", "destination"], OptionRule::Reach),
     row(&["--spread"], &["options.spread"], OptionRule::Reach),
+    row(&["--link-dest"], &["options.earlier.link"], OptionRule::Reach),
+    row(&["--compare-dest"], &["options.earlier.compare"], OptionRule::Reach),
     row(&["-p"], &["options.files.keep_setuid"], OptionRule::Admin),
     row(&["--devices"], &["options.files.devices"], OptionRule::Admin),
     // Fields of the job itself.
@@ -249,7 +251,7 @@ mod tests {
     };
     use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
-    use super::super::{JobOptions, RepeatRule, RetryOptions, SelectRules};
+    use super::super::{EarlierRules, JobOptions, RepeatRule, RetryOptions, SelectRules};
     use super::*;
 
     /// A deserializer that reports the names of a struct's fields, and reads nothing.
@@ -312,6 +314,7 @@ mod tests {
             ("options.network", names::<NetworkOptions>()),
             ("options.files", names::<FileOptions>()),
             ("options.select", names::<SelectRules>()),
+            ("options.earlier", names::<EarlierRules>()),
             ("options.integrity", names::<IntegrityOptions>()),
             ("options.integrity.manifest", names::<ManifestOptions>()),
             ("options.sync", names::<SyncOptions>()),

@@ -5,9 +5,9 @@
 //! and is not silently ignored; an accepted document is kept as it was understood.
 
 use farhaul::{
-    CopyJob, FileOptions, IntegrityOptions, Location, LocationSpec, ManifestOptions, NetworkOptions,
-    ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, receipt_is_possible,
-    unescape,
+    CopyJob, EarlierOptions, FileOptions, IntegrityOptions, Location, LocationSpec, ManifestOptions,
+    NetworkOptions, ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions,
+    receipt_is_possible, unescape,
 };
 use farhaul_session::{Code, Error};
 use jiff::Timestamp;
@@ -202,11 +202,32 @@ pub struct JobOptions {
     /// Lists of directories, each on a device of its own. A location in one of them is spread over all
     /// directories of its list.
     pub spread: Vec<Vec<String>>,
+    /// Directories at the destination's host that hold earlier copies.
+    #[serde(skip_serializing_if = "EarlierRules::is_empty")]
+    pub earlier: EarlierRules,
     /// Options that a sync has beyond those of a copy. Only for the kind `sync`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncOptions>,
     /// True to decide and list only, and to change nothing.
     pub dry_run: bool,
+}
+
+/// Directories with earlier copies. A relative path begins at the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct EarlierRules {
+    /// A file that one of them has, and the destination lacks, becomes a hard link to it.
+    #[schema(max_items = 20)]
+    pub link: Vec<String>,
+    /// An entry that one of them has, and the destination lacks, is left out.
+    #[schema(max_items = 20)]
+    pub compare: Vec<String>,
+}
+
+impl EarlierRules {
+    fn is_empty(&self) -> bool {
+        self.link.is_empty() && self.compare.is_empty()
+    }
 }
 
 /// Which entries of the sources are taken.
@@ -358,7 +379,9 @@ impl JobSpec {
 
     /// The options of a run that begins at `now_s` (seconds since 1970).
     pub fn transfer_options(&self, now_s: i64) -> Result<TransferOptions, Error> {
-        let JobOptions { network, files, select, integrity, spread: _, sync, dry_run } = &self.options;
+        let JobOptions { network, files, select, integrity, spread: _, earlier, sync, dry_run } =
+            &self.options;
+        let paths = |paths: &[String]| paths.iter().map(|path| bytes(path)).collect::<Result<_, _>>();
         let ago = |span: JobSpan| now_s.saturating_sub_unsigned(span.0);
         let select_options = SelectOptions {
             rules: select.rules.iter().map(|rule| bytes(rule)).collect::<Result<_, _>>()?,
@@ -384,6 +407,7 @@ impl JobSpec {
             select: select_options,
             integrity,
             spread: SpreadOptions::default(),
+            earlier: EarlierOptions { link: paths(&earlier.link)?, compare: paths(&earlier.compare)? },
             sync: match self.kind {
                 JobKind::Copy => None,
                 JobKind::Sync => Some(sync),

@@ -4,12 +4,20 @@ use farhaul::{DEFAULT_PORT, LocationSpec, SpreadOptions};
 use farhaul_session::Error;
 
 use crate::access::JobPlaces;
-use crate::job::JobSpec;
+use crate::job::{EarlierRules, JobSpec};
 
-/// The locations of a job: sources, destination, and then the directories that these are spread over.
+/// The locations of a job: sources, destination, then the directories with earlier copies and those that
+/// these are spread over.
 pub(crate) fn of_spec(spec: &JobSpec) -> Result<JobPlaces, Error> {
     let (sources, destination) = spec.places()?;
     let mut places = [&sources[..], std::slice::from_ref(&destination)].concat();
+    let EarlierRules { link, compare } = &spec.options.earlier;
+    for given in link.iter().chain(compare) {
+        let given = farhaul::unescape(given).unwrap_or_default();
+        // One that leads above the root stays as it is written, and is refused for that.
+        let path = farhaul::earlier_path(destination.path(), &given).unwrap_or(given);
+        places.push(destination.with_path(&path));
+    }
     if spec.options.spread.is_empty() {
         return Ok(JobPlaces(places));
     }

@@ -5,9 +5,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
-use farhaul::{Code, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape, plain};
+use farhaul::{
+    Code, EarlierOptions, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape, plain,
+};
 use farhaul_service::{
-    FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions, SelectRules,
+    EarlierRules, FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions,
+    SelectRules,
 };
 use serde_json::Value;
 
@@ -89,6 +92,9 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     spec.options.files.keep_setuid = args.preserve;
     spec.options.integrity = options.integrity;
     spec.options.dry_run = options.dry_run;
+    let EarlierOptions { link, compare } = &options.earlier;
+    spec.options.earlier =
+        EarlierRules { link: link.iter().map(text).collect(), compare: compare.iter().map(text).collect() };
     spec.options.spread = args.transfer.spread.iter().map(|list| list.0.iter().map(text).collect()).collect();
     let likeness = args.likeness.options()?;
     if args.sync {

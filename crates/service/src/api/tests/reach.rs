@@ -87,6 +87,12 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
             json!([["/incoming/a", "/incoming/b"]]),
             json!([["incoming/a", "incoming/b"]]),
         ],
+        "options.earlier.link" | "options.earlier.compare" => vec![
+            json!(["/etc"]),
+            json!(["/incoming/b"]),
+            json!(["../../b"]),
+            json!(["../y", "../../../../../b"]),
+        ],
         "options.files.keep_setuid" | "options.files.devices" => vec![json!(true)],
         other => panic!("what could {other} be used for?"),
     };
@@ -110,6 +116,8 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
     assert_eq!(ask("..", &both).await.0, StatusCode::FORBIDDEN);
     let within = with(&usual, "options.spread", json!([["/incoming/a/x", "/incoming/a/y"]]));
     assert_eq!(ask("spread within reach", &within).await.0, StatusCode::CREATED);
+    let beside = with(&usual, "options.earlier.link", json!(["../yesterday", "/incoming/a/monday"]));
+    assert_eq!(ask("earlier copies within reach", &beside).await.0, StatusCode::CREATED);
     // Jobs of a watched folder are judged in the same way.
     let watch = json!({"folder": folder, "destination": "fh://hpc/incoming/a"});
     for option in JOB_OPTIONS.iter().filter(|option| option.rule == OptionRule::Admin) {

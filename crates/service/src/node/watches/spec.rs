@@ -109,6 +109,11 @@ impl WatchSpec {
         if self.options.dry_run || self.options.sync.is_some() {
             return bad("its jobs are copies: dry_run and sync are not allowed");
         }
+        if !self.options.earlier.compare.is_empty() {
+            return bad(
+                "what --compare-dest leaves out has not arrived: options.earlier.compare is not allowed",
+            );
+        }
         let patterns = || self.include.iter().chain(&self.exclude);
         if patterns().count() > PATTERNS_MAX
             || patterns().map(String::len).sum::<usize>() > PATTERNS_BYTES_MAX

@@ -1,5 +1,7 @@
 """Webhooks: who takes a message for genuine, and which addresses hear one."""
 
+import email
+import email.policy
 import json
 import os
 import pathlib
@@ -176,3 +178,28 @@ def test_a_receiver_that_never_answers_delays_no_other(own_net):
     good.next("/good")
     tried = [id for id in bad if "the webhook was not delivered" in service.run("logs", id)]
     assert len(tried) < 10, "the good receiver has waited until most of the others were given up"
+
+
+def test_the_recipe_for_mail_sends_one(own_net):
+    """The program of the page, with a mailer that keeps what it gets."""
+    folder = own_net.folder("mail")
+    kept, mailer, program = folder / "kept", folder / "sendmail", folder / "farhaul-mail"
+    text, = re.findall(r"^```text\n(#!/usr/bin/python3\n.*?)^```", PAGE, re.M | re.S)
+    program.write_text(text.replace("/usr/sbin/sendmail", str(mailer)))
+    mailer.write_text(f'#!/bin/sh\necho "$@" > {kept}.new; cat >> {kept}.new; mv {kept}.new {kept}\n')
+    for path in (program, mailer):
+        path.chmod(0o755)
+    service = service_with(own_net, f"""
+[hooks.mail]
+on = ["post", "fail"]
+program = "{program}"
+args = ["one@example.org", "two@example.org"]
+""")
+    id = service.submit("/nowhere/at-all", folder / "copy")
+    service.run("wait", id, expect=6)
+    mail = wait_until(lambda: kept.exists() and kept.read_text(), 60, what="the mail")
+    arguments, _, mail = mail.partition("\n")
+    mail = email.message_from_string(mail, policy=email.policy.default)
+    assert (arguments, mail["to"]) == ("-t -i", "one@example.org, two@example.org"), mail
+    assert mail["subject"].strip() == f"farhaul: failed: {folder / 'copy'}", mail
+    assert "FH-NOT-FOUND: " in mail.get_content() and f"farhaul logs {id}" in mail.get_content(), mail

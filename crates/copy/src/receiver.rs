@@ -455,11 +455,10 @@ impl CopyReceiver {
         dialogue: &mut Dialogue,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
-        if conversation.finish_sent
-            || !conversation.entries_done
-            || !(conversation.locked.is_empty() && conversation.postponed.is_empty())
-            || !(conversation.becoming_files.is_empty() && self.unplaced_links.lock().whole().is_empty())
-        {
+        let are_opened = conversation.locked.is_empty() && conversation.postponed.is_empty();
+        let are_placed =
+            conversation.becoming_files.is_empty() && self.unplaced_links.lock().whole().is_empty();
+        if conversation.finish_sent || !conversation.entries_done || !are_opened || !are_placed {
             return Ok(());
         }
         if !self.files.is_empty() || !self.tree.is_done() {

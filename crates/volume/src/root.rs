@@ -442,9 +442,9 @@ impl Root {
     }
 
     /// What a new file at `path` would replace; `None` if there is no plain file.
-    pub fn predecessor(&self, path: &RelPath) -> Option<Predecessor> {
+    pub fn predecessor(&self, path: &RelPath) -> Option<Box<Predecessor>> {
         let (dir, name) = self.place(path).ok()?;
-        Predecessor::look(&dir, name)
+        Predecessor::look(&dir, name).map(Box::new)
     }
 
     /// The permissions that a new entry at `path` gets if it is made with `mode`: by the umask, or by the

@@ -48,7 +48,7 @@ pub struct WriteOptions {
     pub attributes: Attributes,
     pub attribute_kinds: AttributeKinds,
     /// The file that it replaces, of which it keeps owner, group and access control list.
-    pub predecessor: Option<Predecessor>,
+    pub predecessor: Option<Box<Predecessor>>,
 }
 
 impl Default for WriteOptions {

@@ -466,13 +466,16 @@ mod tests {
             [
                 (HookMoment::Post, 60),
                 (HookMoment::File, 60),
+                (HookMoment::Fail, 60),
+                (HookMoment::Late, 60),
                 (HookMoment::Post, 60),
                 (HookMoment::Fail, 60),
                 (HookMoment::Pre, 10)
             ]
         );
         let batches = settings.hooks.iter().map(|hook| (hook.batch.count, hook.batch.wait_s));
-        assert_eq!(batches.collect::<Vec<_>>(), [(1000, 5), (200, 30), (1000, 5), (1000, 5), (1000, 5)]);
+        let usual = (1000, 5);
+        assert_eq!(batches.collect::<Vec<_>>(), [usual, (200, 30), usual, usual, usual, usual, usual]);
         assert_eq!((settings.webhooks.addresses.allow.len(), settings.webhooks.secret.is_some()), (1, true));
         assert!(settings.webhooks.authorities.is_some());
         let camera = settings.watches["camera"].clone().checked().unwrap();

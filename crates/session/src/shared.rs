@@ -377,7 +377,7 @@ pub struct SessionShared {
     pub(crate) notes: Notes,
     /// Locked while a note of the peer is applied.
     pub(crate) notes_heard: Mutex<()>,
-    /// True if the peer has not been heard of for [`UNHEARD_MAX`](super::gate::UNHEARD_MAX), as of the last check.
+    /// True if the peer has not been heard of for [`UNHEARD_MAX`], as of the last check.
     is_peer_unheard: AtomicBool,
     has_peer_halted: AtomicBool,
     /// True if the session has ended, or the peer has closed it.

@@ -89,7 +89,8 @@ def node(tmp_path):
 def refusal(node, method, path, body):
     """Status, code and text of the answer to a request over the socket, which is a refusal."""
     with contextlib.closing(node.over_socket()) as connection:
-        connection.request(method, f"/api/v1{path}", json.dumps(body), {"Content-Type": "application/json"})
+        content = None if body is None else json.dumps(body)
+        connection.request(method, f"/api/v1{path}", content, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         problem = json.loads(answer.read())
         assert answer.status >= 400, (answer.status, problem)

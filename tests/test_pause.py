@@ -141,10 +141,12 @@ class Deleting(Phase):
 
 
 class Modes(Phase):
+    options = ("--rate", "400K")
+
     def prepare(self):
         for folder, mode in ((self.source, 0o600), (self.far, 0o644)):
-            fill(folder, every(), lambda path: empty(path, mode))
-            for name in every():
+            fill(folder, every(4000), lambda path: empty(path, mode))
+            for name in every(4000):
                 os.utime(folder / name, (1, 1))
 
     def has_begun(self):
@@ -225,7 +227,8 @@ def test_the_comparing_of_contents_stops_while_a_job_is_paused(service):
 def test_a_job_is_pausing_until_the_far_end_has_said_that_it_has_stopped(service):
     phase = Content(service, "pausing")
     id = phase.arrive(service)
-    wait_until(phase.has_begun, 60, 0.005, "content arrives")
+    # As early as the first directory is there: the far end has begun, and no more is known of it.
+    wait_until(phase.far.exists, 60, 0.001, "the far end has begun")
     far = service.far.process
     far.send_signal(signal.SIGSTOP)
     try:

@@ -129,7 +129,7 @@ def test_a_job_says_why_ssh_could_not_connect(service):
     assert "Could not resolve hostname nowhere.invalid" in text and "\n" not in text, text
     key = service.net.ssh.client_key
     key.rename(key.with_name("elsewhere"))
-    service.submit("zero:10", "beta:/x", "--retry", "0", "--wait", expect=EXIT_CONNECT)
+    service.submit("zero:10", "beta:/x", "--retry", "0", "--wait", expect=EXIT_AUTH)
     assert "Permission denied (publickey" in service.stderr, service.stderr
     # The log has the messages, too.
     assert "Permission denied (publickey" in service.daemon.log.read_text()

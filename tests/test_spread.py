@@ -169,7 +169,7 @@ def test_both_are_written_at_once_and_a_killed_run_goes_on(own_road):
     def journals():
         return [sum(path.stat().st_size for path in disk.rglob(".*.fhjournal")) for disk in disks.far]
 
-    wait_until(lambda: process.poll() is not None or all(size > 300 for size in journals()), seconds=60,
+    wait_until(lambda: process.poll() is not None or all(size > 2 * 144 + 4 * 56 for size in journals()), seconds=60,
                what="both directories have chunks")
     assert process.poll() is None and all(parts()), parts()
     assert not any(files_of(disk) for disk in disks.far), "one file after the other"
@@ -187,7 +187,7 @@ def test_both_are_written_at_once_and_a_killed_run_goes_on(own_road):
         found = list(back.rglob(".*.fhjournal")) if back.exists() else []
         return sorted(path.stat().st_size for path in found)
 
-    wait_until(lambda: process.poll() is not None or sum(size > 300 for size in begun()) >= 2, seconds=60,
+    wait_until(lambda: process.poll() is not None or sum(size > 144 + 3 * 56 for size in begun()) >= 2, seconds=60,
                what="two files have chunks")
     assert process.poll() is None
     process.kill()

@@ -112,7 +112,8 @@ def test_keys_steer_jobs(service):
     terminal.until("has priority 6")
     terminal.type("p")
     terminal.until("is paused")
-    assert (service.job(id)["state"], service.job(id)["priority"]) == ("paused", 6)
+    wait_until(lambda: service.job(id)["state"] == "paused", what="both ends have stopped")
+    assert service.job(id)["priority"] == 6
     terminal.type("r")
     terminal.until("is resumed")
     terminal.type("cn")

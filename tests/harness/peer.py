@@ -122,7 +122,7 @@ def greeting(kind, protocols=(1, 1), version="0.0.0-peer", **fields):
 # The features that this peer names in its hello; docs/reference/wire.md lists them.
 FEATURES = ["cipher-none", "auto-paths", "further-paths", "delta", "readback", "sync", "checksum", "detect-renames",
             "manifest", "follow-growth", "announce", "spread", "xattrs", "acls", "receipt", "more-paths",
-            "new-directories", "within"]
+            "new-directories", "within", "guard", "hard-links", "earlier"]
 # The options that belong to the session; all others belong to the copy.
 NETWORK = ["cipher", "policy", "rate_bps", "rate_min_bps", "flows", "paths", "auto_paths", "further_paths", "mtu",
            "memory_bytes", "udp_only", "udp_ports"]

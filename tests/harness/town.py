@@ -32,7 +32,8 @@ NAMES = {
 #: Directories of the pages, which are new on each machine even if this one has them.
 OF_PAGES = ("/data", "/nvme0", "/nvme1", "/a", "/b", "/c", "/instrument", "/camera", "/projects")
 #: A prompt that a page's command cannot print.
-PROMPT = re.compile(r"\{\{(\d+)\}\} $")
+# What a program in the background says may come behind it.
+PROMPT = re.compile(r"\{\{(\d+)\}\} (?=$|\d{4}-\d\d-\d\dT)")
 
 #: Does what the pages ask of systemd: starts the program of a unit as the unit's user, with the unit's directories.
 SYSTEMCTL = r"""#!/usr/bin/python3
@@ -210,7 +211,7 @@ class Terminal:
             self._hear(0.2)
             found = PROMPT.search(self.said)
             if found:
-                text, self.said = self.said[:found.start()], ""
+                text, self.said = self.said[:found.start()], self.said[found.end():]
                 return int(found[1]), text
             for question, answer in answers:
                 if re.search(question, self.said[answered:]):

@@ -97,6 +97,8 @@ fn record(item: ScanItem) -> Option<StreamRecord> {
     match item {
         ScanItem::Entry { path, entry, .. } => Some(StreamRecord::Entry(self::entry(&path, entry))),
         ScanItem::Failed { path, error } => {
+            // The scan calls the directory itself a dot; here it has the empty path, as everywhere in a list.
+            let path = if path == b"." { Vec::new() } else { path };
             Some(StreamRecord::Failed { path, failure: Failure::cannot("list", &error) })
         }
         ScanItem::Unlisted { path } => Some(StreamRecord::NotEntered(path.into_bytes())),

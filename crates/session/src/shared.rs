@@ -380,6 +380,8 @@ pub struct SessionShared {
     /// True if the peer has not been heard of for [`UNHEARD_MAX`], as of the last check.
     is_peer_unheard: AtomicBool,
     has_peer_halted: AtomicBool,
+    /// When the peer was last heard of, as of that check.
+    heard_at_check_ms: AtomicU64,
     /// True if the session has ended, or the peer has closed it.
     is_ended: AtomicBool,
     /// The session, for threads that wait and watch over it meanwhile.
@@ -474,6 +476,7 @@ impl SessionShared {
             notes_heard: Mutex::default(),
             is_peer_unheard: AtomicBool::new(false),
             has_peer_halted: AtomicBool::new(true),
+            heard_at_check_ms: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
             session: OnceLock::new(),
             watched_ms: AtomicU64::new(0),
@@ -519,6 +522,7 @@ impl SessionShared {
 
     /// Notes how long nothing has come from the peer; `is_up` says whether anything ever has.
     pub(crate) fn note_silence(&self, silence: Duration, is_up: bool) {
+        self.heard_at_check_ms.store(self.heard_last_ms(), Ordering::Release);
         self.is_peer_unheard.store(is_up && silence >= UNHEARD_MAX, Ordering::Release);
         self.has_peer_halted.store(!is_up || silence >= HALTED_AFTER, Ordering::Release);
     }
@@ -527,9 +531,17 @@ impl SessionShared {
         self.is_peer_unheard.load(Ordering::Acquire)
     }
 
-    /// Returns whether the peer has been silent for so long that it has come to a halt by itself.
+    /// Returns whether the peer has been silent for so long that it has come to a halt by itself. A peer whose
+    /// first words have come since the last check has not.
     pub(crate) fn has_peer_halted(&self) -> bool {
         self.has_peer_halted.load(Ordering::Acquire)
+            && self.heard_last_ms() <= self.heard_at_check_ms.load(Ordering::Acquire)
+    }
+
+    /// When the peer was last heard of, on any flow; 0 if it never was.
+    pub(crate) fn heard_last_ms(&self) -> u64 {
+        let heard = |flow: &Arc<FlowShared>| flow.heard_ms.load(Ordering::Relaxed);
+        self.flow_list().iter().map(heard).max().unwrap_or_default()
     }
 
     pub(crate) fn is_ended(&self) -> bool {

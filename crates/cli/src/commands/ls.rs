@@ -177,10 +177,8 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A path below a directory that the user has named. The directory itself has an empty path, or is `.` in a
-/// failure.
+/// A path below a directory that the user has named. The directory itself has an empty path.
 pub(super) fn joined(directory: &[u8], below: &[u8]) -> Vec<u8> {
-    let below = if below == b"." { b"" } else { below };
     match (directory, below) {
         (b"", b"") => b".".to_vec(),
         (directory, b"") => directory.to_vec(),

@@ -33,10 +33,7 @@ impl Supervisor {
 
     /// How long nothing has come from the peer, on any flow.
     pub(super) fn silence(&self) -> Duration {
-        let now = self.shared.elapsed();
-        let heard = |flow: &Arc<FlowShared>| Duration::from_millis(flow.heard_ms.load(Ordering::Relaxed));
-        let last = self.shared.flow_list().iter().map(heard).max().unwrap_or_default();
-        now.saturating_sub(last)
+        self.shared.elapsed().saturating_sub(Duration::from_millis(self.shared.heard_last_ms()))
     }
 
     /// The error for a peer that has closed the session early, with its reason if it has given one.

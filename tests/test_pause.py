@@ -227,8 +227,7 @@ def test_the_comparing_of_contents_stops_while_a_job_is_paused(service):
 def test_a_job_is_pausing_until_the_far_end_has_said_that_it_has_stopped(service):
     phase = Content(service, "pausing")
     id = phase.arrive(service)
-    # As early as the first directory is there: the far end has begun, and no more is known of it.
-    wait_until(phase.far.exists, 60, 0.001, "the far end has begun")
+    wait_until(phase.has_begun, 60, 0.005, "content arrives")
     far = service.far.process
     far.send_signal(signal.SIGSTOP)
     try:

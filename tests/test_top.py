@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from harness.hosts import wait_until
 from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from harness.screen import Screen
 from harness.service import Service

@@ -96,7 +96,8 @@ fn shorten<T>(list: &mut Vec<T>, count: &mut u64, text_bytes: impl Fn(&T) -> usi
     list.truncate(fits);
 }
 
-/// Whether a text is written as the root of a digest tree: 64 digits, behind the kind of the tree or by themselves.
+/// Whether a text is written as the root of a digest tree: 64 digits, behind the kind of the tree or by
+/// themselves.
 fn is_root(text: &str) -> bool {
     let (kind, digits) = text.rsplit_once(':').unwrap_or(("", text));
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';

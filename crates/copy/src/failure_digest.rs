@@ -11,8 +11,8 @@ const REASONS_MAX: usize = 3;
 const NAMES_MAX: usize = 3;
 
 impl Report {
-    /// The error for a transfer that came to its end, but in which entries have failed: the commonest reason's code,
-    /// and the reasons with counts and some names. `None` if no entry has failed.
+    /// The error for a transfer that came to its end, but in which entries have failed: the commonest reason's
+    /// code, and the reasons with counts and some names. `None` if no entry has failed.
     pub fn failures(&self) -> Option<Error> {
         let mut by_code: BTreeMap<&str, Vec<&FailedEntry>> = BTreeMap::new();
         for entry in &self.failed {

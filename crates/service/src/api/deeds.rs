@@ -1,7 +1,8 @@
 //! Writes what callers did, and what they were refused, to the audit log.
 //!
-//! Always true: whoever is refused again and again fills no log. A caller has [`BURST`] lines about what was refused
-//! or failed, and [`PER_SECOND`] a second; the next line says how many were left out. What was done has its line.
+//! Always true: whoever is refused again and again fills no log. A caller has [`BURST`] lines about what was
+//! refused or failed, and [`PER_SECOND`] a second; the next line says how many were left out. What was done has
+//! its line.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -18,7 +18,8 @@ pub fn wait(args: &JobIdsArgs) -> Result<ExitCode, Error> {
     wait_for(&client, &args.ids, args.answer.json, args.answer.quiet)
 }
 
-/// Waits until all jobs are over; of a job that repeats, until its present or next run is over. Returns the exit code of the first one that did not end well.
+/// Waits until all jobs are over; of a job that repeats, until its present or next run is over. Returns the exit
+/// code of the first one that did not end well.
 pub(super) fn wait_for(
     client: &ServiceClient,
     ids: &[String],

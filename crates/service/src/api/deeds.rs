@@ -86,8 +86,8 @@ impl Deeds {
         self.note(&caller.subject, caller.address, action, target, how, left_out);
     }
 
-    /// How many failures of the caller were left out before this deed, if the deed gets a line. The service's own user
-    /// fills its own log.
+    /// How many failures of the caller were left out before this deed, if the deed gets a line. The service's own
+    /// user fills its own log.
     fn has_line(&self, caller: &Caller, outcome: AuditOutcome) -> Option<u64> {
         if outcome == AuditOutcome::Ok || caller.address.is_none() {
             return Some(0);

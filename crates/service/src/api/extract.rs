@@ -459,8 +459,8 @@ struct BodyTurns {
     principal: String,
 }
 
-/// The body of a request, whose content type was checked to be JSON. It is kept in one piece, however small the pieces
-/// were in which it came, and a caller has so many bodies at a time as it has threads: others wait unread.
+/// The body of a request, whose content type was checked to be JSON. It is kept in one piece, however small the
+/// pieces were in which it came. A caller has as many bodies at a time as it has threads: others wait unread.
 pub(crate) struct JsonBody {
     pub(crate) bytes: Vec<u8>,
     _turn: Option<Turn>,

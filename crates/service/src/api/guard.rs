@@ -33,8 +33,9 @@ pub(super) async fn before(State(gate): State<Arc<Gate>>, mut request: Request, 
     }
 }
 
-/// Where a request comes from that shows nothing, over a connection that has shown nothing. `None` for all others: who
-/// has a token does not wait behind strangers, and who shows a wrong one is refused and has to connect again.
+/// Where a request comes from that shows nothing, over a connection that has shown nothing. `None` for all
+/// others: who has a token does not wait behind strangers, and who shows a wrong one is refused and has to
+/// connect again.
 fn stranger(request: &Request) -> Option<Network> {
     let connection = request.extensions().get::<Connection>()?;
     let RequestOrigin::Tcp { address, .. } = request.extensions().get::<RequestOrigin>()? else {

@@ -24,7 +24,7 @@ import time
 from ground import Results, parts
 from link import LabLink, Profile
 
-from harness import product
+from harness import hooks, product
 from harness.hosts import call, install_signal_handlers
 from harness.service import Service
 
@@ -198,7 +198,7 @@ def jobs(results, chosen, rtt_ms):
         os.chmod(config, 0o600)
         whole = chosen.seconds / SECONDS
         morning = clock.set(MORNING * whole, 9)
-        service = Service(link, link.b, port=PORT, arguments=["--config", config], env={"FARHAUL_CLOCK": os.fspath(clock.file)}, far=far)
+        service = Service(link, link.b, port=PORT, arguments=["--config", config], hooks=hooks.prefix(clock=clock.file), far=far)
         service.run("cap", "set", "campus-uplink", "--peer", link.a.name, "--rate", str(int(CAP)),
                     "--schedule", f"daily 09:00-18:00 {int(CAP_BY_DAY)}", "--time-zone", "UTC")
 

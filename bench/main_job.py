@@ -11,7 +11,7 @@ import signal
 import time
 
 from ground import GIB, MIB, Results, Series, arguments, gbit, ground, real_tree, remove, run_peer, settle
-from harness import product, trees
+from harness import hooks, product, trees
 from harness.packets import Udp, build_flooder, flood, start_capture
 
 SEED = 20261121
@@ -149,7 +149,9 @@ class MainJob:
         for run in range(self.runs):
             remove(copy)
             settle()
-            report = self.farhaul(source, f"beta:{copy}", env=product.testing(f"loss=0.1,seed={7 + run}"))()
+            bad = hooks.prefix(f"loss=0.1,seed={7 + run}")
+            far_end = hooks.far_end(self.net.folder("far-end"), bad)
+            report = self.farhaul("--remote-program", far_end, source, f"beta:{copy}", hooks=bad)()
             unique = report["segments_sent"] - report["segments_retransmitted"] - report["segments_proactive"]
             shares.append(report["segments_duplicate"] / unique)
             seconds.append(report["seconds"])

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from harness import product, surroundings
+from harness import hooks, product, surroundings
 from harness.hosts import Pair, install_signal_handlers
 from harness.product import Daemon, keygen
 from harness.ssh import SshServer
@@ -124,12 +124,14 @@ class Road:
     net: Net
     far: pathlib.Path
     daemon: Daemon
-    #: Environment variables of the programs on `alpha`.
-    env: dict = dataclasses.field(default_factory=dict)
+    #: Those of the programs on `alpha`, as `hooks.prefix` makes them.
+    hooks: list = dataclasses.field(default_factory=list)
+    #: Options that each command gets.
+    arguments: list = dataclasses.field(default_factory=list)
 
     def __post_init__(self):
         self.alpha = self.net.alpha
-        self.arguments = [] if self.name == "ssh" else ["--accept-new"]
+        self.arguments = self.arguments or ([] if self.name == "ssh" else ["--accept-new"])
         #: What the report calls the carrier when UDP does not work.
         self.fallback = "tcp"
         #: The program that serves the far end.
@@ -143,28 +145,29 @@ class Road:
         return self.daemon.url(str(pathlib.PurePosixPath(path).relative_to(self.daemon.root))
                                + ("/" if path.endswith("/") else ""), host)
 
-    def cp(self, *arguments, env=None, **options):
-        return product.cp(self.alpha, *self.arguments, *arguments, env=self.environment(env), **options)
+    def cp(self, *arguments, **options):
+        return product.cp(self.alpha, *self.arguments, *arguments, hooks=self.hooks, **options)
 
-    def sync(self, *arguments, env=None, **options):
-        return product.cp(self.alpha, *self.arguments, *arguments, verb="sync", env=self.environment(env), **options)
+    def sync(self, *arguments, **options):
+        return self.cp(*arguments, verb="sync", **options)
 
-    def start(self, *arguments, env=None, **options):
-        return product.start_cp(self.alpha, *self.arguments, *arguments, env=self.environment(env), **options)
-
-    def environment(self, more):
-        return {**(self.env or {}), **(more or {})} or None
+    def start(self, *arguments, **options):
+        return product.start_cp(self.alpha, *self.arguments, *arguments, hooks=self.hooks, **options)
 
     @contextlib.contextmanager
     def failing(self, fault=None, epoch_bits=None):
-        """The same road with both ends set up to fail on purpose. The protocol does not carry this: ssh
-        passes the variables on, and over the other road a daemon of its own has them."""
-        env = product.testing(fault, epoch_bits)
-        if self.name == "ssh":
-            yield dataclasses.replace(self, env=env)
+        """The same road with both ends set up to fail on purpose. The protocol does not carry this: each end is
+        started with the hooks, over one road by ssh, over the other one as a daemon of its own."""
+        made = hooks.prefix(fault, epoch_bits)
+        if not made:
+            yield self
             return
-        daemon = Daemon(self.net.pair, self.net.beta, [self.net.key], port=next(FAILING_PORTS), root=self.daemon.root, env=env)
-        yield dataclasses.replace(self, daemon=daemon, env=env)
+        if self.name == "ssh":
+            far_end = hooks.far_end(self.net.folder("far-end"), made)
+            yield dataclasses.replace(self, hooks=made, arguments=["--remote-program", str(far_end), *self.arguments])
+            return
+        daemon = Daemon(self.net.pair, self.net.beta, [self.net.key], port=next(FAILING_PORTS), root=self.daemon.root, hooks=made)
+        yield dataclasses.replace(self, daemon=daemon, hooks=made)
         daemon.kill()
 
 

@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from harness import hooks
 from harness.hosts import wait_until
 from harness.node import Node
 
@@ -14,7 +15,7 @@ WRONG = {"400 days ahead": 400 * DAY, "20 years behind": -20 * 365 * DAY}
 
 @pytest.fixture
 def node(tmp_path):
-    node = Node(tmp_path, listens=False, arguments=["--clock", tmp_path / "clock"])
+    node = Node(tmp_path, listens=False, hooks=hooks.prefix(clock=tmp_path / "clock"))
     yield node
     node.stop()
 
@@ -64,7 +65,7 @@ def test_one_start_with_a_wrong_clock_deletes_nothing_and_moves_no_time_of_a_job
 
 
 def test_a_token_and_a_log_in_last_no_longer_than_was_said_when_the_clock_is_set_back(tmp_path):
-    node = Node(tmp_path, arguments=["--clock", tmp_path / "clock"])
+    node = Node(tmp_path, hooks=hooks.prefix(clock=tmp_path / "clock"))
     try:
         set_clock(node, 400 * DAY)
         token = node.run("token", "create", "--scope", "read", "--everything", "--expires", "30d").strip()

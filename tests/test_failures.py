@@ -9,7 +9,7 @@ import time
 
 import pytest
 from conftest import FAILING_PORTS
-from harness import product
+from harness import hooks, product
 from harness.hosts import USER, USER_ID, wait_until
 from harness.product import EXIT_FILES, EXIT_INTERNAL, EXIT_LOST, EXIT_OK, EXIT_SOME_FAILED, EXIT_VANISHED, Daemon, cp, finish, keygen, start_cp
 from harness.ssh import user_target
@@ -298,14 +298,14 @@ def test_receiver_that_vanishes_is_told(own_net):
 @pytest.mark.parametrize("whose", ["client's", "daemon's"])
 def test_a_fault_of_our_own_ends_its_session_and_nothing_else(net, near, whose, direction):
     """A thread panics: at a client this ends the command, at a daemon only the one session."""
-    fault = product.testing("panic_after=60")
-    daemon = Daemon(net.pair, net.beta, [net.key], port=next(FAILING_PORTS), env=fault if whose == "daemon's" else None)
+    fault = hooks.prefix("panic_after=60")
+    daemon = Daemon(net.pair, net.beta, [net.key], port=next(FAILING_PORTS), hooks=fault if whose == "daemon's" else ())
     source = make_file((near if direction == "push" else daemon.root) / "source", 64 * MIB)
     ends = (source, daemon.url("copy")) if direction == "push" else (daemon.url("source"), near / "copy")
     small = make_file(near / "small", 1000)
     cp(net.alpha, "--accept-new", small, daemon.url("before"))
     idle = len(os.listdir(f"/proc/{daemon.process.pid}/task"))
-    outcome = cp(net.alpha, "--rate", "500M", *ends, env=fault if whose == "client's" else None, timeout=30,
+    outcome = cp(net.alpha, "--rate", "500M", *ends, hooks=fault if whose == "client's" else (), timeout=30,
                  expect=EXIT_LOST if whose == "daemon's" else EXIT_INTERNAL)
     assert_one_clear_line(outcome, "has given the session up" if whose == "daemon's" else "panics on purpose")
     assert ("this is a fault of farhaul itself" in daemon.log_text()) == (whose == "daemon's")

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import time
 
 import pytest
 
-from harness import lab, product
+from harness import hooks, lab, product
 from harness.hosts import USER_ID, require_root, wait_until
 
 MIB = 1 << 20
@@ -152,15 +153,17 @@ def test_copies_across_the_lab_arrive_and_land_in_its_folder(data):
     assert not os.path.exists("/run/farhaul-lab")
 
 
-@pytest.mark.parametrize("way", ["random:8M ${FARHAUL_LAB_URL}pushed", "${FARHAUL_LAB_URL}random:8M pulled"])
-def test_an_end_that_stands_still_sees_no_shorter_path(tmp_path, way):
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_an_end_that_stands_still_sees_no_shorter_path(tmp_path, direction):
     """A receiver that is stalled must not date arrivals too early: paths would look shorter than they are,
     and transfers would not yield to anybody any more."""
-    way = way.replace("pulled", str(tmp_path / "pulled"))
     for fault in (None, "stall_us=8000"):
-        script = f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS {way}"
-        env = {**os.environ, **product.testing(fault)}
-        report = json.loads(shell(["--rtt", "30ms", "--rate", "100m", "--queue", "30ms"], script, env=env).stdout)
+        made = hooks.prefix(fault)
+        far_end = hooks.far_end(tmp_path, made) if made else "farhaul"
+        way = (f"--remote-program {far_end} random:8M $FARHAUL_LAB_B:pushed" if direction == "push" else
+               f"$FARHAUL_LAB_CP_OPTIONS ${{FARHAUL_LAB_URL}}random:8M {tmp_path}/pulled")
+        script = f"{shlex.join(made)} farhaul cp --json {way}"
+        report = json.loads(shell(["--rtt", "30ms", "--rate", "100m", "--queue", "30ms"], script).stdout)
         assert report["transport"] == "udp" and report["rtt_min_ms"] >= 30, report
 
 

@@ -50,7 +50,7 @@ def test_on_an_odd_machine(tmp_path):
         "ODD": str(odd), "HOME": str(home), "PATH": f"{odd}/bin:{os.environ['PATH']}", "BASH_ENV": str(home / ".bashrc"),
         "XDG_CONFIG_HOME": str(home / ".config"), "XDG_STATE_HOME": str(home / ".local/state"), "XDG_RUNTIME_DIR": "/nonexistent",
         "SSH_AUTH_SOCK": "/nonexistent", "SSH_CONNECTION": "192.0.2.1 1 192.0.2.2 22", "RSYNC_RSH": "false", "LC_ALL": "tr_TR.UTF-8",
-        "FARHAUL_LOG": "trace", "FARHAUL_LAB": "/nonexistent", "FARHAUL_FAULT": "loss=1", "FARHAUL_EPOCH_BITS": "4",
+        "FARHAUL_LOG": "trace", "FARHAUL_LAB": "/nonexistent",
     }
     tests = [str(product.ROOT / "tests" / name) for name in SAMPLE]
     argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh",

@@ -5,7 +5,7 @@ the hosts (network namespaces joined by a veth pair) and owns everything that ha
 an OpenSSH server on one of them; `product` runs `farhaul cp` and `farhaul serve`; `trees` makes and compares
 data; `packets` looks at, forges and repeats datagrams; `peer` is a second implementation of the wire (with
 the ciphers of `seal`), and `play` puts it at one end of a session with the real binary at the other;
-`sampling` watches memory.
+`sampling` watches memory; `hooks` makes a process fail on purpose.
 
 Nothing in here leaves the namespaces: they have no route to anywhere else.
 """

@@ -23,18 +23,20 @@ def free_port():
 class Node:
     """A service on this host, with a home of its own, that listens on loopback."""
 
-    def __init__(self, folder, listens=True, arguments=()):
+    def __init__(self, folder, listens=True, arguments=(), hooks=()):
         self.folder, self.state = folder, folder / "state"
         self.port = free_port()
         self.env = {"HOME": os.fspath(folder), "PATH": os.environ["PATH"], "FARHAUL_ALLOW_ROOT": "1",
                     "FARHAUL_API": os.fspath(self.state / "api.sock")}
         self.listen = ["--api-listen", f"127.0.0.1:{self.port}"] if listens else []
         self.listen += map(os.fspath, arguments)
+        #: Those of `hooks.prefix`.
+        self.hooks = hooks
         self.process = None
         self.start()
 
     def start(self):
-        serve = [binary(), "serve", "--listen", f"127.0.0.1:{free_port()}", "--state", self.state, *self.listen]
+        serve = [*self.hooks, binary(), "serve", "--listen", f"127.0.0.1:{free_port()}", "--state", self.state, *self.listen]
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(serve, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self.answers, what="the service answers")

@@ -61,9 +61,10 @@ class Outcome:
         return f"exit {self.code} after {self.seconds:.2f} s\nstderr: {self.stderr}\nreport: {json.dumps(report)}"
 
 
-def cp(host, *arguments, verb="cp", as_json=True, check=True, timeout=120, expect=EXIT_OK, **options):
-    """Runs `farhaul cp` (or `verb`) to its end on `host`. With `check`, another exit code than `expect` fails the test."""
-    argv = ["farhaul", verb] + (["--json"] if as_json else []) + [os.fspath(part) for part in arguments]
+def cp(host, *arguments, verb="cp", as_json=True, check=True, timeout=120, expect=EXIT_OK, hooks=(), **options):
+    """Runs `farhaul cp` (or `verb`) to its end on `host`. With `check`, another exit code than `expect` fails the test.
+    `hooks` are those of `hooks.prefix`."""
+    argv = [*hooks, "farhaul", verb] + (["--json"] if as_json else []) + [os.fspath(part) for part in arguments]
     begin = time.monotonic()
     done = host.run(argv, timeout=timeout, **options)
     out = done.stdout or b""
@@ -75,12 +76,12 @@ def cp(host, *arguments, verb="cp", as_json=True, check=True, timeout=120, expec
     return outcome
 
 
-def start_cp(host, *arguments, verb="cp", as_json=True, **options):
+def start_cp(host, *arguments, verb="cp", as_json=True, hooks=(), **options):
     """Starts `farhaul cp --json` (or `verb`) and leaves it running."""
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
     options.setdefault("stdin", subprocess.DEVNULL)
-    return host.start(["farhaul", verb] + (["--json"] if as_json else []) + [os.fspath(part) for part in arguments], **options)
+    return host.start([*hooks, "farhaul", verb] + (["--json"] if as_json else []) + [os.fspath(part) for part in arguments], **options)
 
 
 def finish(process, timeout=120):
@@ -98,13 +99,6 @@ def finish(process, timeout=120):
     return outcome
 
 
-def testing(fault=None, epoch_bits=None):
-    """The variables that make a process fail on purpose, or change its keys often. They act at its own end
-    only."""
-    both = {"FARHAUL_FAULT": fault, "FARHAUL_EPOCH_BITS": epoch_bits}
-    return {name: str(value) for name, value in both.items() if value is not None}
-
-
 def keygen(host, user=None):
     """Makes the client's key on a host and returns the line for the server's authorized keys."""
     host.run(["farhaul", "keygen"], user=user, check=True)
@@ -116,7 +110,7 @@ class Daemon:
     """`farhaul serve` on a host, with a root and authorized keys of its own."""
 
     def __init__(self, pair, host, keys, port=PORT, user=None, root=None, arguments=(), listen=None, env=None,
-                 mask=("--mask", "000"), sockets=()):
+                 mask=("--mask", "000"), sockets=(), hooks=()):
         self.pair = pair
         self.host = host
         self.user = user
@@ -133,6 +127,8 @@ class Daemon:
         # leaves the daemon's default mask, for tests that are about it.
         self.arguments = [*mask, *arguments]
         self.env = env
+        #: Those of `hooks.prefix`.
+        self.hooks = hooks
         #: The sockets that `activation.py` binds and hands over, as its arguments.
         self.sockets = sockets
         self.listen = listen or f"[::]:{port}"
@@ -146,7 +142,7 @@ class Daemon:
             done = self.host.run(["farhaul", "keygen", "-f", self.identity], user=self.user, check=True)
             #: The server's fingerprint, as keygen tells it to the administrator.
             self.fingerprint = re.search(r"SHA256:[A-Za-z0-9+/]{43}", (done.stdout + done.stderr).decode()).group(0)
-        argv = ["farhaul", "serve", "--listen", self.listen, "--root", self.root, "--authorized-keys", self.keys,
+        argv = [*self.hooks, "farhaul", "serve", "--listen", self.listen, "--root", self.root, "--authorized-keys", self.keys,
                 "--identity", self.identity, "--state", self.directory / "state", *self.arguments]
         # A daemon ends at once by default; tests of the drain set a time.
         env = {"FARHAUL_SERVE_DRAIN": "0s", **(self.env or {})}

@@ -11,9 +11,9 @@ FINAL = {"done", "partly_failed", "failed", "cancelled", "stopped"}
 class Service:
     """`farhaul serve` on `host`, whose jobs reach the daemon of the other host."""
 
-    def __init__(self, net, host, port=34001, arguments=(), env=None, far=None):
+    def __init__(self, net, host, port=34001, arguments=(), env=None, far=None, hooks=()):
         self.net, self.host, self.far = net, host, far
-        self.daemon = Daemon(net.pair, host, [], port=port, arguments=arguments, env=env)
+        self.daemon = Daemon(net.pair, host, [], port=port, arguments=arguments, env=env, hooks=hooks)
         self.socket = self.daemon.directory / "state/api.sock"
         if far is not None:
             far.keys.write_text(far.keys.read_text() + self.key)

@@ -4,7 +4,6 @@ import os
 import shutil
 
 from .hosts import USER, USER_ID, call, wait_until
-from .surroundings import TESTING
 
 PORTS = (22, 2222)
 
@@ -55,7 +54,6 @@ class SshServer:
             "StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nUseDNS no\n"
             "MaxStartups 100\nPrintMotd no\nPrintLastLog no\nLogLevel ERROR\n"
             f"SetEnv PATH={beta.environment()['PATH']}\n"
-            f"AcceptEnv {' '.join(TESTING)}\n"
             "Subsystem sftp internal-sftp\n"
         ))
         log = open(self.directory / "log", "wb")

@@ -33,10 +33,8 @@ ETC = {
     "profile": "",
     "environment": "",
 }
-#: The variables that make a process fail on purpose for a test. ssh passes them on to the far end.
-TESTING = ("FARHAUL_FAULT", "FARHAUL_EPOCH_BITS")
 #: Folders below /etc, each with its complete content on a host.
-ETC_FOLDERS = {"ssh": {"ssh_config": f"Host *\n    SendEnv {' '.join(TESTING)}\n"}}
+ETC_FOLDERS = {"ssh": {"ssh_config": ""}}
 
 
 def start_time(pid):

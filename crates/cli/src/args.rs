@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
     Algorithm, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions, Error,
-    Fault, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses,
+    FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses,
     SyncOptions, TransferOptions, VerifyMode, flows_for_cores,
 };
 use farhaul_service::config::values::ListenAddress;
@@ -93,7 +93,7 @@ pub enum Verb {
     Bench(bench::BenchArgs),
     /// The far end of a transfer over SSH, on stdin and stdout
     #[command(hide = true)]
-    Endpoint(TestingArgs),
+    Endpoint,
     /// Print the completion script for a shell
     Completions {
         shell: clap_complete::Shell,
@@ -402,28 +402,6 @@ pub struct TransferArgs {
 
     #[command(flatten)]
     pub files: FileOptions,
-
-    #[command(flatten)]
-    pub testing: TestingArgs,
-}
-
-/// Faults that this process injects, for tests. The far end is not told of them.
-#[derive(Group, Debug, Default)]
-pub struct TestingArgs {
-    /// Faults in what this end receives and sends
-    #[arg(long, value_name = "FAULT", env = "FARHAUL_FAULT", hide = true)]
-    pub fault: Option<Fault>,
-    /// A key epoch has 2^N packets; both ends need the same N
-    #[arg(long, value_name = "N", env = "FARHAUL_EPOCH_BITS", value_parser = clap::value_parser!(u32).range(4..=22),
-          hide = true)]
-    pub epoch_bits: Option<u32>,
-}
-
-impl TestingArgs {
-    pub fn of_engine(&self) -> farhaul::TestHooks {
-        let default = farhaul::TestHooks::default();
-        farhaul::TestHooks { fault: self.fault, epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits) }
-    }
 }
 
 #[derive(Group, Debug, Default)]
@@ -515,9 +493,6 @@ pub struct ServeArgs {
     /// Allow farhaul serve to run as root, with all of root's rights
     #[arg(long, env = "FARHAUL_ALLOW_ROOT", value_parser = clap::builder::FalseyValueParser::new(), help_heading = SERVICE)]
     pub allow_root: bool,
-    /// A file with seconds to add to the clock and, behind them, to the time since boot
-    #[arg(long, value_name = "FILE", env = "FARHAUL_CLOCK", hide = true)]
-    pub clock: Option<PathBuf>,
     /// Write the log to stdout as JSON, one object a line
     #[arg(long)]
     pub json: bool,
@@ -527,8 +502,6 @@ pub struct ServeArgs {
     /// Log more
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    #[command(flatten)]
-    pub testing: TestingArgs,
 }
 
 /// Make an Ed25519 key pair for daemons and their clients
@@ -562,7 +535,7 @@ impl Verb {
             | Verb::Du(_)
             | Verb::Sum(_)
             | Verb::Serve(_)
-            | Verb::Endpoint(_)
+            | Verb::Endpoint
             | Verb::Keygen(_)
             | Verb::Submit(_)
             | Verb::Jobs(_)
@@ -646,7 +619,7 @@ impl TransferArgs {
     }
 
     fn network(&self) -> NetworkOptions {
-        let common = self.network.options(&self.testing);
+        let common = self.network.options();
         NetworkOptions {
             rate_bps: common.rate_bps.or(self.limit),
             rate_min_bps: self.min_rate,
@@ -715,8 +688,8 @@ mod tests {
     fn every_transfer_option_arrives() {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
                     --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 --path fe80::1%lo=[fe80::2%lo] \
-                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --no-hard-links --announce --modify-window 2 --no-perms --no-times --omit-dir-times --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
-                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K --link-dest ../monday --link-dest /b a b";
+                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --no-hard-links --announce --modify-window 2 --no-perms --no-times --omit-dir-times --dry-run --udp-only --udp-ports 5000-5005 \
+                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged -XA --specials --devices -L --safe-links -K --link-dest ../monday --link-dest /b a b";
         let expected = TransferOptions {
             network: NetworkOptions {
                 cipher: Cipher::ChaCha20Poly1305,
@@ -739,7 +712,7 @@ mod tests {
                 memory_bytes: 1 << 30,
                 udp_only: true,
                 udp_ports: (5000, 5005),
-                testing: farhaul::TestHooks { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
+                testing: farhaul::TestHooks::default(),
             },
             files: FileOptions {
                 overwrite: OverwriteMode::Never,

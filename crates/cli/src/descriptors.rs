@@ -1,5 +1,5 @@
-//! The descriptors that this process was started with: standard input and output, and sockets of the service
-//! manager. If descriptor 0, 1 or 2 is closed, the Rust runtime opens `/dev/null` in its place before `main`.
+//! The descriptors that this process was started with: standard input and output, sockets of the service manager,
+//! and the memory in which a test describes what is to go wrong. If descriptor 0, 1 or 2 is closed, the Rust runtime opens `/dev/null` in its place before `main`.
 //! From then on reading yields nothing and writing succeeds, and nobody notices.
 //!
 //! Always true: the state of standard input and output is recorded before the runtime begins, and never
@@ -10,7 +10,9 @@
               knows that there is no other thread"
 )]
 
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::fs::File;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
@@ -86,4 +88,35 @@ pub fn take_passed() -> Result<(), Error> {
 /// Returns what [`take_passed`] has found. Only the first call gets it.
 pub fn passed() -> Vec<(String, OwnedFd)> {
     std::mem::take(&mut *PASSED.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The number at which a test hands down its hooks. It lies below the usual limit of 1024, and far above the
+/// numbers that shells, `ssh`, `sudo` and service managers give to programs that they start.
+const TEST_HOOKS: RawFd = 1000;
+/// A memory file with these seals can never change again. No program gets one at [`TEST_HOOKS`] by accident.
+const SEALS: libc::c_int = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+/// The text of the hooks is at most this long, in bytes.
+const TEST_HOOKS_MAX: usize = 4096;
+
+/// Returns the text of the test hooks, and closes their descriptor. `main` has to call this before it opens anything.
+///
+/// A descriptor counts only if it is a sealed memory file that root or this process's own user has made. So whoever
+/// starts a program with the rights of another user (set-user-id, `sudo`) cannot hand it any hooks.
+pub fn test_hooks() -> Option<String> {
+    // SAFETY: the call takes a number and reads no memory; a number that is no sealable file is an error.
+    let seals = unsafe { libc::fcntl(TEST_HOOKS, libc::F_GET_SEALS) };
+    if seals < 0 || seals & SEALS != SEALS {
+        return None;
+    }
+    // SAFETY: the call above has found that the descriptor is open. Nothing in this process has opened it: the
+    // runtime opens only 0, 1 and 2, the service manager's sockets are no memory files, and `main` calls this first.
+    let memory = File::from(unsafe { OwnedFd::from_raw_fd(TEST_HOOKS) });
+    let owner = memory.metadata().ok()?.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let mut text = vec![0; TEST_HOOKS_MAX];
+    let len = memory.read_at(&mut text, 0).ok()?;
+    text.truncate(len);
+    String::from_utf8(text).ok()
 }

@@ -14,6 +14,7 @@ mod descriptors;
 mod exit;
 mod selection;
 mod signals;
+mod test_hooks;
 mod ui;
 mod values;
 
@@ -29,7 +30,7 @@ const DESCRIPTORS: u64 = 64 << 10;
 
 fn main() -> std::process::ExitCode {
     arenas::share_if_address_space_is_limited();
-    if let Err(error) = descriptors::take_passed() {
+    if let Err(error) = descriptors::take_passed().and_then(|()| test_hooks::take()) {
         printer::error(&error, None);
         return exit::process_code(error.exit_code());
     }

@@ -3,8 +3,8 @@
 use clap::Args as Group;
 use farhaul::{Cipher, NetworkOptions, Policy};
 
-use super::{TRANSFER, TestingArgs};
-use crate::values;
+use super::TRANSFER;
+use crate::{test_hooks, values};
 
 /// Options of the network that a copy and a look at files have in common.
 #[derive(Group, Debug, Default)]
@@ -38,7 +38,7 @@ pub struct NetworkArgs {
 impl NetworkArgs {
     /// The engine's options. Options that were not given keep the engine's default; the engine judges the
     /// values.
-    pub fn options(&self, testing: &TestingArgs) -> NetworkOptions {
+    pub fn options(&self) -> NetworkOptions {
         let default = NetworkOptions::default();
         NetworkOptions {
             cipher: self.cipher,
@@ -48,7 +48,7 @@ impl NetworkArgs {
             memory_bytes: self.memory.unwrap_or(default.memory_bytes),
             udp_only: self.udp_only,
             udp_ports: self.udp_ports.unwrap_or(default.udp_ports),
-            testing: testing.of_engine(),
+            testing: test_hooks::of_sessions(),
             ..default
         }
     }

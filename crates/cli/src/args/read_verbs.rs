@@ -6,7 +6,7 @@ use clap::{ArgAction, Args as Group};
 use farhaul::{Algorithm, NetworkOptions};
 
 use super::network::NetworkArgs;
-use super::{ConnectionArgs, EXIT_CODES, OUTPUT, TestingArgs};
+use super::{ConnectionArgs, EXIT_CODES, OUTPUT};
 use crate::values;
 
 const LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, or fh://[user@]host[:port]/path at a daemon. The \
@@ -121,14 +121,11 @@ pub struct ReadArgs {
     /// Print errors only
     #[arg(short = 'q', long, help_heading = OUTPUT)]
     pub quiet: bool,
-
-    #[command(flatten)]
-    pub testing: TestingArgs,
 }
 
 impl ReadArgs {
     /// The engine's options.
     pub fn network(&self) -> NetworkOptions {
-        self.network.options(&self.testing)
+        self.network.options()
     }
 }

@@ -2,10 +2,10 @@
 
 use farhaul::ExitCode;
 
-use crate::args::TestingArgs;
+use crate::test_hooks;
 use crate::ui::log;
 
-pub fn run(args: &TestingArgs) -> ExitCode {
+pub fn run() -> ExitCode {
     log::to_stderr("off");
-    farhaul::serve_endpoint(args.of_engine())
+    farhaul::serve_endpoint(test_hooks::of_sessions())
 }

@@ -96,7 +96,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Token(args) => service::token(&args),
         Verb::Watch(args) => service::watch(&args),
         Verb::Store(args) => service::store(&args),
-        Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
+        Verb::Endpoint => return process_code(endpoint::run()),
         Verb::Bench(args) => return process_code(bench::run(&args)),
         Verb::Config(args) => return process_code(config::run(&args.verb)),
         Verb::Audit(args) => return coded(audit::run(&args.verb)),
@@ -155,7 +155,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         },
         Verb::Top(args) => args.once,
         // Its stdout is the channel to the client.
-        Verb::Endpoint(_) => false,
+        Verb::Endpoint => false,
     }
 }
 

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use farhaul::{Error, ExitCode, default_identity_path, no_key};
 use farhaul_service::config::{Config, ConfigSources, LogLevel};
 use farhaul_service::notify::PassedSockets;
-use farhaul_service::{Clock, ServiceConfig, serve};
+use farhaul_service::{ServiceConfig, serve};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::args::ServeArgs;
-use crate::descriptors;
 use crate::ui::{log, printer};
+use crate::{descriptors, test_hooks};
 
 pub fn run(args: &ServeArgs) -> ExitCode {
     match service(args).and_then(serve) {
@@ -44,8 +44,8 @@ fn service(args: &ServeArgs) -> Result<ServiceConfig, Error> {
         loaded,
         passed,
         mask,
-        testing: args.testing.of_engine(),
-        clock: args.clock.clone().map_or_else(Clock::of_host, Clock::shifted_by),
+        testing: test_hooks::of_sessions(),
+        clock: test_hooks::clock(),
     })
 }
 

@@ -184,7 +184,6 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     not(&["--retry-failed"], OptionRule::Terminal, "farhaul retry ID tries a job again"),
     not(&["--events"], OptionRule::Terminal, "farhaul logs ID -f shows what happens"),
     not(&["--verbose"], OptionRule::Terminal, "farhaul job ID --files shows what became of each file"),
-    not(&["--fault", "--epoch-bits"], OptionRule::Terminal, "this is only for tests within one process"),
 ];
 
 impl JobOption {

@@ -231,8 +231,6 @@ mod tests {
             let value = match flag.as_str() {
                 "--cpus" | "-P" => "1",
                 "--answer-wait" | "--busy-wait" => "5s",
-                "--epoch-bits" => "6",
-                "--fault" => "loss=0.1",
                 _ => "x",
             };
             let takes_value = option.get_action().takes_values();

@@ -183,12 +183,16 @@ fn dial(
     let mut pin = server.first_pin();
     let mut retries = Retries::new(busy_wait, route.is_udp_only());
     loop {
+        requester.wait_while_paused();
+        requester.dials();
         let takes_tcp = begin.elapsed() >= CONNECT_TIME;
         let failure = match (Attempt { route, pin: &pin, takes_tcp, is_blocked }).run(&runtime, requester) {
             Ok(mut connection) => {
                 note_udp(blocked, &mut connection.established.session, route.params);
                 return Ok((connection, runtime));
             }
+            // A server keeps no connection on which nobody asks for anything.
+            Err(RaceFailure::Paused) => continue,
             Err(failure) => failure,
         };
         if let Some(next) = server.next_pin(&failure, &pin)? {

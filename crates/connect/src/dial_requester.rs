@@ -27,6 +27,25 @@ pub trait DialRequester {
     /// Hears that the far end is dialled now: from here on the wait is for the far end and the way to it.
     fn dials(&self) {}
 
+    /// Waits while whoever wants the far end has paused.
+    fn wait_while_paused(&self) {}
+
+    /// Hears that the far end is asked to begin now, so that it may change something from here on. Returns false
+    /// if it must not be asked, because of a pause.
+    fn may_ask_to_begin(&self) -> bool {
+        true
+    }
+
+    /// Hears that the far end has been asked for nothing by which something changes.
+    fn has_begun_nothing(&self) {}
+
+    /// Waits until the far end may be asked to begin.
+    fn ask_to_begin(&self) {
+        while !self.may_ask_to_begin() && !self.is_cancelled() {
+            self.wait_while_paused();
+        }
+    }
+
     /// Something that work keeps which cannot be interrupted, such as looking up a name, until it has ended:
     /// such work goes on after the requester has cancelled, and the requester may want to count it.
     fn hold(&self) -> Option<Arc<dyn Any + Send + Sync>> {
@@ -45,6 +64,18 @@ impl DialRequester for Handle {
 
     fn dials(&self) {
         self.note_dialling();
+    }
+
+    fn wait_while_paused(&self) {
+        Handle::wait_while_paused(self);
+    }
+
+    fn may_ask_to_begin(&self) -> bool {
+        Handle::may_ask_to_begin(self)
+    }
+
+    fn has_begun_nothing(&self) {
+        Handle::has_begun_nothing(self);
     }
 }
 

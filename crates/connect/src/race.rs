@@ -79,6 +79,9 @@ pub(crate) enum RaceFailure {
     /// The server has closed the connection without an answer, or is slow: it may be busy.
     #[error("a connection is there, but no answer comes")]
     Cut,
+    /// The server was not asked for anything, as the transfer is paused.
+    #[error("it is paused")]
+    Paused,
     #[error("{0}")]
     Other(String),
     #[error(transparent)]
@@ -162,7 +165,7 @@ impl RaceFailure {
             RaceFailure::Cut => 4,
             RaceFailure::Closed => 3,
             RaceFailure::Other(_) => 2,
-            RaceFailure::Silent => 1,
+            RaceFailure::Silent | RaceFailure::Paused => 1,
         }
     }
 
@@ -219,7 +222,7 @@ impl RaceFailure {
                 format!("no answer from port {port} of {host}, neither UDP nor TCP"),
                 "check that the host is up and that firewalls let this port through".to_string(),
             ),
-            RaceFailure::Cut | RaceFailure::Other(_) => (
+            RaceFailure::Cut | RaceFailure::Paused | RaceFailure::Other(_) => (
                 Code::Unreachable,
                 format!("cannot connect to port {port} of {host}: {self}"),
                 "is a farhaul daemon there?".to_string(),

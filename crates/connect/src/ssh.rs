@@ -204,6 +204,8 @@ pub fn ssh_connect(
     requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
     target.checked()?;
+    // The hello is in ssh's pipe before ssh has logged in.
+    requester.ask_to_begin();
     requester.dials();
     let mut params = params;
     let options = &params.opening.network;

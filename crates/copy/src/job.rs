@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
-use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, PathPrefixes, SshTarget};
+use farhaul_connect::{DaemonTarget, DialRequester as _, EstablishedSession, HelloParams, PathPrefixes, SshTarget};
 use farhaul_session::budget::Budget;
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
@@ -255,7 +255,7 @@ impl CopyPlan {
         handle: &Handle,
         copy: impl FnOnce(ReadyJob) -> Result<CopyOutcome, Error>,
     ) -> CopyOutcome {
-        let outcome = match contained(|| self.ready(handle)).flatten() {
+        let outcome = match contained(|| handle.prepare(|| self.ready(handle))).flatten() {
             Ok(ready) => {
                 let log = ready.terms.log.clone();
                 let outcome = contained(|| copy(ready)).flatten().unwrap_or_else(CopyOutcome::failed);
@@ -627,6 +627,7 @@ fn run_here(
     (confines, means): (Option<Confines>, &SessionLimits),
     handle: &Handle,
 ) -> CopyOutcome {
+    handle.ask_to_begin();
     let (near, far) = match local_pair(request).and_then(|pair| both_within(pair, means)) {
         Ok(pair) => pair,
         Err(error) => return CopyOutcome::failed(error),

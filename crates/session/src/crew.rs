@@ -1,9 +1,12 @@
 //! Threads of a request that work on the same thing and end together.
 //!
-//! Always true: when [`together`] returns, all of its threads have ended, even if a thread could not be
+//! Always true: such a thread changes something only while it holds a pass of its request's gate
+//! ([`Guarded`]). When [`together`] returns, all of its threads have ended, even if a thread could not be
 //! started or something panicked; and it waits for no thread that has not been told to end.
 
 use std::thread::{Builder, Scope};
+
+use farhaul_handover::permit::Guarded;
 
 use super::budget::Resource;
 use super::panic_guard::contained;
@@ -39,6 +42,7 @@ impl<'scope> Crew<'scope, '_> {
         let charge = request.budget.charge_of(Resource::Threads, 1)?;
         let work = move || {
             let _charge = charge;
+            let _guarded = Guarded::thread();
             request.work(work);
         };
         Builder::new().name(name.into()).spawn_scoped(self.scope, work).map(drop).map_err(Error::no_thread)

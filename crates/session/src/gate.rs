@@ -5,13 +5,14 @@
 //! when the last pass has come back, and only then is the transfer paused.
 //!
 //! Always true: while a request is still, no thread of its service changes anything at this end. Nobody waits
-//! here without watching over the session.
+//! here without watching over the session. A pass is also a permit of its thread ([`permit`]), so that a change
+//! that a service's thread makes without one is found in every test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use farhaul_handover::Held as _;
+use farhaul_handover::{Held as _, permit};
 
 use super::notes::RequestNote;
 use super::request::Request;
@@ -22,6 +23,8 @@ use super::supervisor::CHECK_INTERVAL;
 pub(crate) const UNHEARD_MAX: Duration = Duration::from_secs(8);
 /// A peer that nothing was heard of for this long has come to a halt by itself, or has ended.
 pub(crate) const HALTED_AFTER: Duration = Duration::from_secs(10);
+/// The end of a cancelled transfer waits this long for a peer that was never heard, and that has hardly begun.
+pub(crate) const FIRST_WORDS_MAX: Duration = Duration::from_secs(1);
 
 /// The state of a request's gate.
 #[derive(Debug, Default)]
@@ -29,12 +32,11 @@ pub(crate) struct Gate {
     passes: AtomicU32,
     /// The peer wants a pause.
     is_shut_there: AtomicBool,
-    /// Nothing changes any more at the peer, as it has said when it had seen that note of this end.
-    is_still_there: AtomicBool,
-    still_there_at: AtomicU64,
-    /// The note in which this end has said that it wants a pause.
+    /// Nothing changes any more at the peer, as it has said when it had seen the note of this end with the number
+    /// before this one; 0 if something may change there.
+    still_there: AtomicU64,
+    /// The note in which this end has said that it wants a pause; 0 if it has not.
     asked_at: AtomicU64,
-    is_asking: AtomicBool,
 }
 
 /// Whoever holds it may change something.
@@ -117,7 +119,7 @@ impl Request {
             }
         }
         // The thread has to end, and gives a pass back when it does.
-        self.gate.passes.fetch_add(1, SeqCst);
+        self.book_pass();
         done
     }
 
@@ -136,7 +138,7 @@ impl Request {
     /// Returns false if the gate has been shut at this very moment. A pass that is booked before the gate is
     /// looked at cannot be overlooked by whoever shuts the gate and then looks for passes.
     fn take_pass(&self) -> bool {
-        self.gate.passes.fetch_add(1, SeqCst);
+        self.book_pass();
         let is_open = !self.is_shut();
         if !is_open {
             self.give_pass_back();
@@ -144,7 +146,13 @@ impl Request {
         is_open
     }
 
+    fn book_pass(&self) {
+        permit::book(1);
+        self.gate.passes.fetch_add(1, SeqCst);
+    }
+
     fn give_pass_back(&self) {
+        permit::book(-1);
         let is_last = self.gate.passes.fetch_sub(1, SeqCst) == 1;
         if is_last && self.is_shut() {
             self.session().follow_pauses();
@@ -158,18 +166,26 @@ impl Request {
 
     /// Returns whether nothing changes any more at either end. A peer that is not heard stops by itself.
     pub(crate) fn is_still_at_both_ends(&self) -> bool {
-        let gate = &self.gate;
-        let is_told = gate.is_still_there.load(SeqCst)
-            && (!gate.is_asking.load(SeqCst)
-                || gate.still_there_at.load(SeqCst) >= gate.asked_at.load(SeqCst));
+        let (asked_at, still_there) = (self.gate.asked_at.load(SeqCst), self.gate.still_there.load(SeqCst));
+        let is_told = match self.wants_pause() {
+            // A peer that was still before may have gone on meanwhile.
+            true => asked_at > 0 && still_there > asked_at,
+            false => still_there > 0,
+        };
         self.is_still() && (is_told || self.session().has_peer_halted())
+    }
+
+    fn wants_pause(&self) -> bool {
+        self.handle.is_held() || self.handle.is_cancelled()
     }
 
     /// What this end says of the request in note `version`; `None` if there is nothing to say.
     fn note(&self, version: u64) -> Option<RequestNote> {
-        let wants_pause = self.handle.is_held() || self.handle.is_cancelled();
-        if !self.gate.is_asking.swap(wants_pause, SeqCst) && wants_pause {
-            self.gate.asked_at.store(version, SeqCst);
+        let wants_pause = self.wants_pause();
+        match wants_pause {
+            true if self.gate.asked_at.load(SeqCst) == 0 => self.gate.asked_at.store(version, SeqCst),
+            true => {}
+            false => self.gate.asked_at.store(0, SeqCst),
         }
         let is_still = self.is_still();
         (wants_pause || is_still).then_some(RequestNote { request: self.number(), wants_pause, is_still })
@@ -178,8 +194,7 @@ impl Request {
     /// Takes over what the peer has said of the request.
     pub(crate) fn hear_note(&self) {
         let (note, seen) = self.session().notes.of_peer(self.number());
-        self.gate.still_there_at.store(seen, SeqCst);
-        self.gate.is_still_there.store(note.is_still, SeqCst);
+        self.gate.still_there.store(if note.is_still { seen + 1 } else { 0 }, SeqCst);
         self.gate.is_shut_there.store(note.wants_pause, SeqCst);
     }
 }
@@ -218,13 +233,29 @@ mod tests {
 
     use super::*;
     use crate::handle::Handle;
-    use crate::shared::SessionAllowance;
+    use crate::shared::{FlowPlace, FlowShared, SessionAllowance};
 
     fn request() -> Arc<Request> {
         let pool = || BlockPool::new(1, 1).unwrap();
         let allowance = SessionAllowance::default();
         let shared = SessionShared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), allowance);
         shared.requests.add(&shared, 1, Handle::new())
+    }
+
+    /// Something comes from the peer.
+    fn hear_on_a_flow(request: &Request) {
+        let flow = FlowShared::new(FlowPlace {
+            index: 0,
+            path: 0,
+            is_stream: false,
+            is_spare: false,
+            active: true,
+            congestion: None,
+            begun_ms: 0,
+        });
+        let flow = flow.unwrap();
+        flow.heard_ms.store(1, SeqCst);
+        request.flows.lock().unwrap().push(flow);
     }
 
     fn is_open(request: &Arc<Request>) -> bool {
@@ -238,7 +269,9 @@ mod tests {
         request.handle.pause();
         assert!(!is_open(&request) && !request.is_still());
         drop(pass);
-        assert!(request.is_still() && request.is_still_at_both_ends(), "there never was a peer");
+        assert!(request.is_still() && !request.is_still_at_both_ends(), "the peer has said nothing yet");
+        request.note_silence(HALTED_AFTER);
+        assert!(request.is_still_at_both_ends(), "and never will");
         request.handle.resume();
         assert!(is_open(&request) && !request.is_still());
     }
@@ -266,13 +299,16 @@ mod tests {
     #[test]
     fn an_end_that_does_not_hear_its_peer_comes_to_a_halt_until_it_does() {
         let request = request();
-        request.note_silence(UNHEARD_MAX - Duration::from_secs(1), true);
+        request.note_silence(HALTED_AFTER);
+        assert!(is_open(&request), "nothing that the peer has said can be done yet");
+        hear_on_a_flow(&request);
+        request.note_silence(UNHEARD_MAX - Duration::from_secs(1));
         assert!(is_open(&request));
-        request.note_silence(UNHEARD_MAX, true);
+        request.note_silence(UNHEARD_MAX);
         assert!(!is_open(&request) && request.is_still() && !request.is_still_at_both_ends());
-        request.note_silence(HALTED_AFTER, true);
+        request.note_silence(HALTED_AFTER);
         assert!(request.is_still_at_both_ends(), "so does the peer");
-        request.note_silence(Duration::ZERO, true);
+        request.note_silence(Duration::ZERO);
         assert!(is_open(&request));
     }
 
@@ -289,7 +325,7 @@ mod tests {
     fn a_peer_is_still_only_once_it_has_seen_that_this_end_wants_a_pause() {
         let request = request();
         let far = super::super::notes::Notes::default();
-        request.note_silence(Duration::ZERO, true);
+        request.note_silence(Duration::ZERO);
         let still = |_| vec![RequestNote { request: 1, wants_pause: false, is_still: true }];
         // It is still for a reason of its own.
         far.set_own(still);

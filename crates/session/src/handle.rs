@@ -6,7 +6,7 @@
 #![deny(missing_docs)]
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,10 @@ struct Inner {
     is_over: AtomicBool,
     /// When the far end was first dialled, unless it has come to nothing since.
     dialled: Mutex<Option<Instant>>,
+    /// When a far end was last asked to begin.
+    asked_to_begin: Mutex<Option<Instant>>,
+    /// How many threads change something at this end, for a transfer that has no session yet.
+    preparations: AtomicU32,
     /// The rate that the user has set since this was last read.
     rate_wish: Mutex<Option<RateOptions>>,
     /// The weight in rate caps that the user has set since this was last read.
@@ -111,6 +115,22 @@ struct Inner {
     path_wishes: Mutex<Vec<(usize, bool)>>,
     /// The request that runs for the transfer, and the last facts known of it.
     running: Mutex<RunningSession>,
+}
+
+/// A thread that changes something before there is a session.
+struct Preparation<'a>(&'a Handle);
+
+impl Preparation<'_> {
+    fn begin(handle: &Handle) -> Preparation<'_> {
+        handle.0.preparations.fetch_add(1, SeqCst);
+        Preparation(handle)
+    }
+}
+
+impl Drop for Preparation<'_> {
+    fn drop(&mut self) {
+        self.0.0.preparations.fetch_sub(1, SeqCst);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +167,8 @@ impl Handle {
             state_there: Mutex::default(),
             is_over: AtomicBool::new(false),
             dialled: Mutex::default(),
+            asked_to_begin: Mutex::default(),
+            preparations: AtomicU32::new(0),
             rate_wish: Mutex::default(),
             weight_wish: Mutex::default(),
             guarantee_wish: Mutex::default(),
@@ -223,12 +245,18 @@ impl Handle {
 
     /// A transfer is paused once nothing changes any more at either end.
     fn state_of_pause(&self, running: Option<&Request>) -> TransferState {
+        let has_halted = |since: Option<Instant>| since.is_none_or(|since| since.elapsed() >= HALTED_AFTER);
         let is_still_there = || match *self.0.state_there.lock().in_any_case() {
             Some(state) => state == TransferState::Paused,
-            // The far end of a session that has broken off may need some time to notice it.
-            None => self.0.running.lock().in_any_case().ended.is_none_or(|at| at.elapsed() >= HALTED_AFTER),
+            // A far end that was asked to begin may be about to, and that of a session that has broken off may
+            // need some time to notice it.
+            None => {
+                has_halted(*self.0.asked_to_begin.lock().in_any_case())
+                    && has_halted(self.0.running.lock().in_any_case().ended)
+            }
         };
-        match running.map_or_else(is_still_there, Request::is_still_at_both_ends) {
+        let is_still_here = || self.0.preparations.load(SeqCst) == 0;
+        match running.map_or_else(|| is_still_here() && is_still_there(), Request::is_still_at_both_ends) {
             true => TransferState::Paused,
             false => TransferState::Pausing,
         }
@@ -323,13 +351,52 @@ impl Handle {
         }
     }
 
-    /// Waits while this end has paused a transfer that needs no far end; returns false if it is cancelled.
+    /// Does `work`, which may change something at this end before there is a session; waits while the transfer
+    /// is paused.
     #[doc(hidden)]
-    pub fn wait_while_paused(&self) -> bool {
-        while self.is_paused() && !self.is_cancelled() {
+    pub fn prepare<T>(&self, work: impl FnOnce() -> T) -> T {
+        let preparation = loop {
+            self.wait_while_paused();
+            // Whoever pauses and then looks for preparations cannot overlook one that is counted first.
+            let preparation = Preparation::begin(self);
+            if !self.is_held() || self.is_cancelled() {
+                break preparation;
+            }
+        };
+        let done = work();
+        drop(preparation);
+        done
+    }
+
+    /// Waits while a transfer without a session is paused.
+    #[doc(hidden)]
+    pub fn wait_while_paused(&self) {
+        let mut dialled = self.0.dialled.lock().in_any_case().is_some();
+        while self.is_held() && !self.is_cancelled() {
             std::thread::sleep(Duration::from_millis(50));
+            if std::mem::take(&mut dialled) {
+                // Nobody waits for the far end meanwhile.
+                *self.0.dialled.lock().in_any_case() = None;
+            }
         }
-        !self.is_cancelled()
+    }
+
+    /// Notes that a far end is asked to begin now; returns false if it must not be, as the transfer is paused.
+    #[doc(hidden)]
+    pub fn may_ask_to_begin(&self) -> bool {
+        let mut asked = self.0.asked_to_begin.lock().in_any_case();
+        // Whoever pauses it now and then looks finds the lock taken.
+        let may = !self.is_held();
+        if may {
+            *asked = Some(Instant::now());
+        }
+        may
+    }
+
+    /// The far end that was asked to begin changes nothing by that.
+    #[doc(hidden)]
+    pub fn has_begun_nothing(&self) {
+        *self.0.asked_to_begin.lock().in_any_case() = None;
     }
 
     /// Asks the transfer to end in an orderly way.

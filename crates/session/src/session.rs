@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
-use super::gate::{Admission, HALTED_AFTER, Pass};
+use super::gate::{Admission, Pass};
 use super::handle::Handle;
 use super::messages::{Complaint, EndFigures, RequestFrames, SessionMessage, senseless};
 use super::options::NetworkOptions;
@@ -321,7 +321,7 @@ impl Dialogue {
             self.pass = None;
             while !self.request.is_still_at_both_ends()
                 && !self.request.is_stopped()
-                && begin.elapsed() < HALTED_AFTER
+                && begin.elapsed() < self.request.halt_patience()
                 && self.requests().ended().is_ok()
             {
                 self.drive(CHECK_INTERVAL);

@@ -27,7 +27,7 @@ use super::block_content::{BlockContent, OverflowRoom};
 use super::budget::{Budget, Charge};
 use super::events::Event;
 use super::figures::CpuTime;
-use super::gate::{HALTED_AFTER, UNHEARD_MAX};
+use super::gate::{FIRST_WORDS_MAX, HALTED_AFTER, UNHEARD_MAX};
 use super::handle::Handle;
 use super::messages::{Complaint, MessageInbox, SessionMessage};
 use super::meter::Meters;
@@ -475,7 +475,7 @@ impl SessionShared {
             notes: Notes::default(),
             notes_heard: Mutex::default(),
             is_peer_unheard: AtomicBool::new(false),
-            has_peer_halted: AtomicBool::new(true),
+            has_peer_halted: AtomicBool::new(false),
             heard_at_check_ms: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
             session: OnceLock::new(),
@@ -520,11 +520,13 @@ impl SessionShared {
         self.is_paused.swap(is_paused, Ordering::AcqRel) != is_paused
     }
 
-    /// Notes how long nothing has come from the peer; `is_up` says whether anything ever has.
-    pub(crate) fn note_silence(&self, silence: Duration, is_up: bool) {
+    /// Notes how long nothing has come from the peer; since the session began, if nothing ever has.
+    pub(crate) fn note_silence(&self, silence: Duration) {
         self.heard_at_check_ms.store(self.heard_last_ms(), Ordering::Release);
-        self.is_peer_unheard.store(is_up && silence >= UNHEARD_MAX, Ordering::Release);
-        self.has_peer_halted.store(!is_up || silence >= HALTED_AFTER, Ordering::Release);
+        // An end that has never heard its peer has nothing to do yet.
+        let is_unheard = self.was_peer_heard() && silence >= UNHEARD_MAX;
+        self.is_peer_unheard.store(is_unheard, Ordering::Release);
+        self.has_peer_halted.store(silence >= HALTED_AFTER, Ordering::Release);
     }
 
     pub(crate) fn is_peer_unheard(&self) -> bool {
@@ -536,6 +538,16 @@ impl SessionShared {
     pub(crate) fn has_peer_halted(&self) -> bool {
         self.has_peer_halted.load(Ordering::Acquire)
             && self.heard_last_ms() <= self.heard_at_check_ms.load(Ordering::Acquire)
+    }
+
+    /// Returns whether anything has ever come from the peer.
+    pub(crate) fn was_peer_heard(&self) -> bool {
+        self.heard_last_ms() > 0
+    }
+
+    /// How long the end of a cancelled transfer waits until nothing changes any more at the peer.
+    pub(crate) fn halt_patience(&self) -> Duration {
+        if self.was_peer_heard() { HALTED_AFTER } else { FIRST_WORDS_MAX }
     }
 
     /// When the peer was last heard of, on any flow; 0 if it never was.

@@ -38,7 +38,6 @@ use crossbeam_channel::Receiver;
 use super::budget::Charge;
 use super::carrier::Carrier;
 use super::events::Event;
-use super::gate::HALTED_AFTER;
 use super::hello_reply::PendingReply;
 use super::messages::{InboxItem, MessageInbox, SessionMessage, senseless};
 use super::options::RateOptions;
@@ -62,6 +61,8 @@ pub(super) const SILENCE: Duration = Duration::from_secs(3);
 /// After this long without a first packet by any carrier, there is no way to the peer.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(20);
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// A peer has this much time to hear of a cancellation, and as much again to leave everything in order.
+const LAST_CHANGES_MAX: Duration = Duration::from_millis(300);
 
 /// The result of a thread that dials.
 type DialResult = Result<FlowSetup, Error>;
@@ -226,7 +227,20 @@ impl Supervisor {
     fn is_time_to_cancel(&mut self) -> bool {
         let since = self.cancelled_at.get_or_insert_with(Instant::now).elapsed();
         let is_still = || self.shared.requests.all().iter().all(|request| request.is_still_at_both_ends());
-        since >= HALTED_AFTER || is_still()
+        since >= self.shared.halt_patience() || is_still()
+    }
+
+    /// Waits a moment until a peer that knows of the cancellation has closed the session: by then it has removed
+    /// what nothing could go on with, and nothing changes there any more.
+    fn wait_for_close(&self) {
+        let end = Instant::now() + LAST_CHANGES_MAX;
+        while self.shared.was_peer_heard()
+            && !self.shared.has_peer_halted()
+            && self.shared.peer_closed().is_none()
+            && Instant::now() < end
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn watch(&mut self) -> Result<(), Error> {
@@ -236,7 +250,8 @@ impl Supervisor {
         if self.shared.is_cancelled() && self.is_time_to_cancel() {
             let told = Error::new(Code::Interrupted, "it was interrupted at the other end");
             self.shared.say(&[SessionMessage::Abort(told.complaint())]);
-            self.shared.flush(Duration::from_millis(300));
+            self.shared.flush(LAST_CHANGES_MAX);
+            self.wait_for_close();
             return Err(Error::interrupted());
         }
         if !self.was_up {

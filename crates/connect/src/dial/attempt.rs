@@ -66,13 +66,13 @@ impl Attempt<'_> {
     ) -> Result<DialedConnection, RaceFailure> {
         runtime.block_on(async {
             tokio::select! {
-                connected = self.connect() => connected,
+                connected = self.connect(requester) => connected,
                 error = called_off(requester) => Err(RaceFailure::Engine(error)),
             }
         })
     }
 
-    async fn connect(&self) -> Result<DialedConnection, RaceFailure> {
+    async fn connect(&self, requester: &dyn DialRequester) -> Result<DialedConnection, RaceFailure> {
         let Route { addresses, identity, .. } = self.route;
         let (pin, takes_tcp) = (self.pin, self.takes_tcp);
         let patience = if self.is_blocked { Duration::ZERO } else { UDP_PATIENCE };
@@ -80,6 +80,9 @@ impl Attempt<'_> {
         let tcp = !(udp && self.route.is_udp_only());
         let road = Race { addresses, identity, pin, udp, tcp, takes_tcp, patience }.run().await?;
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
+        if !requester.may_ask_to_begin() {
+            return Err(RaceFailure::Paused);
+        }
         let is_early = self.route.params.early && !self.route.params.opening.network.auto_paths;
         match self.over_road(road, &key, is_early).await {
             // If nothing comes after the handshake, this goes on as if UDP had not answered.

@@ -135,7 +135,8 @@ impl JobTransfer {
         let held = handle.clone();
         let stop_before = before.stop.clone();
         let run = move || {
-            let ended = contained(|| match before.run() {
+            // A job that is paused meanwhile is so once these programs have ended.
+            let ended = contained(|| match held.prepare(|| before.run()) {
                 Ok(()) => {
                     job.means.caps = place();
                     farhaul::run_copy(job, &held)

@@ -41,7 +41,7 @@ impl Supervisor {
 
     /// The work of every check, whatever the state of the session.
     fn tend(&mut self) -> Result<(), Error> {
-        self.shared.note_silence(self.silence(), self.was_up);
+        self.shared.note_silence(self.silence());
         self.obey_wishes();
         self.watch_rate_shares();
         let held = self.shared.control.lock().held_bytes() + self.shared.requests.held_bytes();

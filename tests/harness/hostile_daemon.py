@@ -61,7 +61,7 @@ class Carrier:
         self.session.message(EVENT, counted(json.dumps(fields).encode()))
 
     def snapshot(self, document):
-        self.session.message(SNAPSHOT, counted(document if isinstance(document, bytes) else json.dumps(document).encode()))
+        self.session.message(SNAPSHOT, leb(0) + counted(document if isinstance(document, bytes) else json.dumps(document).encode()))
 
     def entries(self, content):
         for at in range(0, len(content), 32 << 10):

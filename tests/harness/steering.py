@@ -35,6 +35,7 @@ class Steering:
     def __init__(self, session):
         self.session = session
         self.op = 0
+        self.holds = 0
         session.message(peer.START)
 
     def grant(self, key, path, way="write", seconds=600, more=0, within=None):
@@ -65,7 +66,8 @@ class Steering:
             self.session.message(BEGIN, leb(self.op) + leb(int(is_last)) + counted(data[at:at + PART]))
 
     def hold(self, is_held):
-        self.session.message(HOLD, leb(int(is_held)))
+        self.holds += 1
+        self.session.message(HOLD, leb(self.holds) + leb(int(is_held)))
 
     def rate(self, bps, policy=0):
         self.session.message(RATE, leb(policy) + leb(bps) + leb(0))
@@ -76,7 +78,8 @@ class Steering:
     def snapshot(self):
         """The next snapshot of the copy."""
         _code, body = self.session.next(SNAPSHOT)
-        return json.loads(text(body, 0)[0])
+        _hold, at = take_leb(body, 0)
+        return json.loads(text(body, at)[0])
 
     def ended(self):
         """Waits for the end of the copy; returns how it ended."""

@@ -13,7 +13,7 @@ use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
 use farhaul_session::session::{Dialogue, DialogueStep, Session};
-use farhaul_session::snapshot::Snapshot;
+use farhaul_session::snapshot::{Snapshot, TransferState};
 use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::commission::Commission;
@@ -55,6 +55,7 @@ impl ControlSession {
         let opening = opening(is_kept_within)?;
         let params = HelloParams { opening, features: own_features(), udp: true, early: false };
         let established = connect::daemon_connect(target, params, requester)?;
+        requester.has_begun_nothing();
         let key = established.peer_key.clone();
         let key = key.ok_or_else(|| Error::new(Code::NotFarhaul, "the far end has shown no key"))?;
         let network = established.opening.network;
@@ -109,6 +110,14 @@ impl ControlSession {
         handle: &Handle,
     ) -> Result<(Report, Option<Error>), Error> {
         let (document, is_dry) = (commission.write()?, commission.copy.options.dry_run);
+        while !handle.may_ask_to_begin() && !handle.is_cancelled() {
+            match self.dialogue.step()? {
+                DialogueStep::Idle => {}
+                DialogueStep::Message(_) | DialogueStep::Finish(_) => return Err(unexpected("message")),
+            }
+        }
+        // The daemon may have begun before its first snapshot comes.
+        handle.set_state_there(TransferState::Starting);
         let this = self.next_op();
         for (is_last, part) in parts(&document) {
             self.say(&ControlMessage::Begin { op: this, is_last, part });
@@ -123,9 +132,9 @@ impl ControlSession {
                             handle.tell(event);
                         }
                     }
-                    ControlMessage::Snapshot(json) => {
+                    ControlMessage::Snapshot { hold, json } => {
                         if let Some(snapshot) = copy_status::snapshot(&json) {
-                            show(&snapshot, handle);
+                            show(&snapshot, hold == steering.hold, handle);
                         }
                     }
                     ControlMessage::Entries { op, part } if op == this => match &mut manifest {
@@ -149,7 +158,9 @@ impl ControlSession {
     fn steer(&self, handle: &Handle, steering: &mut SteeredCopy) -> Result<(), Error> {
         let is_held = handle.is_paused();
         if std::mem::replace(&mut steering.is_held, is_held) != is_held {
-            self.say(&ControlMessage::Hold { is_held });
+            steering.hold += 1;
+            handle.set_state_there(TransferState::Running);
+            self.say(&ControlMessage::Hold { number: steering.hold, is_held });
         }
         if let Some(rate) = handle.take_rate_wish() {
             self.say(&ControlMessage::Rate(rate));
@@ -192,11 +203,14 @@ impl ControlSession {
 #[derive(Default)]
 struct SteeredCopy {
     is_held: bool,
+    /// The number of the last *hold*.
+    hold: u64,
     cancelled: Option<Instant>,
 }
 
-/// Shows the state of a remote copy in this end's handle.
-fn show(snapshot: &Snapshot, handle: &Handle) {
+/// Shows the state of a remote copy in this end's handle. A snapshot that is not current was made before the daemon
+/// obeyed the last wish for a pause or for its end.
+fn show(snapshot: &Snapshot, is_current: bool, handle: &Handle) {
     use std::sync::atomic::Ordering::Relaxed;
     let counts = handle.counts();
     for (count, value) in [
@@ -211,6 +225,8 @@ fn show(snapshot: &Snapshot, handle: &Handle) {
         count.store(value, Relaxed);
     }
     counts.scan_done.store(snapshot.totals_known, Relaxed);
-    handle.set_state_there(snapshot.state);
+    if is_current {
+        handle.set_state_there(snapshot.state);
+    }
     handle.set_facts(snapshot.facts.clone());
 }

@@ -39,8 +39,9 @@ pub(crate) enum ControlMessage {
         is_last: bool,
         part: Vec<u8>,
     },
-    /// Pause or resume the running copy.
+    /// Pause or resume the running copy; the client counts these messages from 1 on.
     Hold {
+        number: u64,
         is_held: bool,
     },
     /// Set the rate of the copy's sender.
@@ -61,8 +62,11 @@ pub(crate) enum ControlMessage {
     },
     /// An event of the copy, as JSON.
     Event(Vec<u8>),
-    /// A snapshot of the copy, as JSON.
-    Snapshot(Vec<u8>),
+    /// A snapshot of the copy, as JSON, from after the *hold* with this number; 0 if none has come.
+    Snapshot {
+        hold: u64,
+        json: Vec<u8>,
+    },
     /// The copy has ended: the next part of the document that says how.
     Ended {
         op: u64,
@@ -114,7 +118,9 @@ impl ControlMessage {
                 put_numbers(out, 91, &[*op, u64::from(*is_last)]);
                 put_bytes(out, part);
             }
-            ControlMessage::Hold { is_held } => put_numbers(out, 92, &[u64::from(*is_held)]),
+            ControlMessage::Hold { number, is_held } => {
+                put_numbers(out, 92, &[*number, u64::from(*is_held)]);
+            }
             ControlMessage::Rate(rate) => put_rate(out, 93, rate),
             ControlMessage::Cancel => put_numbers(out, 94, &[]),
             ControlMessage::Granted { op, seconds, token } => {
@@ -130,8 +136,8 @@ impl ControlMessage {
                 put_numbers(out, 97, &[]);
                 put_bytes(out, json);
             }
-            ControlMessage::Snapshot(json) => {
-                put_numbers(out, 98, &[]);
+            ControlMessage::Snapshot { hold, json } => {
+                put_numbers(out, 98, &[*hold]);
                 put_bytes(out, json);
             }
             ControlMessage::Ended { op, is_last, part } => {
@@ -172,7 +178,7 @@ impl ControlMessage {
                 let (op, is_last) = (reader.varint()?, reader.flag()?);
                 ControlMessage::Begin { op, is_last, part: document(&mut reader, PART_MAX)? }
             }
-            92 => ControlMessage::Hold { is_held: reader.flag()? },
+            92 => ControlMessage::Hold { number: reader.varint()?, is_held: reader.flag()? },
             93 => ControlMessage::Rate(decode_rate(&mut reader)?),
             94 => ControlMessage::Cancel,
             95 => {
@@ -184,7 +190,10 @@ impl ControlMessage {
                 ControlMessage::Refused { op, failure: Failure::take(&mut reader)?, hint: reader.text()? }
             }
             97 => ControlMessage::Event(document(&mut reader, DOCUMENT_MAX)?),
-            98 => ControlMessage::Snapshot(document(&mut reader, DOCUMENT_MAX)?),
+            98 => {
+                let hold = reader.varint()?;
+                ControlMessage::Snapshot { hold, json: document(&mut reader, DOCUMENT_MAX)? }
+            }
             99 => {
                 let (op, is_last) = (reader.varint()?, reader.flag()?);
                 ControlMessage::Ended { op, is_last, part: document(&mut reader, PART_MAX)? }
@@ -212,7 +221,7 @@ impl ControlMessage {
             ControlMessage::Granted { .. } => "granted",
             ControlMessage::Refused { .. } => "refused",
             ControlMessage::Event(_) => "event",
-            ControlMessage::Snapshot(_) => "snapshot",
+            ControlMessage::Snapshot { .. } => "snapshot",
             ControlMessage::Ended { .. } => "ended",
             ControlMessage::Entries { .. } => "entries",
         }

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -166,6 +166,8 @@ struct Server<'a> {
 /// The one copy of a session that may run at a time.
 struct RunningCopy<'scope> {
     handle: Handle,
+    /// The number of the last *hold* that was obeyed.
+    hold: Arc<AtomicU64>,
     /// Set once the copy has ended: its client is being told how, and may ask for the next one.
     is_over: Arc<AtomicBool>,
     thread: ScopedJoinHandle<'scope, ()>,
@@ -226,20 +228,22 @@ impl Server<'_> {
                         let kept = kept.take();
                         let handle = Handle::new();
                         let is_over = Arc::new(AtomicBool::new(false));
-                        let (own, over) = (handle.clone(), is_over.clone());
+                        let hold = Arc::new(AtomicU64::new(0));
+                        let (own, over, obeyed) = (handle.clone(), is_over.clone(), hold.clone());
                         let carry = move || {
                             let _kept = kept;
-                            self.request.work(|| self.carry(op, &whole, &own, &over));
+                            self.request.work(|| self.carry(op, &whole, (&own, &obeyed), &over));
                         };
                         let thread = std::thread::Builder::new().name("carry".into());
                         let thread = thread.spawn_scoped(scope, carry).map_err(Error::no_thread)?;
-                        *running = Some(RunningCopy { handle, is_over, thread });
+                        *running = Some(RunningCopy { handle, hold, is_over, thread });
                     }
                 }
                 // The copy that this message is about may have ended meanwhile.
-                ControlMessage::Hold { is_held } => {
-                    if let Some(RunningCopy { handle, .. }) = running {
+                ControlMessage::Hold { number, is_held } => {
+                    if let Some(RunningCopy { handle, hold, .. }) = running {
                         if is_held { handle.pause() } else { handle.resume() }
+                        hold.store(number, Ordering::SeqCst);
                     }
                 }
                 ControlMessage::Rate(rate) => {
@@ -276,7 +280,7 @@ impl Server<'_> {
     }
 
     /// Makes a copy with another daemon, sends its events, and reports how it has ended.
-    fn carry(&self, op: u64, document: &[u8], handle: &Handle, is_over: &AtomicBool) {
+    fn carry(&self, op: u64, document: &[u8], (handle, hold): (&Handle, &AtomicU64), is_over: &AtomicBool) {
         handle.begin();
         let (report, error) = std::thread::scope(|scope| {
             let commission = Commission::read(document);
@@ -285,7 +289,7 @@ impl Server<'_> {
                 Ok(_) | Err(_) => EventLevel::Notice,
             };
             let events = handle.events_within(level, WAITING_MAX);
-            let relay = move || self.request.work(|| self.relay(handle, &events));
+            let relay = move || self.request.work(|| self.relay((handle, hold), &events));
             let relaying = std::thread::Builder::new().name("carry-told".into()).spawn_scoped(scope, relay);
             let made = relaying.map_err(Error::no_thread).and(commission).map(|commission| {
                 let carried = carried(&commission);
@@ -315,8 +319,9 @@ impl Server<'_> {
         let Commission { copy, far, .. } = commission;
         let allowed = self.guest.judge(copy.asked())?;
         let lent = self.guest.lend(&copy.options.network)?;
-        let carry =
-            DelegatedCopy::prepare(copy, far.path.clone(), &self.policy.copy, &allowed, lent.budget())?;
+        let prepare =
+            || DelegatedCopy::prepare(copy, far.path.clone(), &self.policy.copy, &allowed, lent.budget());
+        let carry = handle.prepare(prepare)?;
         if handle.is_cancelled() {
             return Err(Error::interrupted());
         }
@@ -327,7 +332,7 @@ impl Server<'_> {
     }
 
     /// Sends the client the copy's events, and a snapshot every second.
-    fn relay(&self, handle: &Handle, events: &EventReader) {
+    fn relay(&self, (handle, hold): (&Handle, &AtomicU64), events: &EventReader) {
         let mut due = Instant::now();
         while !self.request.is_stopped() {
             let (mut told, mut is_about_pause) = (Vec::new(), false);
@@ -340,6 +345,8 @@ impl Server<'_> {
                 }));
             }
             let is_over = events.is_over();
+            // Before the snapshot is made, which then shows what has been obeyed.
+            let hold = hold.load(Ordering::SeqCst);
             if is_over || is_about_pause || Instant::now() >= due {
                 due = Instant::now() + TELL_EVERY;
                 told.push((serde_json::to_vec(&handle.snapshot()), false));
@@ -351,7 +358,7 @@ impl Server<'_> {
                         let message = if is_event {
                             ControlMessage::Event(json)
                         } else {
-                            ControlMessage::Snapshot(json)
+                            ControlMessage::Snapshot { hold, json }
                         };
                         message.encode(out);
                     }

@@ -15,7 +15,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
     let all = vec![
         ControlMessage::Grant { op: 1, key, errand, seconds: 600 },
         ControlMessage::Begin { op: 300, is_last: false, part: b"{\"copy\":".to_vec() },
-        ControlMessage::Hold { is_held: true },
+        ControlMessage::Hold { number: 3, is_held: true },
         ControlMessage::Rate(rate),
         ControlMessage::Cancel,
         ControlMessage::Granted { op: 1, seconds: 600, token: HelloSecret([7; 32]) },
@@ -25,7 +25,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
             hint: "ask again".into(),
         },
         ControlMessage::Event(b"{\"event\":\"resumed\"}".to_vec()),
-        ControlMessage::Snapshot(b"{}".to_vec()),
+        ControlMessage::Snapshot { hold: 3, json: b"{}".to_vec() },
         ControlMessage::Ended { op: 300, is_last: true, part: b"}".to_vec() },
         ControlMessage::Entries { op: 300, part: b"{\"manifest\":1".to_vec() },
     ];

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
-use farhaul_handover::Held as _;
+use farhaul_handover::{Held as _, permit};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
@@ -440,6 +440,7 @@ fn write_chunk(partial: &Partial, piece: &BlockPiece, data: &[u8]) -> Result<boo
 }
 
 fn write_stream(stream: &IncomingStream, piece: &BlockPiece, data: &[u8]) -> Result<(), Failure> {
+    permit::check();
     stream.file.write_all_at(data, piece.chunk * CHUNK).map_err(|error| Failure::cannot("write", &error))?;
     writing_stream(stream, |temp| temp.begin(piece.chunk * CHUNK, data.len() as u64))
         .map_err(|error| Failure::cannot("write", &error))?;

@@ -70,6 +70,7 @@ use std::time::Instant;
 
 use crossbeam_channel::Receiver as Channel;
 use farhaul_handover::Held as _;
+use farhaul_handover::permit::{Guarded, for_good};
 use farhaul_session::crew::{Crew, together};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
@@ -132,6 +133,7 @@ pub(crate) fn run(
     let (running, over) = crossbeam_channel::bounded(0);
     let (names, more_paths) = (wanted.names, wanted.more_paths);
     dialogue.obey_gate();
+    let _guarded = Guarded::thread();
     let receiver = CopyReceiver::new(dialogue, destination, rules, wanted, over);
     // On success, everything has been written when this is called.
     let end_threads = || drop(running);
@@ -142,10 +144,13 @@ pub(crate) fn run(
         }
         receiver.converse(dialogue)
     });
-    match ended {
+    let end = match ended {
         Ok(theirs) => (receiver.end(dialogue, theirs), None),
         Err(error) => (receiver.end(dialogue, EndFigures::default()), Some(error)),
-    }
+    };
+    // What nothing could go on with is removed now.
+    for_good(|| drop(receiver));
+    end
 }
 
 /// The most threads that read and digest old versions. Without deltas there is one thread, which reports the

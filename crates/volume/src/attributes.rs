@@ -10,6 +10,7 @@ use farhaul_text::{escape, plain};
 use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::metadata::AttributeFailure;
 
 /// The most bytes of one entry's names and values together.
@@ -152,7 +153,7 @@ fn apply_at(path: &str, wanted: &Attributes, kinds: AttributeKinds) -> io::Resul
     let names = names(path)?;
     let there: Vec<&[u8]> = names.split(|&byte| byte == 0).filter(|name| kinds.has(name)).collect();
     for name in there.iter().filter(|name| !wanted.iter().any(|(wanted, _)| wanted == *name)) {
-        match fs::removexattr(path, *name) {
+        match change::removexattr(path, *name) {
             Ok(()) | Err(Errno::NODATA) => {}
             Err(error) => refused.push((name, error)),
         }
@@ -163,7 +164,7 @@ fn apply_at(path: &str, wanted: &Attributes, kinds: AttributeKinds) -> io::Resul
     };
     for (name, value) in wanted.iter().filter(|wanted| kinds.has(&wanted.0)) {
         if !is_so(name, value)
-            && let Err(error) = fs::setxattr(path, &name[..], value, XattrFlags::empty())
+            && let Err(error) = change::setxattr(path, &name[..], value, XattrFlags::empty())
         {
             refused.push((name, error));
         }

@@ -6,9 +6,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{SeekFrom, copy_file_range, ioctl_ficlone, seek};
+use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::rel_path::RelPath;
 use crate::room;
 use crate::root::Root;
@@ -26,7 +27,7 @@ pub fn clone_file(
     goes_on: impl Fn() -> bool,
 ) -> io::Result<()> {
     let temp = TempFile::create(root, path)?;
-    if ioctl_ficlone(temp.file(), from).is_err() {
+    if change::ioctl_ficlone(temp.file(), from).is_err() {
         copy(from, temp.file(), goes_on)?;
     }
     temp.finish(options)
@@ -57,13 +58,13 @@ fn copy(from: &File, to: &File, goes_on: impl Fn() -> bool) -> io::Result<()> {
 
 fn copy_some(from: &File, to: &File, at: u64, len: u64) -> io::Result<u64> {
     let (mut source, mut target) = (at, at);
-    if let Ok(count @ 1..) = copy_file_range(from, Some(&mut source), to, Some(&mut target), len as usize) {
+    if let Ok(count @ 1..) = change::copy_file_range(from, Some(&mut source), to, Some(&mut target), len as usize) {
         return Ok(count as u64);
     }
     let mut buffer = vec![0; len.min(1 << 20) as usize];
     match from.read_at(&mut buffer, at)? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
-        count => to.write_all_at(&buffer[..count], at).map(|()| count as u64),
+        count => change::write_all_at(to, &buffer[..count], at).map(|()| count as u64),
     }
 }
 

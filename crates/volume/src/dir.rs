@@ -24,6 +24,7 @@ use farhaul_text::escape;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::fixed;
 use crate::inode_numbers;
 use crate::name_trial;
@@ -167,7 +168,7 @@ impl Dir {
         let Some((file, _)) = self.create_nameless(0o600) else { return };
         let named = temp_file::give_name(&file, self);
         match named {
-            Ok(name) => drop(fs::unlinkat(&self.fd, &name[..], AtFlags::empty())),
+            Ok(name) => drop(change::unlinkat(&self.fd, &name[..], AtFlags::empty())),
             Err(_) => self.refuse_nameless(),
         }
     }
@@ -179,7 +180,7 @@ impl Dir {
             return None;
         }
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let file = match fs::openat(&self.fd, c".", flags, Mode::from_raw_mode(mode)) {
+        let file = match change::create(&self.fd, c".", flags, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
             // Creating a file with a name will work, or tell the reason.
             Err(Errno::MFILE | Errno::NFILE) => return None,
@@ -391,8 +392,8 @@ impl FoldedNames {
             if !self.has(name) {
                 let called = self.called(dir, name);
                 // Another program may have put an entry of its own there.
-                if own.is_ok() && inode() == own && fs::unlinkat(dir, name, AtFlags::empty()).is_err() {
-                    fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?;
+                if own.is_ok() && inode() == own && change::unlinkat(dir, name, AtFlags::empty()).is_err() {
+                    change::unlinkat(dir, name, AtFlags::REMOVEDIR)?;
                 }
                 called.iter().for_each(|called| drop(self.by_folded.remove(&folded(called))));
                 return Err(NameError::Changed(called).into());

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use rustix::fs::{self, Advice, Mode, OFlags};
 
+use crate::change;
 use crate::CHUNK;
 use crate::io_choice::{IoChoice, IoMode, READING, TRIAL_CHUNKS, WRITING};
 use crate::sys::cached_bytes;
@@ -97,7 +98,7 @@ impl DirectFile {
         let busy = self.enter();
         match mode {
             IoMode::Buffered => buffered(data, offset)?,
-            IoMode::Direct => match self.file.write_at(data, offset) {
+            IoMode::Direct => match change::write_at(&self.file, data, offset) {
                 Ok(len) if len == data.len() => {}
                 // The rest may not be aligned. This is rare, and tells nothing about speed.
                 Ok(len) => return buffered(&data[len..], offset + len as u64),

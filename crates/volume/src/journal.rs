@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::digest::ChunkCv;
 use crate::entry::{FileTime, Metadata};
 use crate::own_names;
@@ -121,20 +122,20 @@ impl Journal {
         let begun = [&header[..], &marks.concat()].concat();
         let file = match Journal::open(dir, name)? {
             Some(file) if Journal::partial_of(&file, name).is_some_and(|of| of.inode == partial_ino) => {
-                file.write_all_at(&begun, 0)?;
-                file.set_len(RECORDS_AT as u64)?;
+                change::write_all_at(&file, &begun, 0)?;
+                change::set_len(&file, RECORDS_AT as u64)?;
                 // Its old records must not come back after a crash, as their chunks will be overwritten.
                 file.sync_data()?;
                 file
             }
             _ => {
-                match fs::unlinkat(dir, name, AtFlags::empty()) {
+                match change::unlinkat(dir, name, AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(error) => return Err(error.into()),
                 }
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = File::from(fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
-                file.write_all_at(&begun, 0)?;
+                let file = File::from(change::create(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+                change::write_all_at(&file, &begun, 0)?;
                 file
             }
         };
@@ -173,7 +174,7 @@ impl Journal {
     /// Says how the partial file is about to begin.
     pub(crate) fn will_begin(&mut self, beginning: &[u8]) -> io::Result<()> {
         self.marks = [self.marks[1], mark(beginning)];
-        self.file.write_all_at(&self.marks.concat(), HEADER_LEN as u64)
+        change::write_all_at(&self.file, &self.marks.concat(), HEADER_LEN as u64)
     }
 
     /// Whether a power failure has left nothing of the journal: it is empty, or begins with zeros.
@@ -224,7 +225,7 @@ impl Journal {
             replay.apply(&record)?;
         }
         let journal = Journal { file, salt, records: replay.records, marks: of.marks };
-        journal.file.set_len(journal.end()).ok()?;
+        change::set_len(&journal.file, journal.end()).ok()?;
         let is_same_source = replay.source == identity.state;
         let earlier = replay.earlier(is_same_source);
         let (sure, doubtful) = replay.judge();
@@ -293,7 +294,7 @@ impl Journal {
         record[16..48].copy_from_slice(value);
         let sum = check(&self.salt, self.records, &record);
         record[RECORD_LEN - CHECK_LEN..].copy_from_slice(&sum);
-        self.file.write_all_at(&record, self.end())?;
+        change::write_all_at(&self.file, &record, self.end())?;
         self.records += 1;
         Ok(())
     }

@@ -10,8 +10,10 @@
 //! is in the user look-up of `passwd` and the system calls of `sys`.
 
 #![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they look at"))]
 
 mod attributes;
+mod change;
 mod clone;
 mod delta;
 mod digest;

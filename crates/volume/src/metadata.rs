@@ -11,6 +11,7 @@ use farhaul_text::plain;
 use rustix::fs::{self, AtFlags, Mode, Timestamps};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::dir::Dir;
 use crate::entry::{FileKind, FileTime, Metadata};
 use crate::root::{chmod_nofollow, timestamps};
@@ -88,10 +89,10 @@ pub(crate) fn set_of_file(
 ) -> io::Result<()> {
     let file = file.as_fd();
     if let Some(mode) = mode {
-        unset.note("mode", fs::fchmod(file, Mode::from_raw_mode(mode & 0o7777)))?;
+        unset.note("mode", change::fchmod(file, Mode::from_raw_mode(mode & 0o7777)))?;
     }
     if let Some(mtime) = mtime {
-        unset.note("time", fs::futimens(file, &times(medium, mtime)))?;
+        unset.note("time", change::futimens(file, &times(medium, mtime)))?;
     }
     Ok(())
 }
@@ -116,7 +117,7 @@ pub(crate) fn set_of_name(
         }
     }
     if let Some(mtime) = mtime.filter(|&mtime| mtime != there.mtime) {
-        let set = fs::utimensat(dir, name, &times(medium, mtime), AtFlags::SYMLINK_NOFOLLOW);
+        let set = change::utimensat(dir, name, &times(medium, mtime), AtFlags::SYMLINK_NOFOLLOW);
         match set {
             // The link was there a moment ago: a program that provides the file system has followed it (sshfs).
             Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) if there.kind == FileKind::Symlink => {

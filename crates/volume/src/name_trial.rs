@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::dir::{Dir, of_name};
 use crate::entry::Metadata;
 use crate::root::timestamps;
@@ -44,7 +45,7 @@ pub(crate) fn check(dir: &Dir, name: &[u8], time: DirTime) -> io::Result<()> {
     let made = try_one(dir, &like(name));
     if let (DirTime::Stays, Ok(before)) = (time, before) {
         // At worst the directory has a new time.
-        let _ = fs::futimens(dir, &timestamps(before.mtime));
+        let _ = change::futimens(dir, &timestamps(before.mtime));
     }
     made
 }
@@ -60,9 +61,9 @@ pub(crate) fn error_of(dir: &Dir, name: &[u8], error: Errno) -> io::Error {
 
 fn try_one(dir: &Dir, name: &[u8]) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR) {
+    match change::create(dir, name, flags, Mode::RUSR | Mode::WUSR) {
         Ok(_) => {
-            let _ = fs::unlinkat(dir, name, AtFlags::empty());
+            let _ = change::unlinkat(dir, name, AtFlags::empty());
             Ok(())
         }
         Err(error @ (Errno::NAMETOOLONG | Errno::ILSEQ | Errno::INVAL)) => Err(of_name(error)),

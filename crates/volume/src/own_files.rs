@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::entry::{FileTime, Metadata};
 use crate::journal::{self, BEGINNING, Journal, PartialMarks};
 use crate::own_names::{self, OwnNameForm};
@@ -154,7 +155,7 @@ pub(crate) fn remove(dir: impl AsFd, name: &[u8]) -> io::Result<bool> {
 }
 
 fn unlink(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool> {
-    match fs::unlinkat(dir, name, AtFlags::empty()) {
+    match change::unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),

@@ -18,6 +18,7 @@ use farhaul_handover::Held as _;
 use rustix::fs::{self, Advice, AtFlags};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::CHUNK;
 use crate::attributes;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
@@ -327,7 +328,7 @@ impl Partial {
         }
         let id = [b"farhaul partial file\n".as_slice(), &temp_file::drawn_id()].concat();
         self.will_begin(0, &id)
-            .and_then(|()| self.file.write_all_at(&id, 0))
+            .and_then(|()| change::write_all_at(&self.file, &id, 0))
             .map_err(Error::io("write to the partial file"))
     }
 
@@ -346,7 +347,7 @@ impl Partial {
         if self.old.is_some() {
             self.holds_old_content.store(true, Relaxed);
         } else if was_there {
-            self.file.set_len(0).map_err(Error::io("empty the partial file"))?;
+            change::set_len(&self.file, 0).map_err(Error::io("empty the partial file"))?;
         }
         let is_reserved = !self.identity.sparse
             && room::reserve(&self.file, self.identity.size).map_err(Error::io("reserve space"))?;
@@ -365,7 +366,7 @@ impl Partial {
         if (named.dev, named.ino) != (own.dev, own.ino) {
             return Err(io::Error::other("another file has the partial file's name"));
         }
-        self.dir.place(&self.target, || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
+        self.dir.place(&self.target, || change::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
     }
 
     fn resume(&mut self, loaded: LoadedJournal, resume: Resume) -> Result<(), Error> {
@@ -503,7 +504,7 @@ impl Partial {
         // The lock guards no data, so nothing is broken if a holder panicked.
         let _turn = self.cache_turn.lock().in_any_case();
         if !self.identity.sparse {
-            return self.file.write_all_at(data, offset);
+            return change::write_all_at(&self.file, data, offset);
         }
         let prior =
             if self.holds_old_content.load(Relaxed) { PriorContent::Used } else { PriorContent::Fresh };
@@ -597,7 +598,7 @@ impl Partial {
         state.is_over = true;
         if state.journal.take().is_some() {
             // A journal that is left behind would be replaced by the next run that writes this file.
-            let _ = fs::unlinkat(&self.dir, &self.journal_name[..], AtFlags::empty());
+            let _ = change::unlinkat(&self.dir, &self.journal_name[..], AtFlags::empty());
         }
         if options.durable {
             sync_dir(&self.dir).map_err(Error::io("sync the directory"))?;
@@ -630,7 +631,7 @@ impl Partial {
         // A file that cannot be removed is taken over by the next run. The journal goes last: without it,
         // nobody could recognise the partial file as ours.
         for name in [&self.name, &self.journal_name].into_iter().filter(|name| !name.is_empty()) {
-            let _ = fs::unlinkat(&self.dir, &name[..], AtFlags::empty());
+            let _ = change::unlinkat(&self.dir, &name[..], AtFlags::empty());
         }
     }
 

@@ -14,6 +14,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{self, Mode};
 
+use crate::change;
 use crate::entry::{FileTime, Metadata};
 use crate::metadata::times;
 use crate::writeback::WriteOrdering;
@@ -82,7 +83,7 @@ impl Precision {
     pub(crate) fn probe(file: &File) -> Option<Precision> {
         let medium = WriteOrdering::of(file);
         let kept = |time: FileTime| -> Option<FileTime> {
-            fs::futimens(file, &times(medium, time)).ok()?;
+            change::futimens(file, &times(medium, time)).ok()?;
             Some(Metadata::from(&fs::fstat(file).ok()?).mtime)
         };
         let asked = FileTime::new(1_000_000_001, 999_999_999);
@@ -93,7 +94,7 @@ impl Precision {
         let earliest = kept(FileTime::new(FAR.0, 0)).map(|time| time.secs).filter(|&secs| secs > FAR.0);
         let latest = kept(FileTime::new(FAR.1, 0)).map(|time| time.secs).filter(|&secs| secs < FAR.1);
         let keeps_modes = [0o640, 0o600].into_iter().all(|mode| {
-            fs::fchmod(file, Mode::from_raw_mode(mode)).is_ok()
+            change::fchmod(file, Mode::from_raw_mode(mode)).is_ok()
                 && fs::fstat(file).is_ok_and(|there| Metadata::from(&there).mode == mode)
         });
         Some(Precision { step_ns, rounds: exact.is_none(), earliest, latest, keeps_modes })

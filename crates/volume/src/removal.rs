@@ -10,10 +10,11 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{self, AtFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use self::descent::{Descent, DescentLevel};
+use crate::change;
 use crate::filter::{Filter, FilterSide};
 use crate::fixed;
 use crate::mount::{Border, MountId};
@@ -196,10 +197,10 @@ impl<'a> Removal<'a> {
                 Ok(()) if fixed::is_kept(above, name) => Err(Errno::PERM),
                 checked => checked,
             },
-            (false, Some(level)) => match fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
+            (false, Some(level)) => match change::unlinkat(above, name, AtFlags::REMOVEDIR) {
                 // Only our own files, from interrupted transfers, may be left in it.
                 Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                    level.remove_ours().and_then(|()| fs::unlinkat(above, name, AtFlags::REMOVEDIR))
+                    level.remove_ours().and_then(|()| change::unlinkat(above, name, AtFlags::REMOVEDIR))
                 }
                 removed => removed,
             },
@@ -220,7 +221,7 @@ impl<'a> Removal<'a> {
 /// Removes an entry other than a directory; one of our own files with everything that belongs to it.
 fn remove_file(above: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
     if !own_files::is_ours(above, name) {
-        return fs::unlinkat(above, name, AtFlags::empty());
+        return change::unlinkat(above, name, AtFlags::empty());
     }
     match own_files::remove(above, name) {
         Ok(true) => Ok(()),

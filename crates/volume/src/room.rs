@@ -13,6 +13,8 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{self, FallocateFlags};
 use rustix::io::Errno;
 
+use crate::change;
+
 /// The kinds of file systems, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -46,7 +48,7 @@ pub(crate) fn reserve(file: &File, size: u64) -> io::Result<bool> {
         return Ok(true);
     }
     let flags = if kind == Kind::Fat { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
-    match fs::fallocate(file, flags, 0, size) {
+    match change::fallocate(file, flags, 0, size) {
         Ok(()) => Ok(kind != Kind::Fat),
         Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
         // A file on a file system that cannot reserve is written without a reservation.
@@ -57,12 +59,12 @@ pub(crate) fn reserve(file: &File, size: u64) -> io::Result<bool> {
 /// Sets the size of a file. If that would fill it with zeros, it is only truncated if it is too long.
 pub(crate) fn resize(file: &File, size: u64, is_reserved: bool) -> io::Result<()> {
     let may_grow = is_reserved || matches!(kind(file), Kind::Memory | Kind::Other);
-    if may_grow || file.metadata()?.len() > size { file.set_len(size) } else { Ok(()) }
+    if may_grow || file.metadata()?.len() > size { change::set_len(file, size) } else { Ok(()) }
 }
 
 /// Sets the size of a file whose content is there, in case it ends with a hole.
 pub(crate) fn complete(file: &File, size: u64) -> io::Result<()> {
-    if file.metadata()?.len() < size { file.set_len(size) } else { Ok(()) }
+    if file.metadata()?.len() < size { change::set_len(file, size) } else { Ok(()) }
 }
 
 /// Reads content; beyond the end of the file there are zeros.

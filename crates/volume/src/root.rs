@@ -27,6 +27,7 @@ use rustix::io::Errno;
 
 use self::dirlinks::DirLinks;
 use self::parents::Parents;
+use crate::change;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
@@ -193,7 +194,7 @@ impl Root {
     pub fn create_new(&self, path: &RelPath, mode: u32) -> io::Result<File> {
         self.create(path, |dir, name| {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            fs::openat(dir, name, flags, Mode::from_raw_mode(mode & 0o7777)).map(File::from)
+            change::create(dir, name, flags, Mode::from_raw_mode(mode & 0o7777)).map(File::from)
         })
     }
 
@@ -226,7 +227,7 @@ impl Root {
         if path.is_empty() {
             return Ok(false);
         }
-        match self.create(path, |dir, name| fs::mkdirat(dir, name, mode)) {
+        match self.create(path, |dir, name| change::mkdirat(dir, name, mode)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.use_dir(path).map(|()| false),
             made => made.map(|()| true),
         }
@@ -328,26 +329,26 @@ impl Root {
 
     pub fn rename(&self, from: &RelPath, to: &RelPath) -> io::Result<()> {
         let source = self.dir(from.split().0)?;
-        let renamed = self.create(to, |dir, name| fs::renameat(&source, from.split().1, dir, name));
+        let renamed = self.create(to, |dir, name| change::renameat(&source, from.split().1, dir, name));
         self.forget_parents();
         renamed
     }
 
     pub fn unlink(&self, path: &RelPath) -> io::Result<()> {
         let (dir, name) = path.split();
-        Ok(fs::unlinkat(self.dir(dir)?, name, AtFlags::empty())?)
+        Ok(change::unlinkat(self.dir(dir)?, name, AtFlags::empty())?)
     }
 
     pub fn remove_dir(&self, path: &RelPath) -> io::Result<()> {
         let (dir, name) = path.split();
         self.forget_parents();
-        Ok(fs::unlinkat(self.dir(dir)?, name, AtFlags::REMOVEDIR)?)
+        Ok(change::unlinkat(self.dir(dir)?, name, AtFlags::REMOVEDIR)?)
     }
 
     /// Creates a symbolic link, replacing an existing file or link. After an error about its time the link is
     /// there ([`is_about_metadata`](crate::is_about_metadata)).
     pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Option<FileTime>) -> io::Result<()> {
-        let made = self.replace(path, |dir, name| fs::symlinkat(target, dir, name));
+        let made = self.replace(path, |dir, name| change::symlinkat(target, dir, name));
         match made {
             // If the name is fine, the target may be too long instead.
             Err(error) if is_refused(&error) && self.lookup(path).is_ok() => {
@@ -368,7 +369,7 @@ impl Root {
         {
             return Ok(());
         }
-        self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
+        self.replace(path, |dir, name| change::linkat(&from, old, dir, name, AtFlags::empty()))
     }
 
     /// Makes `path` another name of the entry `there` of another root, which must be on the same file system. A
@@ -376,7 +377,7 @@ impl Root {
     pub fn link_from(&self, path: &RelPath, other: &Root, there: &RelPath) -> io::Result<()> {
         let (from, old) = there.split();
         let from = other.dir(from)?;
-        self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
+        self.replace(path, |dir, name| change::linkat(&from, old, dir, name, AtFlags::empty()))
     }
 
     /// The precision of the file system of `there`, which lies in the directory at `path`; found out once for
@@ -492,7 +493,7 @@ impl Root {
             SpecialNode::BlockDevice { major, minor } => (FileType::BlockDevice, fs::makedev(major, minor)),
         };
         let mode = Mode::from_raw_mode(mode & 0o777);
-        self.replace(path, |dir, name| fs::mknodat(dir, name, kind, mode, device))
+        self.replace(path, |dir, name| change::mknodat(dir, name, kind, mode, device))
     }
 
     /// Opens what `path` leads to, through symbolic links that do not lead out of the root.
@@ -611,8 +612,8 @@ impl Root {
         fixed::check(&dir, name)?;
         let temporary = make_beside(&dir, name, make).map_err(|error| fixed::of_new(&*dir, error))?;
         dir.look(&temporary);
-        dir.place(name, || fs::renameat(&dir, &temporary[..], &dir, name)).inspect_err(|_| {
-            let _ = fs::unlinkat(&dir, &temporary[..], AtFlags::empty());
+        dir.place(name, || change::renameat(&dir, &temporary[..], &dir, name)).inspect_err(|_| {
+            let _ = change::unlinkat(&dir, &temporary[..], AtFlags::empty());
         })
     }
 
@@ -718,7 +719,7 @@ fn make_beside(
             made => return made.map(|()| temporary),
         }
         // The entry is left from a run that was killed before the rename, or belongs to somebody else.
-        if fs::unlinkat(dir, &temporary[..], AtFlags::empty()).is_err() {
+        if change::unlinkat(dir, &temporary[..], AtFlags::empty()).is_err() {
             number = if number + 1 < own_names::PART_NAMES { number + 1 } else { temp_file::random() };
         }
     }
@@ -771,7 +772,7 @@ pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io:
     // A path descriptor does not allow fchmod, but its name under /proc leads to the file itself, whatever
     // happens to the path.
     let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
-    Ok(fs::chmodat(fs::CWD, by_descriptor, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
+    Ok(change::chmodat(fs::CWD, by_descriptor, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
 }
 
 /// Makes the names in a directory durable.

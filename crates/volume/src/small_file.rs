@@ -8,13 +8,14 @@
 //! is closed, look, link, rename, close.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
+use crate::change;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::digest::whole_digest;
 use crate::dir::Dir;
@@ -225,9 +226,9 @@ fn on_the_disk(file: &File, case: WritebackCase, options: &WriteOptions) -> io::
 fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
     if options.sparse {
         sparse_file::write(file, data, 0, PriorContent::Fresh)?;
-        return file.set_len(data.len() as u64);
+        return change::set_len(file, data.len() as u64);
     }
-    if data.is_empty() { Ok(()) } else { (&*file).write_all(data) }
+    if data.is_empty() { Ok(()) } else { change::write_all(file, data) }
 }
 
 /// Sets everything but the name of a file, which has mode `has`, if that is known. The inner result says what
@@ -348,7 +349,7 @@ impl Drop for TempFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // If it cannot be removed, it is recognised later as a file that was left.
-            let _ = fs::unlinkat(&self.dir, &name[..], AtFlags::empty());
+            let _ = change::unlinkat(&self.dir, &name[..], AtFlags::empty());
         }
     }
 }

@@ -6,10 +6,11 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, seek};
 use rustix::io::Errno;
+
+use crate::change;
 
 const PAGE: usize = 4096;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -34,7 +35,7 @@ pub(crate) fn write(file: &File, data: &[u8], offset: u64, prior: PriorContent) 
                 clear(file, place..place + (run.end - at) as u64)?;
             }
         } else {
-            file.write_all_at(&data[at..run.end], place)?;
+            change::write_all_at(file, &data[at..run.end], place)?;
         }
         at = run.end;
     }
@@ -72,7 +73,7 @@ pub(crate) fn clear(file: &File, range: Range<u64>) -> io::Result<()> {
         let end = seek(file, SeekFrom::Hole(data)).unwrap_or(range.end).clamp(data, range.end);
         let end = if end == data { range.end } else { end };
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if fallocate(file, flags, data, end - data).is_err() {
+        if change::fallocate(file, flags, data, end - data).is_err() {
             fill_with_zeros(file, data..end)?;
         }
         at = end;
@@ -84,7 +85,7 @@ fn fill_with_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
     let mut at = range.start;
     while at < range.end {
         let len = (range.end - at).min(ZEROS.len() as u64);
-        file.write_all_at(&ZEROS[..len as usize], at)?;
+        change::write_all_at(file, &ZEROS[..len as usize], at)?;
         at += len;
     }
     Ok(())
@@ -92,7 +93,7 @@ fn fill_with_zeros(file: &File, range: Range<u64>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
 
     use super::*;
 

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::dir::Dir;
 use crate::entry::{FileKind, Metadata};
 use crate::error::Error;
@@ -56,7 +57,7 @@ pub(crate) fn open_part(dir: &Dir, target: &[u8]) -> Result<OpenedPartial, Error
 fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Metadata)>, Error> {
     let common = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..TRIES {
-        match fs::openat(dir, name, common | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
+        match change::create(dir, name, common | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
             Ok(file) => return lock_new(file).map(Some),
             Err(Errno::EXIST) => {}
             Err(error) => return Err(Error::io("create a file")(fixed::of_new(dir, error))),
@@ -162,7 +163,7 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
             true => own_names::temporary(u64::from(random()) << 32 | u64::from(random())),
             false => own_names::drawn_temporary(),
         };
-        let file = match fs::openat(dir, &first[..], flags, Mode::from_raw_mode(mode)) {
+        let file = match change::create(dir, &first[..], flags, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
             Err(Errno::EXIST) => continue,
             Err(error) => return Err(Error::io("create a file")(fixed::of_new(dir, error))),
@@ -171,7 +172,7 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
         let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the new file"))?);
         let name = if dir.keeps_inodes() { own_names::temporary(meta.ino) } else { first.clone() };
         if name != first {
-            fs::renameat(dir, &first[..], dir, &name[..]).map_err(Error::io("name the new file"))?;
+            change::renameat(dir, &first[..], dir, &name[..]).map_err(Error::io("name the new file"))?;
         }
         return Ok(CreatedTemp { file: file.into(), name: Some(name), mode: Some(meta.mode) });
     }
@@ -184,7 +185,7 @@ pub(crate) fn with_named<T>(dir: &Dir, work: impl FnOnce(&File) -> Option<T>) ->
     let done = work(&file);
     if let Some(name) = name {
         // If it cannot be removed, it is recognised later as a file that was left.
-        let _ = fs::unlinkat(dir, &name[..], AtFlags::empty());
+        let _ = change::unlinkat(dir, &name[..], AtFlags::empty());
     }
     done
 }
@@ -204,8 +205,8 @@ pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) ->
         None => give_name(file, dir)?,
     };
     dir.look(&name);
-    dir.place(target, || fs::renameat(dir, &name[..], dir, target)).inspect_err(|_| {
-        let _ = fs::unlinkat(dir, &name[..], AtFlags::empty());
+    dir.place(target, || change::renameat(dir, &name[..], dir, target)).inspect_err(|_| {
+        let _ = change::unlinkat(dir, &name[..], AtFlags::empty());
     })
 }
 
@@ -218,7 +219,7 @@ pub(crate) fn give_name(file: &File, dir: &Dir) -> io::Result<Vec<u8>> {
     match link(file, dir, &name) {
         // A run was killed just there; the inode belongs to our file now.
         Err(Errno::EXIST) => {
-            fs::unlinkat(dir, &name[..], AtFlags::empty())?;
+            change::unlinkat(dir, &name[..], AtFlags::empty())?;
             link(file, dir, &name)?;
         }
         linked => linked?,
@@ -228,11 +229,11 @@ pub(crate) fn give_name(file: &File, dir: &Dir) -> io::Result<Vec<u8>> {
 
 /// Gives an open file a name. From: open(2), O_TMPFILE.
 pub(crate) fn link(file: &File, dir: &Dir, name: &[u8]) -> rustix::io::Result<()> {
-    match fs::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
+    match change::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
         // Before Linux 6.10, only users who may read everything can do this.
         Err(Errno::NOENT) => {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            fs::linkat(fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
+            change::linkat(fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
         }
         linked => linked,
     }

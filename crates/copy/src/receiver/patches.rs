@@ -63,10 +63,9 @@ impl CopyReceiver {
             if !self.wait_to_tell(told, file) {
                 return;
             }
+            // Old content is copied into the partial file here.
+            let Some(_pass) = self.shared.enter() else { return told.give_back() };
             // Hold the partial file only while it is read, so that it can be finished or abandoned meanwhile.
-            if !self.shared.wait_while_paused() {
-                return told.give_back();
-            }
             let Some(partial) = file.partial() else { return told.give_back() };
             match meter.time(|| partial.marks(chunk, buffer)) {
                 Ok(Some(marks)) => {

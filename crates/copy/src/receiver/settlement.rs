@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
+use farhaul_handover::permit::for_good;
 use farhaul_session::error::Code;
 use farhaul_volume::UnnamedFile;
 use rustix::process::{Resource, getrlimit};
@@ -68,6 +69,8 @@ pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
         for (file, waited) in batch.drain(..).zip(waited) {
             if pass.is_some() && receiver.shared.rest() {
                 meter.time(|| file.settle(receiver, waited, &mut replies));
+            } else {
+                for_good(|| drop(file));
             }
         }
         drop(pass);
@@ -117,8 +120,10 @@ impl CopyReceiver {
     pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
         self.untold.begin();
         // The threads that name files may wait at the gate themselves.
-        if self.shared.outside(|| whole.send(file).is_err()) {
+        let unsent = self.shared.outside(|| whole.send(file).err());
+        if unsent.is_some() {
             // The threads are gone with the session, and so is whoever waits for the file.
+            for_good(|| drop(unsent));
             self.untold.end(1);
         }
     }

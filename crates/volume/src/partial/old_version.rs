@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{self, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::change;
 use super::{Partial, SIZE_MAX, SourceIdentity, State};
 use crate::CHUNK;
 use crate::delta::{Marks, Patch};
@@ -62,7 +63,7 @@ impl OldChunk {
         let mut len = target.as_ref().map_or(0, |(_, meta)| meta.size);
         if let (0, Some((file, _))) = (left, &target)
             // A clone shares the blocks of the old file until they are changed.
-            && fs::ioctl_ficlone(partial, file).is_ok()
+            && change::ioctl_ficlone(partial, file).is_ok()
         {
             return Ok(Some(OldChunk { target: None, len }));
         }
@@ -90,9 +91,9 @@ fn open_to_change(dir: &OwnedFd, name: &[u8]) -> io::Result<Option<(File, Metada
     if meta.uid != rustix::process::geteuid().as_raw() || meta.mode & 0o200 != 0 {
         return Err(refused);
     }
-    fs::fchmod(&file, Mode::from_raw_mode(meta.mode | 0o200))?;
+    change::fchmod(&file, Mode::from_raw_mode(meta.mode | 0o200))?;
     let opened = open_plain(dir, name, OFlags::RDWR);
-    fs::fchmod(&file, Mode::from_raw_mode(meta.mode))?;
+    change::fchmod(&file, Mode::from_raw_mode(meta.mode))?;
     opened
 }
 

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::change;
 use crate::dir::{Dir, for_each_name};
 use crate::entry::Metadata;
 use crate::mount::MountId;
@@ -98,7 +99,7 @@ impl<'a> Descent<'a> {
         let OpenedEntry { fd, stat, mount } = opened;
         let meta = Metadata::from(&stat);
         let mut mode_before = None;
-        if may_change && needs_mode(&meta) && fs::fchmod(&fd, Mode::from_raw_mode(meta.mode | 0o700)).is_ok()
+        if may_change && needs_mode(&meta) && change::fchmod(&fd, Mode::from_raw_mode(meta.mode | 0o700)).is_ok()
         {
             mode_before = Some(meta.mode);
         }
@@ -135,7 +136,7 @@ impl<'a> Descent<'a> {
     pub(super) fn leave(&mut self) -> io::Result<Option<DescentLevel>> {
         let Some(done) = self.levels.pop() else { return Ok(None) };
         if let (true, Some(mode), Some(fd)) = (done.is_kept, done.mode_before, &done.fd) {
-            let _ = fs::fchmod(fd, Mode::from_raw_mode(mode));
+            let _ = change::fchmod(fd, Mode::from_raw_mode(mode));
         }
         if let (Some(above), Some(fd)) = (self.levels.last_mut().filter(|above| above.fd.is_none()), &done.fd)
         {

@@ -1,4 +1,4 @@
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 
 use super::*;
 

@@ -715,6 +715,7 @@ BROKEN_RECEIVERS = {
     "deletes": ("UnaskedDeletion", message(peer.DELETED, peer.counted(b"file"))),
     "does not delete": ("UnaskedDeletion", message(peer.NOT_DELETED, peer.counted(b"file") + peer.leb(4005) + peer.counted(b"why"))),
     "renames": ("UnaskedRenaming", message(peer.RENAMED, b"\0" + peer.counted(b"file"))),
+    "keeps old files": ("UnaskedBackup", message(peer.BACKED_UP, peer.counted(b"file"))),
     "names that nobody waits for": ("NamesOutOfOrder", message(peer.NAMES, b"\1\0")),
     "again beyond the file, which it wants": ("ChunkBeyondFile", again_beyond),
     "an entry": ("UnexpectedMessage", lambda session, _guarded: session.entry("evil")),

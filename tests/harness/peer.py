@@ -25,7 +25,7 @@ PATCH = 1 << 21
 ENTRY, DIRECTORY_END, SOURCE_FAILED, FILE_END, FILE_FAILED, ENTRIES_END = range(1, 7)
 DECIDE, DONE, FAILED, AGAIN, DIRECTORIES_DONE = range(16, 21)
 COMPARED, RENEWED, SAME = 10, 11, 13
-DELETED, NOT_DELETED, NAMES, MARKS, RENAMED, KEPT = 21, 22, 23, 24, 26, 30
+DELETED, NOT_DELETED, NAMES, MARKS, RENAMED, KEPT, BACKED_UP = 21, 22, 23, 24, 26, 30, 43
 FINISH, ABORT, FLOW_DOWN, START = range(32, 36)
 OPEN, FAIL = 59, 60
 #: Messages of the session itself; all others are those of a request.
@@ -122,7 +122,7 @@ def greeting(kind, protocols=(1, 1), version="0.0.0-peer", **fields):
 # The features that this peer names in its hello; docs/reference/wire.md lists them.
 FEATURES = ["cipher-none", "auto-paths", "further-paths", "delta", "readback", "sync", "checksum", "detect-renames",
             "manifest", "follow-growth", "announce", "spread", "xattrs", "acls", "receipt", "more-paths",
-            "new-directories", "within", "guard", "hard-links", "earlier"]
+            "new-directories", "within", "guard", "hard-links", "earlier", "backup", "owners"]
 # The options that belong to the session; all others belong to the copy.
 NETWORK = ["cipher", "policy", "rate_bps", "rate_min_bps", "flows", "paths", "auto_paths", "further_paths", "mtu",
            "memory_bytes", "udp_only", "udp_ports"]

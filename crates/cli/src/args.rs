@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
-    Algorithm, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions, Error,
-    FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, PathAddresses,
+    Algorithm, BackupOptions, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions,
+    Error, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, OwnerOptions,
+    PathAddresses,
     SyncOptions, TransferOptions, VerifyMode, flows_for_cores,
 };
 use farhaul_service::config::values::ListenAddress;
@@ -179,7 +180,7 @@ pub struct LikenessArgs {
     #[arg(long, conflicts_with = "delete_after", help_heading = SYNC)]
     pub delete_before: bool,
     /// The same as --delete
-    #[arg(long, help_heading = SYNC)]
+    #[arg(long, aliases = ["del", "delete-during", "delete-delay"], help_heading = SYNC)]
     pub delete_after: bool,
     /// Also delete what the rules leave out, such as --exclude
     #[arg(long, help_heading = SYNC)]
@@ -242,6 +243,7 @@ const SCP: &str = "Connection (as in scp)";
 const DAEMON: &str = "Daemon";
 const SERVICE: &str = "Service";
 const TRANSFER: &str = "Transfer";
+const KEEP: &str = "Keep";
 const MANIFEST: &str = "Manifest";
 const OUTPUT: &str = "Output";
 
@@ -341,6 +343,8 @@ pub struct TransferArgs {
     /// What DIR has, and the destination lacks, is left out if it is the same, so that only what differs arrives
     #[arg(long, value_name = "DIR", help_heading = TRANSFER)]
     pub compare_dest: Vec<OsString>,
+    #[command(flatten)]
+    pub backup: BackupArgs,
     /// Run only on these cores of this host, such as 0-3,8
     #[arg(long, value_name = "LIST", help_heading = TRANSFER)]
     pub cpus: Option<CpuList>,
@@ -402,6 +406,100 @@ pub struct TransferArgs {
 
     #[command(flatten)]
     pub files: FileOptions,
+    #[command(flatten)]
+    pub owners: OwnerArgs,
+}
+
+/// Whom the entries at the destination belong to. Only root may give files to others.
+#[derive(Group, Debug, Default)]
+pub struct OwnerArgs {
+    /// Keep owners, by their names where the receiver knows them (as root, not at a daemon)
+    #[arg(long, help_heading = KEEP)]
+    pub owner: bool,
+    /// Keep groups in the same way; without root only those that the receiving user is in
+    #[arg(long, help_heading = KEEP)]
+    pub group: bool,
+    /// Keep the numbers of owners and groups, whatever their names are
+    #[arg(long, help_heading = KEEP)]
+    pub numeric_ids: bool,
+    /// Give all entries to USER, to GROUP, or to both; names and numbers are those of the receiver
+    #[arg(long, value_name = "USER:GROUP", help_heading = KEEP)]
+    pub chown: Option<String>,
+    /// Other owners for some: FROM is a name, a pattern, a number, a range of numbers, or nothing for owners
+    /// without a name; the first match counts. Implies --owner
+    #[arg(long, value_name = "FROM:TO,...", help_heading = KEEP)]
+    pub usermap: Option<String>,
+    /// The same for groups. Implies --group
+    #[arg(long, value_name = "FROM:TO,...", help_heading = KEEP)]
+    pub groupmap: Option<String>,
+}
+
+impl OwnerArgs {
+    /// Returns the options, or an error if they contradict each other.
+    pub fn options(&self) -> Result<OwnerOptions, Error> {
+        let bad = |reason: &str| Err(Error::new(Code::BadOption, reason));
+        let (user, group) = match &self.chown {
+            None => ("", ""),
+            Some(whole) => whole.split_once(':').unwrap_or((whole, "")),
+        };
+        if self.chown.is_some() && user.is_empty() && group.is_empty() {
+            return bad("--chown takes USER, USER:GROUP or :GROUP");
+        }
+        if [user, group].iter().any(|name| name.contains([',', ':'])) {
+            return bad("--chown takes one user and one group: USER, USER:GROUP or :GROUP");
+        }
+        if !user.is_empty() && self.usermap.is_some() || !group.is_empty() && self.groupmap.is_some() {
+            return bad("--chown contradicts --usermap or --groupmap: leave one of them out");
+        }
+        let map = |name: &str, map: &Option<String>| match name.is_empty() {
+            true => map.clone().unwrap_or_default(),
+            false => format!("*:{name}"),
+        };
+        Ok(OwnerOptions {
+            user: self.owner,
+            group: self.group,
+            numeric: self.numeric_ids,
+            user_map: map(user, &self.usermap),
+            group_map: map(group, &self.groupmap),
+        })
+    }
+}
+
+/// How what is replaced or deleted at the destination is kept.
+#[derive(Group, Debug, Default)]
+pub struct BackupArgs {
+    /// Keep what is replaced or deleted at the destination under another name
+    #[arg(short = 'b', long, help_heading = TRANSFER)]
+    pub backup: bool,
+    /// Keep it in DIR, under the path that it had below the destination; a relative DIR begins at the
+    /// destination. Implies --backup
+    #[arg(long, value_name = "DIR", help_heading = TRANSFER)]
+    pub backup_dir: Option<OsString>,
+    /// End of its other name [default: ~, or none with --backup-dir]
+    #[arg(long, value_name = "END", help_heading = TRANSFER)]
+    pub suffix: Option<OsString>,
+}
+
+impl BackupArgs {
+    /// Returns the options, or an error if they contradict each other.
+    pub fn options(&self) -> Result<Option<BackupOptions>, Error> {
+        let bad = |reason: &str| Err(Error::new(Code::BadOption, reason));
+        if !self.backup && self.backup_dir.is_none() {
+            return match self.suffix.is_some() {
+                true => bad("--suffix needs --backup or --backup-dir"),
+                false => Ok(None),
+            };
+        }
+        if self.backup_dir.as_ref().is_some_and(|dir| dir.is_empty()) {
+            return bad("--backup-dir must not be empty");
+        }
+        let bytes = |text: &OsString| text.as_bytes().to_vec();
+        let usual = || BackupOptions::default_suffix(self.backup_dir.is_some()).to_vec();
+        Ok(Some(BackupOptions {
+            dir: self.backup_dir.as_ref().map(bytes).unwrap_or_default(),
+            suffix: self.suffix.as_ref().map_or_else(usual, bytes),
+        }))
+    }
 }
 
 #[derive(Group, Debug, Default)]
@@ -586,7 +684,7 @@ impl Verb {
 impl TransferArgs {
     /// The engine's options. Options that were not given keep the engine's default; the engine judges the
     /// values.
-    pub fn options(&self) -> TransferOptions {
+    pub fn options(&self) -> Result<TransferOptions, Error> {
         let files = FileOptions {
             overwrite: self.overwrite,
             delta: (self.whole_file || self.no_whole_file).then_some(self.no_whole_file),
@@ -603,7 +701,7 @@ impl TransferArgs {
             extra: self.checksum_extra.clone(),
         });
         let bytes = |paths: &[OsString]| paths.iter().map(|path| path.as_bytes().to_vec()).collect();
-        TransferOptions {
+        Ok(TransferOptions {
             network: self.network(),
             files,
             earlier: EarlierOptions { link: bytes(&self.link_dest), compare: bytes(&self.compare_dest) },
@@ -614,8 +712,10 @@ impl TransferArgs {
                 receipt: None,
             },
             dry_run: self.dry_run,
+            owners: self.owners.options()?,
+            backup: self.backup.options()?,
             ..TransferOptions::default()
-        }
+        })
     }
 
     fn network(&self) -> NetworkOptions {
@@ -681,7 +781,7 @@ mod tests {
 
     #[test]
     fn defaults_are_the_engines() {
-        assert_eq!(cp("a b").unwrap().transfer.options(), TransferOptions::default());
+        assert_eq!(cp("a b").unwrap().transfer.options().unwrap(), TransferOptions::default());
     }
 
     #[test]
@@ -689,7 +789,8 @@ mod tests {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
                     --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 --path fe80::1%lo=[fe80::2%lo] \
                     --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --no-hard-links --announce --modify-window 2 --no-perms --no-times --omit-dir-times --dry-run --udp-only --udp-ports 5000-5005 \
-                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged -XA --specials --devices -L --safe-links -K --link-dest ../monday --link-dest /b a b";
+                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged -XA --specials --devices -L --safe-links -K --link-dest ../monday --link-dest /b \
+                    --backup-dir ../old --suffix .1 --group --numeric-ids --chown anna --groupmap *:7 a b";
         let expected = TransferOptions {
             network: NetworkOptions {
                 cipher: Cipher::ChaCha20Poly1305,
@@ -751,9 +852,17 @@ mod tests {
                 link: vec![b"../monday".to_vec(), b"/b".to_vec()],
                 compare: Vec::new(),
             },
+            owners: OwnerOptions {
+                user: false,
+                group: true,
+                numeric: true,
+                user_map: "*:anna".into(),
+                group_map: "*:7".into(),
+            },
+            backup: Some(BackupOptions { dir: b"../old".to_vec(), suffix: b".1".to_vec() }),
             dry_run: true,
         };
-        assert_eq!(cp(text).unwrap().transfer.options(), expected);
+        assert_eq!(cp(text).unwrap().transfer.options().unwrap(), expected);
     }
 
     #[test]
@@ -777,7 +886,7 @@ mod tests {
             .unwrap();
         assert_eq!(cp.connection.port, Some(2222));
         assert_eq!(cp.connection.identity, [PathBuf::from("k1"), PathBuf::from("k2")]);
-        assert_eq!(cp.transfer.options().network.rate_bps, Some(8_000_000));
+        assert_eq!(cp.transfer.options().unwrap().network.rate_bps, Some(8_000_000));
         let options = cp.connection.ssh_options(cp.output.quiet);
         let expected = "A=b C=d BatchMode=yes Compression=yes AddressFamily=inet LogLevel=QUIET";
         assert_eq!(options.join(" "), expected);
@@ -788,7 +897,7 @@ mod tests {
     fn of_an_option_that_comes_twice_the_last_one_counts() {
         let cp = cp("-v -v -P 1 --rate 1M -vv -P 2 --rate 2M --dry-run --dry-run a b").unwrap();
         assert_eq!(cp.connection.port, Some(2));
-        assert_eq!(cp.transfer.options().network.rate_bps, Some(2_000_000));
+        assert_eq!(cp.transfer.options().unwrap().network.rate_bps, Some(2_000_000));
         assert!(cp.transfer.dry_run);
     }
 
@@ -805,6 +914,41 @@ mod tests {
         ] {
             assert!(cp(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_is_kept_has_the_names_of_rsync() {
+        let of = |text: &str| cp(text).unwrap().transfer.options();
+        let backup = |dir: &str, suffix: &str| Some(BackupOptions { dir: dir.into(), suffix: suffix.into() });
+        for (text, kept) in [
+            ("a b", None),
+            ("-b a b", backup("", "~")),
+            ("--backup --suffix .old a b", backup("", ".old")),
+            ("--backup-dir /x a b", backup("/x", "")),
+            ("-b --backup-dir x --suffix ~ a b", backup("x", "~")),
+        ] {
+            assert_eq!(of(text).unwrap().backup, kept, "{text}");
+        }
+        assert!(of("--suffix .old a b").is_err() && of("--backup-dir= a b").is_err());
+    }
+
+    #[test]
+    fn chown_is_a_map_of_all_owners() {
+        let of = |text: &str| cp(text).unwrap().transfer.options().map(|options| options.owners);
+        let map = |text: &str| of(text).map(|owners| (owners.user_map, owners.group_map));
+        for (text, users, groups) in [
+            ("--chown anna a b", "*:anna", ""),
+            ("--chown anna:7 a b", "*:anna", "*:7"),
+            ("--chown anna: a b", "*:anna", ""),
+            ("--chown :staff a b", "", "*:staff"),
+            ("--chown anna --groupmap 1:2 a b", "*:anna", "1:2"),
+        ] {
+            assert_eq!(map(text).unwrap(), (users.into(), groups.into()), "{text}");
+        }
+        for text in ["--chown : a b", "--chown= a b", "--chown a:b:c a b", "--chown a --usermap 1:2 a b"] {
+            assert!(of(text).is_err(), "{text}");
+        }
+        assert!(of("--owner a b").unwrap().user && !of("--owner a b").unwrap().group);
     }
 
     #[test]

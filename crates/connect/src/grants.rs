@@ -200,6 +200,7 @@ mod tests {
             deletes: false,
             follows: false,
             looks_beside: false,
+            writes_beside: false,
             within: None,
         };
         GrantWish { key: key.into(), errand, lifetime: Duration::from_secs(secs) }

@@ -73,6 +73,8 @@ pub struct Errand {
     pub follows: bool,
     /// True if files may be taken from other directories (`--link-dest`, `--compare-dest`).
     pub looks_beside: bool,
+    /// True if what is replaced may be kept in another directory (`--backup-dir`).
+    pub writes_beside: bool,
     /// The directories that the copy may not leave, below the root of the grant's giver; `None` for all of it.
     pub within: Option<PathPrefixes>,
 }
@@ -126,6 +128,8 @@ pub struct CopyReach<'a> {
     pub follows: bool,
     /// As [`Errand::looks_beside`].
     pub looks_beside: bool,
+    /// As [`Errand::writes_beside`].
+    pub writes_beside: bool,
 }
 
 impl Errand {
@@ -146,6 +150,9 @@ impl Errand {
         }
         if copy.looks_beside && !self.looks_beside {
             return Some("the grant does not let files be taken from other directories");
+        }
+        if copy.writes_beside && !self.writes_beside {
+            return Some("the grant does not let old files be kept in another directory");
         }
         (copy.follows && !self.follows).then_some("the grant does not let links be followed")
     }
@@ -322,6 +329,7 @@ mod tests {
             deletes,
             follows,
             looks_beside: false,
+            writes_beside: false,
             within: Some(PathPrefixes::new(["/in".into()]).unwrap()),
         };
         let paths = [b"in/x".to_vec()];
@@ -332,6 +340,7 @@ mod tests {
             deletes: false,
             follows: false,
             looks_beside: false,
+            writes_beside: false,
         };
         let asked = |copy| RightsRequest {
             way: ContentDirection::Write,
@@ -347,7 +356,7 @@ mod tests {
             (allowed.root(), allowed.within()),
             (Path::new("a"), errand(false, false).within.as_ref())
         );
-        let all = CopyReach { deletes: true, follows: true, looks_beside: false, ..copy };
+        let all = CopyReach { deletes: true, follows: true, looks_beside: false, writes_beside: false, ..copy };
         assert!(judge(errand(true, true), asked(all)).is_ok());
         let (other, two) = ([b"in/x/".to_vec()], [b"in/x".to_vec(), b"in/x".to_vec()]);
         for (asked, words) in [

@@ -84,6 +84,7 @@ const DELETES: u64 = 1;
 const FOLLOWS: u64 = 2;
 const WITHIN: u64 = 4;
 const LOOKS_BESIDE: u64 = 8;
+const WRITES_BESIDE: u64 = 16;
 
 impl ControlMessage {
     /// Appends the message and the length before it.
@@ -94,7 +95,7 @@ impl ControlMessage {
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
             ControlMessage::Grant { op, key, errand, seconds } => {
-                let Errand { way, path, deletes, follows, looks_beside, within } = errand;
+                let Errand { way, path, deletes, follows, looks_beside, writes_beside, within } = errand;
                 let way = match way {
                     ContentDirection::Read => 0,
                     ContentDirection::Write => 1,
@@ -104,6 +105,7 @@ impl ControlMessage {
                     (*follows, FOLLOWS),
                     (within.is_some(), WITHIN),
                     (*looks_beside, LOOKS_BESIDE),
+                    (*writes_beside, WRITES_BESIDE),
                 ];
                 let more = marks.iter().filter(|(is_set, _)| *is_set).map(|(_, mark)| mark).sum();
                 put_numbers(out, 90, &[*op, *seconds, way, more]);
@@ -163,15 +165,16 @@ impl ControlMessage {
                     1 => ContentDirection::Write,
                     _ => return Err(Malformed),
                 };
-                if more & !(DELETES | FOLLOWS | WITHIN | LOOKS_BESIDE) != 0 {
+                if more & !(DELETES | FOLLOWS | WITHIN | LOOKS_BESIDE | WRITES_BESIDE) != 0 {
                     return Err(Malformed);
                 }
                 let key = key(&mut reader)?;
                 let (deletes, follows) = (more & DELETES != 0, more & FOLLOWS != 0);
                 let looks_beside = more & LOOKS_BESIDE != 0;
+                let writes_beside = more & WRITES_BESIDE != 0;
                 let path = path(&mut reader)?;
                 let within = if more & WITHIN == 0 { None } else { Some(prefixes(&mut reader)?) };
-                let errand = Errand { way, path, deletes, follows, looks_beside, within };
+                let errand = Errand { way, path, deletes, follows, looks_beside, writes_beside, within };
                 ControlMessage::Grant { op, key, errand, seconds }
             }
             91 => {

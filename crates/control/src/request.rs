@@ -67,6 +67,7 @@ mod tests {
             deletes: true,
             follows: true,
             looks_beside: false,
+            writes_beside: false,
             within: None,
         };
         let by_grant = Rights { errand: Some(Arc::new(errand)), ..Rights::default() };

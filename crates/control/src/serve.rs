@@ -269,8 +269,9 @@ impl Server<'_> {
     ) -> Result<(farhaul_connect::hello::HelloSecret, u64), Error> {
         let seconds = if seconds == 0 { GRANT_SECS } else { seconds.min(GRANT_SECS_MAX) };
         let paths = std::slice::from_ref(&errand.path);
-        let Errand { way, deletes, follows, looks_beside, .. } = errand;
-        let reach = CopyReach { paths, has_more: false, is_spread: false, deletes, follows, looks_beside };
+        let Errand { way, deletes, follows, looks_beside, writes_beside, .. } = errand;
+        let (has_more, is_spread) = (false, false);
+        let reach = CopyReach { paths, has_more, is_spread, deletes, follows, looks_beside, writes_beside };
         let asked = RightsRequest { way, cipher: Cipher::default(), copy: Some(reach) };
         let lifetime = Duration::from_secs(seconds);
         let wish = GrantWish { key: key.clone(), errand: errand.clone(), lifetime };

@@ -109,6 +109,7 @@ impl CopyOutcome {
             source_root: end.source_root,
             replaced: end.replaced,
             parted: end.parted,
+            backups: end.backups,
             left: end.left.listed.clone(),
             left_count: end.left.count,
             renames: end.renames,

@@ -165,7 +165,9 @@ impl BetweenJob {
         let reach = asked.reach();
         let (deletes, follows, within) = (reach.deletes, reach.follows, within.clone());
         let looks_beside = way == ContentDirection::Write && !self.options.earlier.is_empty();
-        Errand { way, path: path.clone(), deletes, follows, looks_beside, within }
+        let has_directory = self.options.backup.as_ref().is_some_and(|backup| !backup.dir.is_empty());
+        let writes_beside = way == ContentDirection::Write && has_directory;
+        Errand { way, path: path.clone(), deletes, follows, looks_beside, writes_beside, within }
     }
 }
 
@@ -295,7 +297,7 @@ fn destination(confinement: &Confinement, asked: &CopyRequest, far: &[u8]) -> Re
     };
     let mut target = resolution::far_target(confinement, path, wish, &[])?;
     target.asked = PulledNames::from_sources(&[far.to_vec()]);
-    target.earlier = resolution::earlier_copies(confinement, path, &target, &asked.options.earlier)?;
+    resolution::place_beside(confinement, path, &mut target, &asked.options)?;
     Ok(Destination::Tree(Box::new(target)))
 }
 

@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{GeneratedSource, RelPath, Root, is_pattern, stands_for};
 
+use super::owners::OwnerRules;
 use super::roots::DestinationRoots;
+use crate::options::BackupOptions;
 
 /// Whether the path names the destination that takes everything and keeps nothing.
 pub(crate) fn is_null(path: &Path) -> bool {
@@ -88,6 +90,21 @@ pub(crate) struct TargetDirectory {
     pub(crate) confined_to: Option<Root>,
     /// Directories with earlier copies.
     pub(crate) earlier: EarlierCopies,
+    /// Where what is replaced or deleted is kept; `None` if it is not.
+    pub(crate) backups: Option<BackupPlace>,
+    /// Whom the entries belong to.
+    pub(crate) owners: OwnerRules,
+}
+
+/// Where what is replaced or deleted is kept.
+#[derive(Debug)]
+pub(crate) struct BackupPlace {
+    /// A directory that takes it, as a path below one that exists; `None`: it stays in its own directory.
+    pub(crate) dir: Option<(Root, RelPath)>,
+    /// The path of that directory below the destination, if it lies there.
+    pub(crate) inside: Option<RelPath>,
+    /// What the user has asked for.
+    pub(crate) options: BackupOptions,
 }
 
 /// Directories with earlier copies of what arrives, in the order in which they are looked at.
@@ -113,6 +130,8 @@ impl TargetDirectory {
             asked,
             confined_to: None,
             earlier: EarlierCopies::default(),
+            backups: None,
+            owners: OwnerRules::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_volume::{Attributes, FileTime, RelPath};
+use farhaul_volume::{Attributes, FileTime, OwnerWish, RelPath};
 
 use super::failures::Failure;
 
@@ -32,6 +32,8 @@ pub(crate) struct UnfinishedDirectory {
     pub(crate) path: RelPath,
     /// The mode that it is to get; `None` if it keeps its present one.
     pub(crate) mode: Option<u32>,
+    /// Whom it is to belong to.
+    pub(crate) owner: OwnerWish,
     /// The mode that it has at the source.
     pub(crate) source_mode: u32,
     pub(crate) mtime: FileTime,
@@ -61,6 +63,7 @@ impl UnfinishedDirectory {
             id: 0,
             path,
             mode: None,
+            owner: OwnerWish::default(),
             source_mode: 0,
             mtime,
             attributes: Attributes::new(),

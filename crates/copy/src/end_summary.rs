@@ -22,6 +22,7 @@ pub(crate) struct EndSummary {
     pub(crate) source_root: Option<SourceRoot>,
     pub(crate) replaced: u64,
     pub(crate) parted: u64,
+    pub(crate) backups: u64,
     pub(crate) left: ListedPart<LeftEntry>,
     pub(crate) renames: u64,
     pub(crate) bytes: u64,

@@ -173,6 +173,7 @@ mod tests {
                 mtime_nanos: 0,
                 what: super::super::messages::EntryContent::HardLink { to },
                 attributes: farhaul_volume::Attributes::new(),
+                owner: None,
             };
             IncomingEntry {
                 entry,

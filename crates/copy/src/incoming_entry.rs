@@ -1,6 +1,6 @@
 //! An entry of the manifest on its way to its place.
 
-use farhaul_volume::{RelPath, Root, WriteOptions};
+use farhaul_volume::{OwnerWish, RelPath, Root, WriteOptions};
 
 use super::messages::{EntryContent, EntrySort, ManifestEntry};
 use super::receive_rules::ReceiveRules;
@@ -31,7 +31,7 @@ impl IncomingEntry {
         if self.entry.path.is_empty() { self.path.as_bytes() } else { &self.entry.path }
     }
 
-    /// How its file is to be written below `root`. If modes are not preserved, the file keeps the mode of its
+    /// How its file is to be written below `root`, but for its owner. If modes are not preserved, the file keeps the mode of its
     /// predecessor, or gets the mode that umask and directory leave.
     pub(crate) fn write_options(&self, rules: &ReceiveRules, root: &Root) -> WriteOptions {
         let mode = self.entry.mode;
@@ -49,6 +49,7 @@ impl IncomingEntry {
             attributes: self.entry.attributes.clone(),
             attribute_kinds: rules.attributes,
             predecessor,
+            owner: OwnerWish::default(),
         }
     }
 }

@@ -384,7 +384,9 @@ impl IncomingFile {
                     return Err(Failure::new(Code::DiskFailed, why));
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
-                let finished = partial.finish(&target.write_options(&self.item)).map(drop);
+                let make_room = || receiver.try_keep_old(&self.item.path);
+                let options = target.write_options(&self.item);
+                let finished = partial.finish_after(&options, make_room).map(drop);
                 let finished = finished.map_err(|error| match error {
                     PartialError::Io { what, source } => receiver.cannot(what, &self.item.path, &source),
                     error => {
@@ -408,6 +410,7 @@ impl IncomingFile {
                         .map_err(cannot)?;
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
+                receiver.keep_old(&self.item.path)?;
                 let finished = temp.finish(&target.write_options(&self.item)).map_err(cannot);
                 if finished.as_ref().err().is_none_or(Failure::is_about_metadata) {
                     self.set_digest(stream.digest(self.size()), receiver.rules);
@@ -511,6 +514,7 @@ mod tests {
             mtime_nanos: 0,
             what,
             attributes,
+            owner: None,
         };
         let item =
             IncomingEntry { entry, path, parent: None, booked: 0, is_place_free: false, replaces: None };

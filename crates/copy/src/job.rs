@@ -28,7 +28,7 @@ use super::receipt::{self, ReceiptOptions};
 use super::report::Report;
 use super::request;
 use super::request::{CopyDirection, CopyRequest};
-use super::resolution::{Confinement, earlier_copies};
+use super::resolution::{Confinement, place_beside};
 use super::retry::RetrySelection;
 use super::{
     CopyOutcome, CopySide, CopySource, Destination, DestinationWish, Terms, last_component,
@@ -351,9 +351,8 @@ impl CopyPlan {
                 let directories = &request.options.spread.target;
                 let confines = self.confines.as_ref();
                 let mut target = super::local_target(path, wish, sources, directories, confines)?;
-                let (written, earlier) = (path.as_os_str().as_bytes(), &request.options.earlier);
-                let confinement = Confinement::of_local(confines);
-                target.earlier = earlier_copies(&confinement, written, &target, earlier)?;
+                let (written, confinement) = (path.as_os_str().as_bytes(), Confinement::of_local(confines));
+                place_beside(&confinement, written, &mut target, &request.options)?;
                 CopySide::Receive(Destination::Tree(Box::new(target)))
             }
         })

@@ -37,6 +37,7 @@ pub(crate) mod manifest;
 pub(crate) mod messages;
 mod name_clashes;
 mod options;
+mod owners;
 mod output_file;
 mod read_queue;
 pub(crate) mod receipt;
@@ -66,10 +67,11 @@ pub use job::{CopyJob, JobConfines, Location, check, copy, spread_of};
 pub use location_checks::receipt_is_possible;
 pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{
-    DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions, FileOptions, IntegrityOptions,
+    BackupOptions, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions, FileOptions, IntegrityOptions,
     ManifestOptions, OverwriteMode, SelectOptions, SourceRoot, SpreadOptions, SyncOptions, TransferOptions,
     VerifyMode,
 };
+pub use owners::OwnerOptions;
 pub use receipt::{
     CheckedReceipt, RECEIPT_SCHEMA, Receipt, ReceiptOptions, SignedStatement, Statement, StatementSide,
     manifest_root,
@@ -107,6 +109,7 @@ use farhaul_session::setup::Setup;
 use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use manifest::ManifestLog;
+use owners::{OwnerNames, OwnerRules};
 use receipt::ReceiptExchange;
 use receive_rules::ReceiveRules;
 use sender::ReadPlan;
@@ -230,12 +233,22 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
             let digests = options.integrity.verify != VerifyMode::Transit;
             let growth = options.files.follow_growth_secs.map(std::time::Duration::from_secs);
             let taking = sender::MetadataSelection::new(options.files, terms.strip_setuid);
-            let sync = options.sync;
-            let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
+            let (sync, backup) = (options.sync, options.backup.clone());
+            let owners = OwnerNames::new(&options.owners);
+            let plan =
+                ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync, backup, owners };
             sender::run(&mut dialogue, origin, plan, log, receipt.clone())
         }
-        CopySide::Receive(destination) => {
+        CopySide::Receive(mut destination) => {
             let rules = ReceiveRules::new(&options, request.tells_new, terms);
+            match OwnerRules::new(&options.owners, terms.strip_setuid) {
+                Ok(owners) => destination.set_owners(owners),
+                Err(error) => {
+                    dialogue.abort(&error);
+                    dialogue.close(Some(&error));
+                    return CopyOutcome::failed(error);
+                }
+            }
             // A sender that signs has to know what became of each entry.
             let tells = !dialogue.is_client() || receipt.is_some();
             let notes = receiver::EntryNotes::new(options.integrity.manifest.clone(), log, tells);
@@ -327,6 +340,7 @@ mod tests {
                 linked: false,
             },
             attributes: farhaul_volume::Attributes::new(),
+            owner: None,
         };
         let again =
             CopyMessage::Renewed { id: 0, entry: ManifestEntry { path: Vec::new(), ..entry(1 << 48) } };

@@ -18,6 +18,7 @@ use farhaul_volume::{Attributes, Border, ChunkCv, Digests, FileTime, SpecialNode
 use crate::deletion_guard::DeletionStopCause;
 use crate::failures::Failure;
 use crate::options::SourceRoot;
+use crate::owners::EntryOwner;
 
 pub(crate) use self::decode::{Decoder, decode_spread};
 pub(crate) use self::encode::{Encoder, encode_spread};
@@ -27,6 +28,8 @@ pub(crate) use self::entry_sort::EntrySort;
 pub(crate) const RANGES_MAX: usize = 4096;
 /// Added to an entry's kind if attributes follow.
 const ATTRIBUTES: u8 = 0x40;
+/// Added to an entry's kind if its owner follows.
+const OWNER: u8 = 0x80;
 /// Added to the id of an entry each time that it is announced again.
 pub(crate) const RENEWAL: u64 = 1 << 48;
 
@@ -41,6 +44,8 @@ pub(crate) struct ManifestEntry {
     pub(crate) what: EntryContent,
     /// The attributes of a file or directory, if they are asked for.
     pub(crate) attributes: Attributes,
+    /// Its owner, if that is asked for.
+    pub(crate) owner: Option<EntryOwner>,
 }
 
 impl ManifestEntry {
@@ -50,7 +55,8 @@ impl ManifestEntry {
         const PAIR: usize = size_of::<(Vec<u8>, Vec<u8>)>();
         let target = if let EntryContent::Symlink { target } = &self.what { target.len() } else { 0 };
         let pairs = self.attributes.iter().map(|(name, value)| PAIR + name.len() + value.len());
-        self.path.len() + target + pairs.sum::<usize>()
+        let owner = self.owner.as_ref().map_or(0, |owner| owner.user.len() + owner.group.len());
+        self.path.len() + target + owner + pairs.sum::<usize>()
     }
 
     pub(crate) fn mtime(&self) -> FileTime {
@@ -266,6 +272,11 @@ pub(crate) enum CopyMessage {
     Parted {
         path: Vec<u8>,
     },
+    /// What was at this path is kept (in a dry run: would be) under another name, since it is replaced or
+    /// deleted.
+    BackedUp {
+        path: Vec<u8>,
+    },
     /// For the receiver's manifest: an entry at the source that is not taken.
     Skipped {
         path: Vec<u8>,
@@ -335,6 +346,7 @@ impl CopyMessage {
             CopyMessage::Left { .. } => "left",
             CopyMessage::Replaced { .. } => "replaced",
             CopyMessage::Parted { .. } => "parted",
+            CopyMessage::BackedUp { .. } => "backed-up",
             CopyMessage::Skipped { .. } => "skipped",
             CopyMessage::Placed { .. } => "placed",
             CopyMessage::Renamed { .. } => "renamed",

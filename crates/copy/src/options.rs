@@ -8,6 +8,8 @@ use farhaul_session::options::NetworkOptions;
 use farhaul_volume::{Algorithm, AttributeKinds, Filter, RelPath, ScanOptions, SizeLimits};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::owners::OwnerOptions;
+
 /// What happens to a destination file that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -204,6 +206,51 @@ impl EarlierOptions {
             );
         }
         Ok(())
+    }
+}
+
+/// Keeps what is replaced or deleted at the destination under another name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackupOptions {
+    /// The directory at the destination's host that takes what is kept, under the path that it had below the
+    /// destination; a relative path begins at the destination. Empty: it stays in its own directory.
+    #[serde(with = "crate::request::base64_bytes")]
+    pub dir: Vec<u8>,
+    /// Is added to its name; must not be empty if `dir` is.
+    #[serde(with = "crate::request::base64_bytes")]
+    pub suffix: Vec<u8>,
+}
+
+/// The longest suffix: half of the longest name.
+const SUFFIX_MAX: usize = 127;
+
+impl BackupOptions {
+    /// The suffix that is used if the user names none, as in rsync.
+    pub fn default_suffix(has_directory: bool) -> &'static [u8] {
+        if has_directory { b"" } else { b"~" }
+    }
+
+    fn checked(&self) -> Result<(), Error> {
+        if self.suffix.contains(&b'/') || self.suffix.contains(&0) || self.suffix.len() > SUFFIX_MAX {
+            return bad("--suffix takes the end of a name: up to 127 bytes without a slash");
+        }
+        if self.dir.is_empty() && self.suffix.is_empty() {
+            return bad("--suffix must not be empty without --backup-dir: what is kept needs another name");
+        }
+        Ok(())
+    }
+
+    /// The path of the directory below the destination, as far as its text says that it lies there.
+    pub(crate) fn own_directory(&self) -> Option<RelPath> {
+        let plain = crate::resolution::earlier_path(b"", &self.dir).filter(|_| !self.dir.starts_with(b"/"))?;
+        RelPath::from_bytes(plain.strip_prefix(b"/")?).ok()
+    }
+
+    /// The name that `path` is kept under, for people.
+    pub(crate) fn shown(&self, path: &[u8]) -> String {
+        let dir = if self.dir.is_empty() || self.dir.ends_with(b"/") { &b""[..] } else { b"/" };
+        farhaul_text::escape(&[&self.dir, dir, path, &self.suffix].concat())
     }
 }
 
@@ -511,6 +558,11 @@ pub struct TransferOptions {
     pub spread: SpreadOptions,
     /// Directories with earlier copies. Default: none.
     pub earlier: EarlierOptions,
+    /// Whom the entries at the destination belong to. Default: who runs the receiver, or who owns the file that
+    /// is replaced.
+    pub owners: OwnerOptions,
+    /// How what is replaced or deleted is kept. Default: it is not kept.
+    pub backup: Option<BackupOptions>,
     /// The options of a sync; `None` for a copy.
     pub sync: Option<SyncOptions>,
     /// Decide and list, but change nothing.
@@ -594,6 +646,13 @@ impl TransferOptions {
             return bad(
                 "--link-dest and --compare-dest look in one directory only, not in those of --spread",
             );
+        }
+        self.owners.checked()?;
+        if let Some(backup) = &self.backup {
+            backup.checked()?;
+            if !self.spread.target.is_empty() {
+                return bad("--backup keeps files of one directory only, not of those of --spread");
+            }
         }
         if self.sync.is_some_and(|sync| sync.detect_renames) && !self.spread.target.is_empty() {
             return bad("--detect-renames looks in one directory only, not in those of --spread");

@@ -36,6 +36,7 @@
 //! rules ends the session before anything that breaks them is created.
 
 mod ambiguous_directories;
+mod backups;
 mod comparison;
 mod deletion;
 mod dry_run;
@@ -63,7 +64,7 @@ mod warnings;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -79,6 +80,7 @@ use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_volume::{Filter, PartialRequest, RelPath};
 
 use self::ambiguous_directories::AmbiguousDirectories;
+use self::backups::MadeBackups;
 use self::comparison::UndecidedEntry;
 use self::durability::{FileSystems, RunningSync};
 pub(crate) use self::entry_notes::EntryNotes;
@@ -103,6 +105,7 @@ use super::incoming_entry::IncomingEntry;
 use super::manifest::{EntryFate, ManifestRecord};
 use super::messages::{CopyMessage, Decoder, encode_spread};
 use super::name_clashes::TopNames;
+use super::owners::OwnerRules;
 use super::receipt::ReceiptExchange;
 use super::receive_rules::ReceiveRules;
 use super::report::{FailedAction, SpreadFigures};
@@ -119,6 +122,15 @@ pub(crate) enum Destination<Tree = Box<TargetDirectory>> {
     Pipe,
     /// Nowhere: everything is checked and counted, nothing is kept.
     Null,
+}
+
+impl Destination {
+    /// Sets whom the entries are to belong to.
+    pub(crate) fn set_owners(&mut self, owners: OwnerRules) {
+        if let Destination::Tree(target) = self {
+            target.owners = owners;
+        }
+    }
 }
 
 /// Runs the receiving end to its end.
@@ -218,6 +230,9 @@ pub(crate) struct CopyReceiver {
     tree: DirectoryTree,
     links: HardLinks,
     ambiguous_directories: AmbiguousDirectories,
+    made_backups: MadeBackups,
+    /// The destination's file system has refused a hard link.
+    lacks_links: AtomicBool,
     lists: ReportLists,
     warnings: Arc<Warnings>,
     counts: Counts,
@@ -242,6 +257,11 @@ impl CopyReceiver {
         let shared = Conversation::new(dialogue.request.clone());
         let deletes_excluded = rules.delete().is_some_and(|delete| delete.excluded);
         let warnings = Arc::default();
+        let filter = if deletes_excluded { wanted.filter.unprotecting() } else { wanted.filter };
+        let protection = match &destination {
+            Destination::Tree(directory) => backups::protecting(filter, directory, rules.delete()),
+            Destination::Pipe | Destination::Null => filter,
+        };
         CopyReceiver {
             destination: match destination {
                 Destination::Tree(directory) => {
@@ -253,7 +273,7 @@ impl CopyReceiver {
             rules,
             queues: ReceiverQueues::default(),
             over,
-            protection: if deletes_excluded { wanted.filter.unprotecting() } else { wanted.filter },
+            protection,
             files: IncomingFiles::within(&shared.budget),
             untold: UntoldCount::default(),
             window: Arc::default(),
@@ -261,6 +281,8 @@ impl CopyReceiver {
             tree: DirectoryTree::within(&shared.budget),
             links: HardLinks::within(&shared.budget),
             ambiguous_directories: AmbiguousDirectories::default(),
+            made_backups: MadeBackups::default(),
+            lacks_links: AtomicBool::new(false),
             lists: ReportLists::new(dialogue, rules.is_daemon),
             warnings,
             counts: Counts::default(),

@@ -176,6 +176,9 @@ pub struct Report {
     /// destination: they were written as files of their own, and the other names keep the old content.
     #[serde(default)]
     pub parted: u64,
+    /// Entries that were kept under another name, as they were replaced or deleted (in a dry run: would be).
+    #[serde(default)]
+    pub backups: u64,
     /// Surplus entries at the destination that stay, since they are mounted; the list is bounded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<LeftEntry>,

@@ -23,6 +23,7 @@ use super::end_summary::EndSummary;
 use super::entry_events::{failed, shown_path};
 use super::failures::{Failure, is_vanished};
 use super::messages::EntrySort;
+use super::options::BackupOptions;
 use super::report::{
     DeletionStop, FailedAction, FailedEntry, LeftEntry, NotSetEntry, SkippedEntry, VanishedEntry,
 };
@@ -44,6 +45,7 @@ pub(crate) struct ReportLists {
     left: BoundedList<LeftEntry>,
     replaced: AtomicU64,
     parted: AtomicU64,
+    backups: AtomicU64,
     deleted: AtomicU64,
     deleted_names: Mutex<Vec<String>>,
     deletion_stop: Mutex<Option<DeletionStop>>,
@@ -73,6 +75,7 @@ impl ReportLists {
             left: BoundedList::new(LEFT_BYTES_MAX),
             replaced: AtomicU64::new(0),
             parted: AtomicU64::new(0),
+            backups: AtomicU64::new(0),
             deleted: AtomicU64::new(0),
             deleted_names: Mutex::default(),
             deletion_stop: Mutex::default(),
@@ -157,6 +160,16 @@ impl ReportLists {
         });
     }
 
+    /// Counts an entry that is kept (in a dry run: would be) under another name.
+    pub(crate) fn add_backup(&self, path: &[u8], backup: &BackupOptions, dry_run: bool) {
+        self.backups.fetch_add(1, Relaxed);
+        self.handle.tell_detail(|| Event::EntryDone {
+            path: escape(path),
+            done: EntryAction::BackedUp { to: backup.shown(path) },
+            dry_run,
+        });
+    }
+
     /// Adds a surplus entry that stays, since it is mounted.
     pub(crate) fn add_left(&self, path: &[u8], border: Border, dry_run: bool) {
         let reason = match border {
@@ -180,6 +193,7 @@ impl ReportLists {
             left: self.left.take(),
             replaced: self.replaced.load(Relaxed),
             parted: self.parted.load(Relaxed),
+            backups: self.backups.load(Relaxed),
             deleted: self.deleted.load(Relaxed),
             deleted_names: std::mem::take(&mut *self.deleted_names.lock().in_any_case()),
             deletion_stop: self.deletion_stop.lock().in_any_case().take(),

@@ -41,7 +41,7 @@ pub(crate) const NEW_DIRECTORIES: &str = "new-directories";
 
 /// All features of a copy, and whether these options need them. A feature that is not needed is not used if
 /// the far end lacks it.
-fn features(options: &TransferOptions) -> [(&'static str, bool); 18] {
+fn features(options: &TransferOptions) -> [(&'static str, bool); 20] {
     let sync = options.sync.unwrap_or_default();
     [
         (DELTA, options.files.in_place || options.files.delta == Some(true)),
@@ -57,6 +57,8 @@ fn features(options: &TransferOptions) -> [(&'static str, bool); 18] {
         ("acls", options.files.acls),
         ("hard-links", options.files.hard_links.is_some()),
         ("earlier", !options.earlier.is_empty()),
+        ("backup", options.backup.is_some()),
+        ("owners", options.owners.is_any()),
         ("guard", sync.delete.is_some_and(|delete| delete.is_judged()) || !options.select.require.is_empty()),
         // Code that needs one of these says so itself.
         (RECEIPT, false),
@@ -189,7 +191,7 @@ impl CopyRequest {
 
     /// The request, as a grant is judged by it.
     pub(crate) fn reach(&self) -> CopyReach<'_> {
-        let TransferOptions { files, spread, sync, earlier, .. } = &self.options;
+        let TransferOptions { files, spread, sync, earlier, backup, .. } = &self.options;
         CopyReach {
             paths: &self.paths,
             has_more: self.more_paths > 0,
@@ -197,6 +199,8 @@ impl CopyRequest {
             deletes: sync.is_some_and(|sync| sync.delete.is_some()),
             follows: files.follow || files.keep_dirlinks,
             looks_beside: !earlier.is_empty() && self.direction == CopyDirection::Push,
+            writes_beside: backup.as_ref().is_some_and(|backup| !backup.dir.is_empty())
+                && self.direction == CopyDirection::Push,
         }
     }
 
@@ -281,6 +285,18 @@ pub fn admit_within(
 /// The bits that the far end takes off everything, by its answer.
 pub(crate) fn mask_of(terms: &[u8]) -> u32 {
     serde_json::from_slice::<Answer>(terms).unwrap_or_default().mask & 0o777
+}
+
+pub(crate) mod base64_bytes {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 pub(crate) mod base64_list {

@@ -20,13 +20,13 @@ use farhaul_volume::{
 };
 
 use super::confines::{self, ConfinedPath, Confines};
-use super::destination::{EarlierCopies, PulledNames, TargetDirectory, last_component, with_slash_if_home};
+use super::destination::{BackupPlace, EarlierCopies, PulledNames, TargetDirectory, last_component, with_slash_if_home};
 use super::failures::plain;
 use super::name_clashes::are_distinct;
 use super::request::CopyRequest;
 use super::roots::DestinationRoots;
 use super::{Awaited, CopySource, ScanPlan};
-use crate::options::{EarlierOptions, TransferOptions, in_each};
+use crate::options::{BackupOptions, EarlierOptions, TransferOptions, in_each};
 
 /// What the user says of a destination.
 #[derive(Debug, Clone, Copy)]
@@ -347,10 +347,24 @@ pub(crate) fn far_target(
     spread_target(confinement, path, wish, directories, |path, wish| one_far_target(confinement, path, wish))
 }
 
+/// Opens what the copy uses beside the destination `written`: directories with earlier copies, and the one that
+/// takes what is replaced or deleted.
+pub(crate) fn place_beside(
+    confinement: &Confinement,
+    written: &[u8],
+    target: &mut TargetDirectory,
+    options: &TransferOptions,
+) -> Result<(), Error> {
+    target.earlier = earlier_copies(confinement, written, target, &options.earlier)?;
+    let backups = options.backup.as_ref().map(|asked| backup_place(confinement, written, target, asked));
+    target.backups = backups.transpose()?;
+    Ok(())
+}
+
 /// Opens the directories with earlier copies, for the destination `written`. They lie in the same confinement as
 /// the destination, wherever links lead. A relative path begins at the destination's directory, and `..` in it is
 /// taken by the text.
-pub(crate) fn earlier_copies(
+fn earlier_copies(
     confinement: &Confinement,
     written: &[u8],
     target: &TargetDirectory,
@@ -359,12 +373,9 @@ pub(crate) fn earlier_copies(
     let links = asked.compare.is_empty();
     let mut found = EarlierCopies { links, ..EarlierCopies::default() };
     for given in if links { &asked.link } else { &asked.compare } {
-        let directory = if target.rename.is_some() { [written, b"/.."].concat() } else { written.to_vec() };
-        let path = match confinement {
-            Confinement::User if given.starts_with(b"~") => Some(given.clone()),
-            _ => earlier_path(&directory, given),
-        };
-        let opened = path.ok_or_else(|| outside(given)).and_then(|path| open_earlier(confinement, &path));
+        let path = path_beside(confinement, written, target, given);
+        let outside = || outside(given, "taken from");
+        let opened = path.ok_or_else(outside).and_then(|path| open_earlier(confinement, &path));
         match opened {
             Ok(root) => found.roots.push(root),
             Err(error) if error.code() == Code::NotFound => found.missing.push(shown(given)),
@@ -372,6 +383,86 @@ pub(crate) fn earlier_copies(
         }
     }
     Ok(found)
+}
+
+/// The path of a directory that the user calls `given`, for the destination `written`; `None` if it leads above
+/// `/`.
+fn path_beside(
+    confinement: &Confinement,
+    written: &[u8],
+    target: &TargetDirectory,
+    given: &[u8],
+) -> Option<Vec<u8>> {
+    let directory = if target.rename.is_some() { [written, b"/.."].concat() } else { written.to_vec() };
+    match confinement {
+        Confinement::User if given.starts_with(b"~") => Some(given.to_vec()),
+        _ => earlier_path(&directory, given),
+    }
+}
+
+/// Finds the directory that takes what is replaced or deleted. It lies in the same confinement as the
+/// destination, wherever links lead. It need not exist: it is made when the first entry is kept.
+fn backup_place(
+    confinement: &Confinement,
+    written: &[u8],
+    target: &TargetDirectory,
+    asked: &BackupOptions,
+) -> Result<BackupPlace, Error> {
+    let place = |dir, inside| BackupPlace { dir, inside, options: asked.clone() };
+    if asked.dir.is_empty() {
+        return Ok(place(None, None));
+    }
+    let outside = || outside(&asked.dir, "kept");
+    let path = path_beside(confinement, written, target, &asked.dir).ok_or_else(outside)?;
+    let (root, below) = open_nearest(confinement, &path)?;
+    let real = |root: &Root| {
+        let real = root.real_path(&RelPath::empty());
+        real.map_err(|error| cannot(format!("look where {} is", shown(&asked.dir)), &error))
+    };
+    let (destination, directory) = (real(target.roots.first())?, real(&root)?);
+    let directory = directory.join(OsStr::from_bytes(below.as_bytes()));
+    let inside = match directory.strip_prefix(&destination) {
+        Err(_) => None,
+        Ok(inside) if inside.as_os_str().is_empty() => {
+            let what = format!("--backup-dir {} is the destination itself", shown(&asked.dir));
+            return Err(Error::new(Code::BadOption, what).with_hint("name another directory"));
+        }
+        Ok(inside) => RelPath::from_bytes(inside.as_os_str().as_bytes()).ok(),
+    };
+    Ok(place(Some((root, below)), inside))
+}
+
+/// Opens the directory at `path`, or the nearest one above it that exists; returns the rest of the path, too.
+fn open_nearest(confinement: &Confinement, path: &[u8]) -> Result<(Root, RelPath), Error> {
+    let mut above = path.to_vec();
+    let mut below: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let error = match open_earlier(confinement, &above) {
+            Ok(root) => {
+                let joined = RelPath::from_written(&below.join(&b'/'));
+                let joined = joined.map_err(|error| Error::new(Code::BadPath, error.to_string()))?;
+                // Something that is no directory, such as a link that leads nowhere.
+                let first = below.first().map(|name| RelPath::from_bytes(name)).transpose().ok().flatten();
+                if first.is_some_and(|first| root.metadata(&first).ok().flatten().is_some()) {
+                    let what = format!("{} is not a directory", shown(path));
+                    return Err(Error::new(Code::NotADirectory, what));
+                }
+                return Ok((root, joined));
+            }
+            Err(error) => error,
+        };
+        let Some(name) = last_component(&above).filter(|_| error.code() == Code::NotFound) else {
+            return Err(error);
+        };
+        below.insert(0, name.to_vec());
+        above.truncate(above.len() - name.len());
+        while above.len() > 1 && above.ends_with(b"/") {
+            above.pop();
+        }
+        if above.is_empty() {
+            above = b".".to_vec();
+        }
+    }
 }
 
 /// The path of a directory with earlier copies that the user calls `given`, for a destination in `directory`;
@@ -383,8 +474,8 @@ pub fn earlier_path(directory: &[u8], given: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-fn outside(path: &[u8]) -> Error {
-    Error::new(Code::BadPath, format!("{} does not lie where files may be taken from", shown(path)))
+fn outside(path: &[u8], what: &str) -> Error {
+    Error::new(Code::BadPath, format!("{} does not lie where files may be {what}", shown(path)))
 }
 
 /// Opens one of these directories.
@@ -395,7 +486,7 @@ fn open_earlier(confinement: &Confinement, path: &[u8]) -> Result<Root, Error> {
         Confinement::Local => of_host(path),
         Confinement::User => of_host(&expand_home(path)),
         Confinement::Root(root) => {
-            let below = RelPath::from_written(path).map_err(|_| outside(path))?;
+            let below = RelPath::from_written(path).map_err(|_| outside(path, "used"))?;
             root.follow(&below).map_err(cannot)
         }
         Confinement::Within(confines) | Confinement::FarWithin(confines) => {

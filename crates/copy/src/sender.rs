@@ -54,6 +54,7 @@ use super::end_summary::EndSummary;
 use super::failures::Failure;
 use super::manifest::{EntryFate, ManifestLog, ManifestRecord};
 use super::messages::{CopyMessage, Decision, Decoder, EntryContent, decode_spread};
+use super::owners::OwnerNames;
 use super::read_queue::{PeerChunk, ReadQueue};
 use super::receipt::ReceiptExchange;
 use super::report::{DeletionStop, FailedAction, SpreadFigures};
@@ -61,7 +62,7 @@ use super::report_lists::ReportLists;
 use super::request::CopyRequest;
 use super::resolution::{Confinement, far_scan};
 use crate::entry_events::{count_renamed, count_there, done};
-use crate::options::{DeleteWhen, FileOptions, SourceRoot, SyncOptions, TransferOptions};
+use crate::options::{BackupOptions, DeleteWhen, FileOptions, SourceRoot, SyncOptions, TransferOptions};
 
 /// The source of a transfer.
 pub(crate) enum CopySource {
@@ -121,7 +122,14 @@ impl ScanPlan {
             Some(true) => HardLinkTrust::All,
             Some(false) => HardLinkTrust::None,
         };
-        let scan = ScanOptions { follow: options.files.follow, nodes, hard_links, ..options.select.scan()? };
+        let mut select = options.select.scan()?;
+        // What was kept by earlier runs is no part of the tree, should the source have it, too.
+        let is_content = sources.iter().any(|source| source.dest.is_empty());
+        let kept = options.backup.as_ref().and_then(BackupOptions::own_directory);
+        if let Some(kept) = kept.filter(|_| is_content) {
+            select.filter = select.filter.hiding(&kept);
+        }
+        let scan = ScanOptions { follow: options.files.follow, nodes, hard_links, ..select };
         Ok(ScanPlan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
     }
 
@@ -148,7 +156,7 @@ impl ScanPlan {
 }
 
 /// How files are read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct ReadPlan {
     pub(crate) readers: usize,
     /// The most large files that are read at a time.
@@ -163,6 +171,10 @@ pub(crate) struct ReadPlan {
     pub(crate) taking: MetadataSelection,
     /// The options of a sync. `None` for a copy, in which the receiver neither removes nor renames anything.
     pub(crate) sync: Option<SyncOptions>,
+    /// How the receiver keeps what it replaces; `None` if it does not.
+    pub(crate) backup: Option<BackupOptions>,
+    /// The owners that the receiver is told.
+    pub(crate) owners: OwnerNames,
 }
 
 /// The parts of an entry that are sent with it.
@@ -222,6 +234,8 @@ pub(crate) struct CopySender {
     growth: Option<Duration>,
     taking: MetadataSelection,
     sync: Option<SyncOptions>,
+    backup: Option<BackupOptions>,
+    owners: OwnerNames,
     is_client: bool,
     names: RequestedNames,
     paths: RequestedNames,
@@ -274,7 +288,7 @@ pub(crate) fn run(
     log: Option<Arc<ManifestLog>>,
     receipt: Option<Arc<ReceiptExchange>>,
 ) -> (EndSummary, Option<Error>) {
-    let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
+    let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync, backup, owners } = plan;
     let (awaits_names, awaits_paths) = match &origin {
         CopySource::Scan(scan) => (scan.awaits_names, false),
         CopySource::Awaited(awaited) => (awaited.request.options.select.by_name, true),
@@ -293,6 +307,8 @@ pub(crate) fn run(
         growth,
         taking,
         sync,
+        backup,
+        owners,
         is_client: dialogue.is_client(),
         names: RequestedNames::new(awaits_names, &shared.budget),
         paths: RequestedNames::new(awaits_paths, &shared.budget),
@@ -364,6 +380,11 @@ impl CopySender {
             }
             CopyMessage::Renamed { .. } if !self.sync.is_some_and(|sync| sync.detect_renames) => {
                 Err(Error::from(Misbehaviour::UnaskedRenaming))
+            }
+            CopyMessage::BackedUp { path } => {
+                let Some(backup) = &self.backup else { return Err(Error::from(Misbehaviour::UnaskedBackup)) };
+                self.lists.add_backup(&path, backup, self.dry_run);
+                Ok(())
             }
             CopyMessage::Decide { id, decision } => self.decide(id, decision, counts),
             CopyMessage::Unchanged { first, count } => {

@@ -330,8 +330,7 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
                 dry_run: request.options.dry_run,
             };
             let mut target = resolution::far_target(confinement, path, wish, &request.options.spread.target)?;
-            target.earlier =
-                resolution::earlier_copies(confinement, path, &target, &request.options.earlier)?;
+            resolution::place_beside(confinement, path, &mut target, &request.options)?;
             Ok(CopySide::Receive(Destination::Tree(Box::new(target))))
         }
     }

@@ -43,6 +43,7 @@ mod tests {
             deletes: false,
             follows: false,
             looks_beside: false,
+            writes_beside: false,
             within: None,
         })
     }

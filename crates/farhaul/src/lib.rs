@@ -61,10 +61,10 @@ pub use farhaul_connect::{
     no_key,
 };
 pub use farhaul_copy::{
-    CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, Confines, CopyDirection,
+    BackupOptions, CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, Confines, CopyDirection,
     CopyJob, DeleteLimit, DeleteOptions, DeleteWhen, DeletionStop, DeletionStopCause, Difference, Durability,
     EarlierOptions, FailedAction, FailedEntry, FailedRun, FileOptions, Finding, HostSpec, IntegrityOptions,
-    JobConfines, Location, LocationSpec, ManifestOptions, NotSetEntry, OverwriteMode, RECEIPT_SCHEMA,
+    JobConfines, Location, LocationSpec, ManifestOptions, NotSetEntry, OverwriteMode, OwnerOptions, RECEIPT_SCHEMA,
     REPORT_SCHEMA, Receipt, ReceiptOptions, Report, RetrySelection, SelectOptions, SignedStatement,
     SkippedEntry, SourceRoot, SpreadFigures, SpreadOptions, Statement, StatementSide, SyncOptions,
     TransferOptions, VERIFY_SCHEMA, VanishedEntry, VerifyJob, VerifyMode, VerifyReport, check as check_copy,

@@ -35,7 +35,7 @@ pub use clock::Clock;
 pub use hooks::webhook::{AddressRules, AllowedNetwork, WebhookReceiver, WebhookSettings, WebhookUrl};
 pub use hooks::{BatchBounds, Hook, HookMoment};
 pub use job::{
-    EarlierRules, FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobDeed, JobId, JobKind, JobOption, JobOptions, JobSpan,
+    BackupRules, EarlierRules, FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobDeed, JobId, JobKind, JobOption, JobOptions, JobSpan,
     JobSpec, JobState, Labels, OptionRule, PRIORITY_MAX, RepeatRule, RetryOptions, SelectRules,
 };
 pub use node::{NodeIdentity, NodeSettings, PeerSettings, RetentionRules, WatchSpec};

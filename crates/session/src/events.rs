@@ -203,6 +203,11 @@ pub enum EntryAction {
     /// It was to be changed in place, but has other names at the destination, so it was written as a file of
     /// its own.
     Parted,
+    /// What was at the destination is kept under another name, as it is replaced or deleted.
+    BackedUp {
+        /// The other name.
+        to: String,
+    },
     /// It is at the destination but not in the source, and stays there.
     Left {
         /// The reason.
@@ -311,6 +316,7 @@ impl EntryAction {
     fn weight(&self) -> usize {
         match self {
             EntryAction::Renamed { from } => from.len(),
+            EntryAction::BackedUp { to } => to.len(),
             EntryAction::Left { reason } => reason.len(),
             EntryAction::Sent { .. }
             | EntryAction::Received { .. }
@@ -409,6 +415,8 @@ impl EntryAction {
                 let does = if dry_run { "would part" } else { "parted" };
                 write!(formatter, "{does} {path}: its other names at the destination keep the old content")
             }
+            (EntryAction::BackedUp { to }, true) => write!(formatter, "would keep {path} as {to}"),
+            (EntryAction::BackedUp { to }, false) => write!(formatter, "kept {path} as {to}"),
             (EntryAction::Left { reason }, true) => write!(formatter, "would leave {path}: {reason}"),
             (EntryAction::Left { reason }, false) => write!(formatter, "left {path}: {reason}"),
         }
@@ -433,6 +441,15 @@ mod tests {
                 Event::EntryDone { path: path(), done: EntryAction::Deleted, dry_run: true },
                 r#"{"event":"entry_done","path":"a/b","done":"deleted","dry_run":true}"#,
                 "would delete a/b",
+            ),
+            (
+                Event::EntryDone {
+                    path: path(),
+                    done: EntryAction::BackedUp { to: "../old/a/b".into() },
+                    dry_run: false,
+                },
+                r#"{"event":"entry_done","path":"a/b","done":"backed_up","to":"../old/a/b","dry_run":false}"#,
+                "kept a/b as ../old/a/b",
             ),
             (
                 Event::PathDown(ends()),

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt as _;
 
 use farhaul_handover::permit::check;
 use rustix::fs;
-use rustix::fs::{AtFlags, Dev, FallocateFlags, FileType, Mode, OFlags, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, Dev, FallocateFlags, FileType, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
 use rustix::io::Result;
 use rustix::path::Arg;
 
@@ -65,7 +65,7 @@ pub(crate) fn mknodat<P: Arg, Fd: AsFd>(
     fs::mknodat(dir, name, kind, mode, device)
 }
 
-// ---- modes, times and attributes -------------------------------------------------------------------------------------
+// ---- owners, modes, times and attributes -------------------------------------------------------------------------------------
 
 pub(crate) fn fchmod<Fd: AsFd>(file: Fd, mode: Mode) -> Result<()> {
     check();
@@ -75,6 +75,22 @@ pub(crate) fn fchmod<Fd: AsFd>(file: Fd, mode: Mode) -> Result<()> {
 pub(crate) fn chmodat<P: Arg, Fd: AsFd>(dir: Fd, name: P, mode: Mode, flags: AtFlags) -> Result<()> {
     check();
     fs::chmodat(dir, name, mode, flags)
+}
+
+pub(crate) fn fchown<Fd: AsFd>(file: Fd, uid: Option<Uid>, gid: Option<Gid>) -> Result<()> {
+    check();
+    fs::fchown(file, uid, gid)
+}
+
+pub(crate) fn chownat<P: Arg, Fd: AsFd>(
+    dir: Fd,
+    name: P,
+    uid: Option<Uid>,
+    gid: Option<Gid>,
+    flags: AtFlags,
+) -> Result<()> {
+    check();
+    fs::chownat(dir, name, uid, gid, flags)
 }
 
 pub(crate) fn futimens<Fd: AsFd>(file: Fd, times: &Timestamps) -> Result<()> {

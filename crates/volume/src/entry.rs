@@ -72,6 +72,8 @@ pub struct Entry {
     pub dev: u64,
     pub ino: u64,
     pub nlink: u64,
+    pub uid: u32,
+    pub gid: u32,
 }
 
 /// The kind of an existing entry.
@@ -118,8 +120,8 @@ impl Metadata {
             FileKind::Symlink => EntryKind::Symlink { target },
             FileKind::Special(node) => EntryKind::Special(node),
         };
-        let Metadata { mode, mtime, ctime, dev, ino, nlink, .. } = *self;
-        Entry { kind, mode, mtime, ctime, dev, ino, nlink }
+        let Metadata { mode, mtime, ctime, dev, ino, nlink, uid, gid, .. } = *self;
+        Entry { kind, mode, mtime, ctime, dev, ino, nlink, uid, gid }
     }
 }
 

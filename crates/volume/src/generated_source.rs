@@ -65,6 +65,8 @@ impl GeneratedSource {
             dev: 0,
             ino: 0,
             nlink: 1,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
         }
     }
 

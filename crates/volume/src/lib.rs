@@ -13,6 +13,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the files that they look at"))]
 
 mod attributes;
+mod backup;
 mod change;
 mod clone;
 mod delta;
@@ -62,6 +63,7 @@ mod temp_file;
 mod writeback;
 
 pub use attributes::{AttributeKinds, Attributes, FoundAttributes};
+pub use backup::{Backup, Kept, OldName, make_backup_directories};
 pub use clone::clone_file;
 pub use delta::{Marks, PIECE, Patch, write_patch};
 pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
@@ -76,15 +78,16 @@ pub use journal::PartialRequest;
 pub use kept_directories::is_out_of_descriptors;
 pub use leftovers::{Leftover, LeftoverFile, find_leftovers};
 pub use links::leads_out;
-pub use metadata::{is_about_metadata, umask};
+pub use metadata::{OwnerWish, is_about_metadata, umask};
 pub use mount::Border;
 pub use multiset::Multiset;
 pub use partial::{InPlace, Partial, PatchOutcome, Resume, SourceIdentity, SourceState};
+pub use passwd::{group_id, group_name, user_id, user_name};
 pub use precision::{Precision, are_within, coarser};
 pub use predecessor::Predecessor;
 pub use ranges::ChunkMap;
 pub use rel_path::{RelPath, RelPathError};
-pub use removal::{Removal, RemovalOutcome};
+pub use removal::{Departure, Removal, RemovalKeeper, RemovalOutcome};
 pub use root::{ProbeNames, Root, is_way_out};
 pub use scan::{
     HardLinkTrust, ScanItem, ScanOptions, Scanner, Selection, SizeLimits, Source, SourceRef, SpecialSources,

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 use farhaul_text::plain;
-use rustix::fs::{self, AtFlags, Mode, Timestamps};
+use rustix::fs::{self, AtFlags, Gid, Mode, Timestamps, Uid};
 use rustix::io::Errno;
 
 use crate::change;
@@ -79,6 +79,64 @@ impl AttributeFailure {
     }
 }
 
+/// The owner and the group that an entry is to have; `None`: those that it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OwnerWish {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+}
+
+impl OwnerWish {
+    pub fn is_none(self) -> bool {
+        self == OwnerWish::default()
+    }
+
+    /// Whether the entry `there` has another owner or group.
+    pub fn differs(self, there: &Metadata) -> bool {
+        self.uid.is_some_and(|uid| uid != there.uid) || self.gid.is_some_and(|gid| gid != there.gid)
+    }
+
+    /// What is to be changed of the entry `there`.
+    fn change(self, there: &Metadata) -> (Option<Uid>, Option<Gid>) {
+        let (uid, gid) =
+            (self.uid.filter(|uid| *uid != there.uid), self.gid.filter(|gid| *gid != there.gid));
+        (uid.map(Uid::from_raw), gid.map(Gid::from_raw))
+    }
+
+    /// Gives an open file its owner and group, each if this user may; to be called before it gets its mode.
+    pub(crate) fn set_of_file(self, file: impl AsFd, unset: &mut AttributeFailure) -> io::Result<()> {
+        if self.is_none() {
+            return Ok(());
+        }
+        let file = file.as_fd();
+        let there = Metadata::from(&fs::fstat(file)?);
+        self.set(&there, unset, |uid, gid| change::fchown(file, uid, gid)).map(drop)
+    }
+
+    /// Returns whether something was changed.
+    fn set(
+        self,
+        there: &Metadata,
+        unset: &mut AttributeFailure,
+        chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+    ) -> io::Result<bool> {
+        let (uid, gid) = self.change(there);
+        if uid.is_none() && gid.is_none() {
+            return Ok(false);
+        }
+        // Who may not give a file away may still be allowed to change its group.
+        match (chown(uid, gid), uid, gid) {
+            (Err(_), Some(_), Some(_)) => {
+                unset.note("group", chown(None, gid))?;
+                unset.note("owner", chown(uid, None))?;
+            }
+            (set, Some(_), _) => unset.note("owner", set)?,
+            (set, None, _) => unset.note("group", set)?,
+        }
+        Ok(true)
+    }
+}
+
 /// Sets the mode and time of an open file, if given.
 pub(crate) fn set_of_file(
     file: impl AsFd,
@@ -97,18 +155,25 @@ pub(crate) fn set_of_file(
     Ok(())
 }
 
-/// Sets the mode and time of the entry called `name` in `dir`, if given and not right already. A symbolic
+/// Sets the owner, mode and time of the entry called `name` in `dir`, if given and not right already. A symbolic
 /// link is never followed, and has no mode of its own.
 pub(crate) fn set_of_name(
     dir: &Dir,
     name: &[u8],
+    owner: OwnerWish,
     mode: Option<u32>,
     mtime: Option<FileTime>,
 ) -> io::Result<()> {
     let medium = dir.medium();
     let dir = dir.as_fd();
-    let there = Metadata::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
+    let look = || fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+    let mut there = Metadata::from(&look()?);
     let mut unset = AttributeFailure::default();
+    let chown = |uid, gid| change::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+    if owner.set(&there, &mut unset, chown)? {
+        // The system takes set-user-id bits off a file that is given away.
+        there = Metadata::from(&look()?);
+    }
     if let Some(mode) = mode.filter(|&mode| mode & 0o7777 != there.mode) {
         if mode & SET_GROUP_ID != 0 && would_lose_group_bit(&there) {
             unset.keep("mode", &io::Error::other("that would take its set-group-id bit"));

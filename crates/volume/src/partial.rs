@@ -557,6 +557,16 @@ impl Partial {
     /// have. After an error that is about metadata only ([`is_about_metadata`](crate::is_about_metadata)) the
     /// file has its name.
     pub fn finish(&self, options: &WriteOptions) -> Result<Digest, Error> {
+        self.finish_after(options, || Ok(()))
+    }
+
+    /// As [`Partial::finish`]; `make_room` is called when all is done but for the name, which the file does not
+    /// get if that fails.
+    pub fn finish_after(
+        &self,
+        options: &WriteOptions,
+        make_room: impl FnOnce() -> io::Result<()>,
+    ) -> Result<Digest, Error> {
         // Checked first, as chunks may be missing because of this error.
         self.error.check().map_err(Error::io("write it to the disk"))?;
         if !self.identity.sparse && !self.is_complete() {
@@ -575,6 +585,7 @@ impl Partial {
                 .hand_down(&self.file, options.mode, options.attribute_kinds, &mut unset)
                 .map_err(Error::io("set the file's owner"))?;
         }
+        options.owner.set_of_file(&self.file, &mut unset).map_err(Error::io("set the file's owner"))?;
         attributes::apply_noting(&self.file, &options.attributes, options.attribute_kinds, &mut unset);
         // A file that is changed in place may belong to somebody else, and have the right mode already.
         let has = Metadata::from(&fs::fstat(&self.file).map_err(Error::io("look at the file"))?).mode;
@@ -583,6 +594,9 @@ impl Partial {
             .map_err(Error::io("set mode and time"))?;
         if options.durable {
             self.error.note(self.file.sync_all()).map_err(Error::io("sync the file"))?;
+        }
+        if !self.is_in_place {
+            make_room().map_err(Error::io("keep the old file"))?;
         }
         let mut state = self.state();
         if !self.is_in_place {

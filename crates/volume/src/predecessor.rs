@@ -55,10 +55,10 @@ impl Predecessor {
         // A program that runs with its owner's rights belongs to whoever has put it there.
         let may_be_given = mode & 0o6000 == 0;
         if is_root && may_be_given && (new.uid, new.gid) != (self.uid, self.gid) {
-            let given = fs::fchown(file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)));
+            let given = change::fchown(file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)));
             unset.note("owner", given)?;
         } else if !is_root && may_be_given && new.uid == self.uid && new.gid != self.gid {
-            let _ = fs::fchown(file, None, Some(Gid::from_raw(self.gid)));
+            let _ = change::fchown(file, None, Some(Gid::from_raw(self.gid)));
         }
         let is_kept = !kinds.acls && (is_root || new.uid == self.uid);
         if let (true, Some(list)) = (is_kept, &self.list) {

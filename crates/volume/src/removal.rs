@@ -36,6 +36,25 @@ pub enum RemovalOutcome {
     Failed(io::Error),
 }
 
+/// What is to become of an entry that is to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// It goes.
+    Goes,
+    /// It has been moved away (in a dry run: would be).
+    Moved,
+    /// It has been given another name in its directory, which stays for that reason.
+    MovedBeside,
+    /// It stays, as it was given its name just now.
+    Stays,
+}
+
+/// Keeps what is removed under another name.
+pub trait RemovalKeeper {
+    /// Called for an entry that is no directory before it is removed. After an error it stays.
+    fn keep(&self, path: &RelPath) -> io::Result<Departure>;
+}
+
 /// The parameters of all removals below a root.
 pub struct Removal<'a> {
     pub root: &'a Root,
@@ -49,6 +68,8 @@ pub struct Removal<'a> {
     pub left: u64,
     /// These are removed without being counted, as they exist under another name.
     pub free: &'a HashSet<RelPath>,
+    /// Keeps what is removed, but for what is `free`.
+    pub keeper: Option<&'a dyn RemovalKeeper>,
 }
 
 /// Gets the path of each entry (or a substitute, if that is too long) and its result; returns whether to go
@@ -59,7 +80,7 @@ impl<'a> Removal<'a> {
     /// Removes everything that may be removed, but does not cross mounts.
     pub fn new(root: &'a Root, filter: &'a Filter, free: &'a HashSet<RelPath>) -> Removal<'a> {
         let (dry_run, crosses, left) = (false, false, u64::MAX);
-        Removal { root, filter, dry_run, crosses, left, free }
+        Removal { root, filter, dry_run, crosses, left, free, keeper: None }
     }
 
     /// Whether the entries of `directory` lie beyond a border, and so have to stay.
@@ -81,10 +102,15 @@ impl<'a> Removal<'a> {
             path.push(b'/');
         }
         path.extend_from_slice(name);
-        self.try_remove(directory, name, is_dir, &mut path, tell).unwrap_or_else(|error| {
+        let is_gone = self.try_remove(directory, name, is_dir, &mut path, tell).unwrap_or_else(|error| {
             tell(&told(&path).0, RemovalOutcome::Failed(error));
             false
-        })
+        });
+        if self.keeper.is_some() && is_dir {
+            // The keeper has used directories by their paths that may be gone now.
+            self.root.forget_parents();
+        }
+        is_gone
     }
 
     /// `path` is that of the entry that an error concerns.
@@ -103,7 +129,8 @@ impl<'a> Removal<'a> {
         let holder = self.root.dir(directory.as_bytes())?;
         let mut descent = Descent::new(&holder, MountId::of(&**holder)?);
         if !is_dir {
-            return Ok(self.remove_one(&descent, path, name, None, tell) == Some(true));
+            let removed = self.remove_one(&descent, path, name, None, tell);
+            return Ok(matches!(removed, Some(Removed::Gone | Removed::KeptBeside)));
         }
         // Descriptors that are kept by paths must not be used for these paths any more.
         self.root.forget_parents();
@@ -115,12 +142,12 @@ impl<'a> Removal<'a> {
             let Some((name, is_dir)) = level.names.next() else {
                 let Some(done) = descent.leave()? else { break };
                 let is_gone = match done.is_kept {
-                    true => Some(false),
+                    true => Some(Removed::Stays),
                     false => self.remove_one(&descent, path, &done.name, Some(&done), tell),
                 };
-                let Some(above) = descent.lowest() else { return Ok(is_gone == Some(true)) };
+                let Some(above) = descent.lowest() else { return Ok(is_gone == Some(Removed::Gone)) };
                 let Some(is_gone) = is_gone else { break };
-                above.is_kept |= !is_gone;
+                above.is_kept |= is_gone != Removed::Gone;
                 path.truncate(path.len() - done.name.len() - 1);
                 continue;
             };
@@ -138,8 +165,8 @@ impl<'a> Removal<'a> {
                 }
             } else {
                 match self.remove_one(&descent, path, &name, None, tell) {
-                    Some(true) => {}
-                    Some(false) => descent.keep(),
+                    Some(Removed::Gone) => {}
+                    Some(Removed::KeptBeside | Removed::Stays) => descent.keep(),
                     None => break,
                 }
             }
@@ -179,7 +206,7 @@ impl<'a> Removal<'a> {
         name: &[u8],
         directory: Option<&DescentLevel>,
         tell: RemovalObserver<'_>,
-    ) -> Option<bool> {
+    ) -> Option<Removed> {
         let is_below_root = path.contains(&b'/');
         let (path, is_whole) = told(path);
         let is_free = is_whole && self.free.contains(&path);
@@ -204,17 +231,70 @@ impl<'a> Removal<'a> {
                 }
                 removed => removed,
             },
-            (false, None) => remove_file(above, name),
+            (false, None) => Ok(()),
         };
+        let removed = match (removed, directory) {
+            (Ok(()), None) => self.remove_or_keep(above, name, (&path, is_whole), is_free),
+            (removed, _) => removed.map(|()| Removed::Gone).map_err(|error| (Some(error), error.into())),
+        };
+        let end = removed.as_ref().map_or(Removed::Stays, |removed| *removed);
+        if removed.is_ok() && end == Removed::Stays {
+            return Some(end);
+        }
         let removed = match removed {
-            Ok(()) if is_free => RemovalOutcome::Moved,
-            Ok(()) => RemovalOutcome::Gone,
-            Err(Errno::BUSY) if self.dry_run || is_mounted() => RemovalOutcome::Left(Border::MountPoint),
-            Err(error) => RemovalOutcome::Failed(fixed::of_removed(above, name, error)),
+            Ok(_) if is_free => RemovalOutcome::Moved,
+            Ok(_) => RemovalOutcome::Gone,
+            Err((Some(Errno::BUSY), _)) if self.dry_run || is_mounted() => {
+                RemovalOutcome::Left(Border::MountPoint)
+            }
+            Err((Some(error), _)) => RemovalOutcome::Failed(fixed::of_removed(above, name, error)),
+            Err((None, error)) => RemovalOutcome::Failed(error),
         };
-        let is_gone = matches!(removed, RemovalOutcome::Gone | RemovalOutcome::Moved);
         self.left -= u64::from(matches!(removed, RemovalOutcome::Gone));
-        tell(&path, removed).then_some(is_gone)
+        tell(&path, removed).then_some(end)
+    }
+}
+
+/// What has become of one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    Gone,
+    /// It has another name in its directory.
+    KeptBeside,
+    Stays,
+}
+
+/// The error of a removal: the system's, or one of another kind.
+type RemovalError = (Option<Errno>, io::Error);
+
+impl Removal<'_> {
+    /// Removes an entry other than a directory, or moves it away. In a dry run it only says so.
+    fn remove_or_keep(
+        &self,
+        above: BorrowedFd<'_>,
+        name: &[u8],
+        (path, is_whole): (&RelPath, bool),
+        is_free: bool,
+    ) -> Result<Removed, RemovalError> {
+        let remove = || match self.dry_run {
+            true => Ok(Removed::Gone),
+            false => remove_file(above, name)
+                .map(|()| Removed::Gone)
+                .map_err(|error| (Some(error), error.into())),
+        };
+        let Some(keeper) = self.keeper.filter(|_| !is_free && !own_files::is_ours(above, name)) else {
+            return remove();
+        };
+        if !is_whole {
+            let what = "its path is too long to keep it, so it is not deleted";
+            return Err((None, io::Error::new(io::ErrorKind::InvalidFilename, what)));
+        }
+        match keeper.keep(path).map_err(|error| (Errno::from_io_error(&error), error))? {
+            Departure::Goes => remove(),
+            Departure::Moved => Ok(Removed::Gone),
+            Departure::MovedBeside => Ok(Removed::KeptBeside),
+            Departure::Stays => Ok(Removed::Stays),
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
 use crate::fixed;
 use crate::kept_directories;
-use crate::metadata::{self, umask};
+use crate::metadata::{self, OwnerWish, umask};
 use crate::name_trial::{self, DirTime};
 use crate::own_files;
 use crate::own_names::{self, OwnNameForm};
@@ -380,6 +380,14 @@ impl Root {
         self.replace(path, |dir, name| change::linkat(&from, old, dir, name, AtFlags::empty()))
     }
 
+    /// Gives the entry `there` of another root, which must be on the same file system, the name `path` here. It
+    /// replaces an existing file or link.
+    pub(crate) fn move_from(&self, path: &RelPath, other: &Root, there: &RelPath) -> io::Result<()> {
+        let (from, old) = there.split();
+        let from = other.dir(from)?;
+        self.create(path, |dir, name| change::renameat(&from, old, dir, name))
+    }
+
     /// The precision of the file system of `there`, which lies in the directory at `path`; found out once for
     /// each file system. `None` if it cannot be known. Finding out takes a file; if files without names are
     /// not possible, it has a name for a moment, if `names` allows that.
@@ -438,8 +446,19 @@ impl Root {
     /// of its own. What the system refuses to set is an error about metadata
     /// ([`is_about_metadata`](crate::is_about_metadata)), and the rest is set.
     pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<FileTime>) -> io::Result<()> {
+        self.set_owned(path, OwnerWish::default(), mode, mtime)
+    }
+
+    /// As [`Root::set_meta`], with the owner.
+    pub fn set_owned(
+        &self,
+        path: &RelPath,
+        owner: OwnerWish,
+        mode: Option<u32>,
+        mtime: Option<FileTime>,
+    ) -> io::Result<()> {
         let (dir, name) = self.spot(path)?;
-        metadata::set_of_name(&dir, name, mode, mtime)
+        metadata::set_of_name(&dir, name, owner, mode, mtime)
     }
 
     /// What a new file at `path` would replace; `None` if there is no plain file.

@@ -22,7 +22,7 @@ use crate::dir::Dir;
 use crate::entry::FileTime;
 use crate::error::Error;
 use crate::fixed;
-use crate::metadata::{self, AttributeFailure};
+use crate::metadata::{self, AttributeFailure, OwnerWish};
 use crate::predecessor::Predecessor;
 use crate::rel_path::RelPath;
 use crate::root::{Root, sync_dir};
@@ -50,6 +50,8 @@ pub struct WriteOptions {
     pub attribute_kinds: AttributeKinds,
     /// The file that it replaces, of which it keeps owner, group and access control list.
     pub predecessor: Option<Box<Predecessor>>,
+    /// The owner and group that it gets in place of those.
+    pub owner: OwnerWish,
 }
 
 impl Default for WriteOptions {
@@ -64,6 +66,7 @@ impl Default for WriteOptions {
             attributes: Attributes::new(),
             attribute_kinds: AttributeKinds::default(),
             predecessor: None,
+            owner: OwnerWish::default(),
         }
     }
 }
@@ -245,9 +248,11 @@ fn dress(
     if let Some(predecessor) = &options.predecessor {
         predecessor.hand_down(file, mode, options.attribute_kinds, &mut unset)?;
     }
+    options.owner.set_of_file(file, &mut unset)?;
     attributes::apply_noting(file, &options.attributes, options.attribute_kinds, &mut unset);
     // An access control list or another owner may have changed the mode.
-    let is_sure = options.attribute_kinds.is_none() && options.predecessor.is_none();
+    let is_sure =
+        options.attribute_kinds.is_none() && options.predecessor.is_none() && options.owner.is_none();
     let mode = Some(mode).filter(|_| !is_sure || has != Some(mode));
     metadata::set_of_file(file, medium, mode, options.mtime, &mut unset)?;
     Ok(unset.done())

@@ -324,6 +324,22 @@ export const GROUPS: Group[] = [
         words: flag("--detect-renames"),
         only: "sync",
       },
+      {
+        path: "options.backup.dir",
+        label: "Keep what is replaced or deleted in",
+        help: "A directory at the destination's host; a relative path begins at the destination",
+        kind: "text",
+        usual: null,
+        words: option("--backup-dir"),
+      },
+      {
+        path: "options.backup.suffix",
+        label: "Keep it with this end of its name",
+        help: "Such as ~; without a directory it stays beside what replaces it",
+        kind: "text",
+        usual: null,
+        words: (end: string) => ["--backup", "--suffix", end],
+      },
     ],
   },
 ];

@@ -20,15 +20,16 @@ const OPTIONS: &[ForeignOptions] = &[
             (
                 &["-a", "--archive"],
                 "directories, links, modes and times are always kept; -X, -A, --specials and --devices keep more; \
-                 owners are not kept",
+                 --owner and --group keep owners and groups",
             ),
             (
                 &["-t", "--times", "--perms", "--links", "-H", "-E", "--executability"],
                 "it is not needed: symbolic and hard links, modes and times are always kept",
             ),
             (
-                &["-g", "--group", "--owner", "--chown", "--numeric-ids"],
-                "owners and groups are not kept: what arrives belongs to the user at the destination",
+                &["-g"],
+                "write --group to keep groups, --owner to keep owners: without them what arrives belongs to the user at \
+                 the destination",
             ),
             (&["-D"], "write --specials --devices"),
             (
@@ -78,9 +79,53 @@ const OPTIONS: &[ForeignOptions] = &[
                 "write --link-dest, which takes no room for what has not changed; a file of another mode or time is copied from there",
             ),
             (
-                &["-b", "--backup", "--backup-dir", "--suffix"],
-                "what is replaced is not kept; --overwrite never keeps what is there",
+                &["-k", "--copy-dirlinks", "--copy-unsafe-links", "--munge-links"],
+                "-L takes what every link leads to; --safe-links skips links that lead out of what is copied",
             ),
+            (
+                &["-m", "--prune-empty-dirs"],
+                "directories are made also where nothing in them is taken; --files-from takes a list of names",
+            ),
+            (&["--mkpath"], "make the directories above the destination first: only the last one is made"),
+            (
+                &["--existing", "--ignore-non-existing"],
+                "write --files-from with the names of what the destination has",
+            ),
+            (&["--log-file"], "--json and --events are for programs, -v prints a line for each file"),
+            (
+                &["--delay-updates", "--temp-dir"],
+                "it is not needed: a file gets its name when all of it is there, and is written beside that",
+            ),
+            (&["--force"], "a directory makes room for a file only in `farhaul sync --delete`"),
+            (&["-U", "--atimes", "--crtimes"], "only modification times are kept"),
+            (
+                &["--ignore-errors"],
+                "nothing is deleted if a part of the source could not be listed: exclude that part",
+            ),
+            (
+                &["-s", "--protect-args", "--secluded-args", "--old-args", "--iconv"],
+                "it is not needed: names travel as the bytes that they are",
+            ),
+            (
+                &["--super", "--fake-super"],
+                "what the user at the destination may do is done: as root with --owner, --devices and the like",
+            ),
+            (&["--cvs-exclude"], "write --exclude-from with a file of patterns (-C is an option of ssh here)"),
+            (
+                &["--no-owner", "--no-group", "--no-o", "--no-g", "--no-D"],
+                "it is not needed: owners, groups and devices are kept only with --owner, --group and --devices",
+            ),
+            (&["--no-p"], "write --no-perms"),
+            (&["--no-t"], "write --no-times"),
+            (
+                &["--list-only"],
+                "`farhaul ls -lR` lists what is there, and --dry-run -v what would be copied",
+            ),
+            (
+                &["--ignore-missing-args", "--delete-missing-args"],
+                "a source that is not there fails by itself, and the others arrive",
+            ),
+            (&["--checksum-choice", "--block-size", "--skip-compress"], "it is not needed"),
             (&["--chmod"], "modes are those of the source; --mask of a daemon takes permissions off"),
             (&["-T", "-O"], "it is not needed: farhaul starts itself on the far end"),
             (
@@ -92,10 +137,11 @@ const OPTIONS: &[ForeignOptions] = &[
     (
         &["cp"],
         &[(
-            &["--delete", "--delete-after", "--delete-before", "--delete-excluded"],
+            &["--delete", "--del", "--delete-after", "--delete-before", "--delete-during", "--delete-excluded"],
             "`farhaul sync --delete` deletes what the source does not have",
         )],
     ),
+    (&["sync"], &[(&["-y", "--fuzzy"], "write --detect-renames: it takes a file that has another name there")]),
     (
         &["ls"],
         &[
@@ -279,6 +325,8 @@ mod tests {
         let of_both = hints_for("farhaul ls -lrt a");
         assert!(of_both.len() == 1 && of_both[0].starts_with("-r, -t: "), "{of_both:?}");
         assert!(hints_for("farhaul cp --bwlimit=10M a b")[0].contains("--rate"));
+        assert!(hints_for("farhaul sync -y a b")[0].contains("--detect-renames"));
+        assert!(hints_for("farhaul cp --no-owner a b")[0].contains("not needed"));
         assert_eq!(hints_for("farhaul tail a"), ["instead of tail, use farhaul cat --range"]);
     }
 

@@ -10,7 +10,7 @@ use farhaul::Policy;
 use farhaul_service::{AfterAction, FinishBy, JobOption, JobSpan, Scope};
 
 use super::select::SelectArgs;
-use super::{ConnectionArgs, EXIT_CODES, LikenessArgs, OUTPUT, SCP, TransferArgs};
+use super::{BackupArgs, ConnectionArgs, EXIT_CODES, LikenessArgs, OUTPUT, OwnerArgs, SCP, TransferArgs};
 use crate::values;
 
 const SERVICE: &str = "Service";
@@ -521,6 +521,10 @@ pub struct WatchAddArgs {
     /// FILE.farhaul-done beside it), move:DIR, delete
     #[arg(long, value_name = "WHAT", default_value_t)]
     pub after: AfterAction,
+    #[command(flatten)]
+    pub backup: BackupArgs,
+    #[command(flatten)]
+    pub owners: OwnerArgs,
     /// Label for the jobs, a name and a value of your choice; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE")]
     pub labels: Vec<String>,

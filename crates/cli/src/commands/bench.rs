@@ -171,7 +171,7 @@ fn transfer_config(args: &TransferBenchArgs) -> Result<transfer::TransferConfig,
         from: args.from.as_ref().map(|path| path.as_bytes().to_vec()),
         size: args.size,
         time: time(args.seconds),
-        options: args.transfer.options().checked()?,
+        options: args.transfer.options()?.checked()?,
     })
 }
 

@@ -186,7 +186,7 @@ fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
             Some(retry)
         }
     };
-    let mut options = TransferOptions { select, sync, ..args.transfer.options() };
+    let mut options = TransferOptions { select, sync, ..args.transfer.options()? };
     options.files.keep_setuid = args.preserve;
     if args.checksum && options.sync.is_none() {
         options.files.overwrite = OverwriteMode::Content;

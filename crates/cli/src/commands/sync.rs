@@ -56,6 +56,9 @@ mod tests {
         assert_eq!(delete("--delete --delete-guard").guard, Some(true));
         assert_eq!(delete("--delete --delete-guard --no-delete-guard").guard, Some(false));
         assert!(delete("--delete --delete-anyway").anyway);
+        for words in ["--del a b", "--delete-during a b", "--delete-delay a b"] {
+            assert_eq!(sync(words), sync("--delete a b"), "{words}");
+        }
         assert!(sync("-c a b").unwrap().checksum && sync("--detect-renames a b").unwrap().detect_renames);
         for wrong in [
             "--max-delete 3 a b",

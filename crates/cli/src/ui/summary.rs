@@ -33,6 +33,9 @@ pub fn line(report: &Report, dry_run: bool) -> String {
         let would = if dry_run { "would delete " } else { "deleted " };
         parts.push(format!("{would}{}", report.deleted));
     }
+    if report.backups > 0 {
+        parts.push(format!("{}{} kept as backups", if dry_run { "would have " } else { "" }, report.backups));
+    }
     if report.replaced > 0 {
         let would = if dry_run { "would replace " } else { "replaced " };
         parts.push(format!("{would}{} of another kind", report.replaced));

@@ -23,6 +23,7 @@ impl TwoKeyFixture {
                 deletes: false,
                 follows: false,
                 looks_beside: false,
+                writes_beside: false,
             };
             let asked =
                 RightsRequest { way: ContentDirection::Write, cipher: Cipher::default(), copy: Some(copy) };
@@ -43,6 +44,7 @@ impl TwoKeyFixture {
             deletes: false,
             follows: false,
             looks_beside: false,
+            writes_beside: false,
             within: None,
         };
         let copy = CopyReach {
@@ -52,6 +54,7 @@ impl TwoKeyFixture {
             deletes: false,
             follows: false,
             looks_beside: false,
+            writes_beside: false,
         };
         let asked =
             RightsRequest { way: ContentDirection::Write, cipher: Cipher::default(), copy: Some(copy) };

@@ -4,33 +4,36 @@ use farhaul_session::codec::{ByteReader, Malformed};
 use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, FileTime, SpecialNode};
 
 use super::super::messages::{
-    ATTRIBUTES, CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, Presence, RANGES_MAX,
+    ATTRIBUTES, OWNER, CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, Presence, RANGES_MAX,
 };
 use super::super::report::SpreadFigures;
 use crate::deletion_guard::DeletionStopCause;
 use crate::failures::Failure;
 use crate::options::{SPREAD_MAX, SourceRoot};
+use crate::owners::{EntryOwner, OWNER_NAME_MAX};
 
 /// The most bytes of a path on Linux.
 const PATH_MAX: usize = 4095;
 
-/// Decodes messages; it remembers the last path, whose beginning the next one may share.
+/// Decodes messages; it remembers the last path, whose beginning the next one may share, and the last owner, whom
+/// the next entry may belong to, too.
 #[derive(Default)]
 pub(crate) struct Decoder {
     last_path: Vec<u8>,
+    last_owner: Option<EntryOwner>,
 }
 
 impl Decoder {
     /// Decodes one message from its code and body.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<CopyMessage, Malformed> {
-        decode_message(bytes, &mut self.last_path)
+        decode_message(bytes, self)
     }
 }
 
-fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, Malformed> {
+fn decode_message(bytes: &[u8], last: &mut Decoder) -> Result<CopyMessage, Malformed> {
     let mut reader = ByteReader(bytes);
     let message = match reader.byte()? {
-        1 => CopyMessage::Entry(decode_entry(&mut reader, last_path)?),
+        1 => CopyMessage::Entry(decode_entry(&mut reader, last)?),
         2 => CopyMessage::DirectoryEnd { id: reader.varint()? },
         3 => {
             CopyMessage::SourceFailed { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? }
@@ -47,7 +50,7 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
             if reader.byte()? != 1 {
                 return Err(Malformed);
             }
-            CopyMessage::Renewed { id, entry: decode_entry(&mut reader, last_path)? }
+            CopyMessage::Renewed { id, entry: decode_entry(&mut reader, last)? }
         }
         10 => CopyMessage::Compared { id: reader.varint()?, is_same: reader.flag()? },
         12 => CopyMessage::Skipped { path: reader.bytes()?.to_vec(), reason: reader.text()? },
@@ -108,6 +111,7 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<CopyMessage, 
             by: decode_sort(&mut reader)?,
         },
         39 => CopyMessage::Parted { path: reader.bytes()?.to_vec() },
+        43 => CopyMessage::BackedUp { path: reader.bytes()?.to_vec() },
         _ => return Err(Malformed),
     };
     #[cfg(feature = "planted-bug")]
@@ -125,7 +129,8 @@ fn decode_list(reader: &mut ByteReader<'_>) -> Result<(Vec<Vec<u8>>, bool), Malf
     Ok((list, is_last))
 }
 
-fn decode_entry(reader: &mut ByteReader<'_>, last_path: &mut Vec<u8>) -> Result<ManifestEntry, Malformed> {
+fn decode_entry(reader: &mut ByteReader<'_>, last: &mut Decoder) -> Result<ManifestEntry, Malformed> {
+    let Decoder { last_path, last_owner } = last;
     let id = reader.varint()?;
     let shared = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
     let rest = reader.bytes()?;
@@ -139,7 +144,7 @@ fn decode_entry(reader: &mut ByteReader<'_>, last_path: &mut Vec<u8>) -> Result<
     let mode = reader.u32()?;
     let FileTime { secs: mtime_secs, nanos: mtime_nanos } = decode_time(reader)?;
     let kind = reader.byte()?;
-    let what = match kind & !ATTRIBUTES {
+    let what = match kind & !(ATTRIBUTES | OWNER) {
         1 => EntryContent::Stream,
         8 => EntryContent::Directory,
         9 => EntryContent::Symlink { target: reader.bytes()?.to_vec() },
@@ -158,7 +163,19 @@ fn decode_entry(reader: &mut ByteReader<'_>, last_path: &mut Vec<u8>) -> Result<
             attributes.push((reader.bytes()?.to_vec(), reader.bytes()?.to_vec()));
         }
     }
-    Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what, attributes })
+    if kind & OWNER != 0 && !reader.flag()? {
+        let (uid, gid) = (reader.u32()?, reader.u32()?);
+        let (user, group) = (reader.bytes()?.to_vec(), reader.bytes()?.to_vec());
+        if user.len() > OWNER_NAME_MAX || group.len() > OWNER_NAME_MAX {
+            return Err(Malformed);
+        }
+        *last_owner = Some(EntryOwner { uid, gid, user, group });
+    }
+    let owner = match kind & OWNER {
+        0 => None,
+        _ => Some(last_owner.clone().ok_or(Malformed)?),
+    };
+    Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what, attributes, owner })
 }
 
 fn decode_time(reader: &mut ByteReader<'_>) -> Result<FileTime, Malformed> {

@@ -5,15 +5,18 @@ use farhaul_session::messages::put_message;
 use farhaul_volume::{Border, CHUNK, SpecialNode};
 
 use super::super::messages::{
-    ATTRIBUTES, CopyMessage, Decision, EntryContent, ManifestEntry, Presence, RANGES_MAX,
+    ATTRIBUTES, OWNER, CopyMessage, Decision, EntryContent, ManifestEntry, Presence, RANGES_MAX,
 };
 use super::super::report::SpreadFigures;
 use crate::deletion_guard::DeletionStopCause;
+use crate::owners::EntryOwner;
 
-/// Encodes messages; it remembers the last path, whose beginning the next one may share.
+/// Encodes messages; it remembers the last path, whose beginning the next one may share, and the last owner, whom
+/// the next entry may belong to, too.
 #[derive(Default)]
 pub(crate) struct Encoder {
     last_path: Vec<u8>,
+    last_owner: Option<EntryOwner>,
 }
 
 impl Encoder {
@@ -126,6 +129,10 @@ impl Encoder {
                 out.push(39);
                 put_bytes(out, path);
             }
+            CopyMessage::BackedUp { path } => {
+                out.push(43);
+                put_bytes(out, path);
+            }
             CopyMessage::Names { names, is_last } => put_list(out, 23, names, *is_last),
             CopyMessage::Paths { paths, is_last } => put_list(out, 38, paths, *is_last),
             CopyMessage::Marks { id, chunk, marks } => {
@@ -178,7 +185,8 @@ impl Encoder {
         put_varint(out, u64::from(entry.mode));
         put_signed(out, entry.mtime_secs);
         put_varint(out, u64::from(entry.mtime_nanos));
-        let more = if entry.attributes.is_empty() { 0 } else { ATTRIBUTES };
+        let attributes = if entry.attributes.is_empty() { 0 } else { ATTRIBUTES };
+        let more = attributes | if entry.owner.is_some() { OWNER } else { 0 };
         match &entry.what {
             EntryContent::File { size, inode, device, ctime, sparse, linked } => {
                 out.push(more | u8::from(*sparse) << 1 | u8::from(*linked) << 2);
@@ -211,11 +219,22 @@ impl Encoder {
                 [kind, major, minor].into_iter().for_each(|number| put_varint(out, u64::from(number)));
             }
         }
-        if more != 0 {
+        if attributes != 0 {
             put_varint(out, entry.attributes.len() as u64);
             for (name, value) in &entry.attributes {
                 put_bytes(out, name);
                 put_bytes(out, value);
+            }
+        }
+        if let Some(owner) = &entry.owner {
+            let is_same = self.last_owner.as_ref() == Some(owner);
+            out.push(u8::from(is_same));
+            if !is_same {
+                put_varint(out, u64::from(owner.uid));
+                put_varint(out, u64::from(owner.gid));
+                put_bytes(out, &owner.user);
+                put_bytes(out, &owner.group);
+                self.last_owner = Some(owner.clone());
             }
         }
     }

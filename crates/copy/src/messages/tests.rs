@@ -23,8 +23,15 @@ fn entry(id: u64, path: &str, what: EntryContent) -> CopyMessage {
         mtime_nanos: 7,
         what,
         attributes,
+        owner: None,
     };
     CopyMessage::Entry(entry)
+}
+
+fn owned(message: CopyMessage) -> CopyMessage {
+    let CopyMessage::Entry(entry) = message else { unreachable!() };
+    let owner = EntryOwner { uid: 1005, gid: 100, user: b"anna".to_vec(), group: Vec::new() };
+    CopyMessage::Entry(ManifestEntry { owner: Some(owner), ..entry })
 }
 
 fn all() -> Vec<CopyMessage> {
@@ -42,6 +49,8 @@ fn all() -> Vec<CopyMessage> {
         entry(3, "other", EntryContent::HardLink { to: 1 }),
         entry(4, "", EntryContent::Stream),
         entry(5, "pipe", EntryContent::Special(SpecialNode::Fifo)),
+        owned(entry(5, "mine", EntryContent::Directory)),
+        owned(entry(5, "mine/too", EntryContent::Stream)),
         entry(6, "sd", EntryContent::Special(SpecialNode::BlockDevice { major: 8, minor: 70_000 })),
         CopyMessage::DirectoryEnd { id: 0 },
         CopyMessage::SourceFailed {
@@ -103,6 +112,7 @@ fn all() -> Vec<CopyMessage> {
         CopyMessage::DirectoriesDone { count: 3, new: None },
         CopyMessage::DirectoriesDone { count: 3, new: Some(2) },
         CopyMessage::Parted { path: b"a/b".to_vec() },
+        CopyMessage::BackedUp { path: b"a/old".to_vec() },
         CopyMessage::Receipt { statement: b"{}".to_vec(), reason: String::new() },
         CopyMessage::Receipt { statement: Vec::new(), reason: "no root".into() },
     ]

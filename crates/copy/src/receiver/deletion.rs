@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::session::Dialogue;
-use farhaul_volume::{RelPath, Removal, RemovalOutcome, Root};
+use farhaul_volume::{OwnerWish, RelPath, Removal, RemovalKeeper, RemovalOutcome, Root};
 
 use super::super::failures::Failure;
 use super::super::incoming_entry::IncomingEntry;
@@ -18,6 +18,7 @@ use super::super::receiver::{ConversationState, CopyReceiver, Destination};
 use super::super::report::{DeletionStop, FailedAction};
 use super::super::report_lists::DELETED_NAMED;
 use super::super::surplus::{Surplus, SurplusDirectory};
+use super::backups::DeletionKeeper;
 use super::target_tree::{TargetTree, directory_there};
 use crate::deletion_guard::{self, PlannedDeletion};
 use crate::options::{DeleteLimit, DeleteOptions, DeleteWhen};
@@ -164,7 +165,7 @@ impl CopyReceiver {
             });
             let restore = |(mode, mtime)| {
                 target.roots.each_with(directory, |root| match touches(root) {
-                    true => target.set_at(root, directory, mode, mtime),
+                    true => target.set_at(root, directory, OwnerWish::default(), mode, mtime),
                     false => Ok(()),
                 })
             };
@@ -209,7 +210,7 @@ impl CopyReceiver {
         let (mut entries, mut below, mut names) = (0_u64, 0_u64, Vec::new());
         let dry = DeleteOptions { max: None, ..delete };
         let mut count = |directory: &RelPath, name: &[u8], is_dir: bool| {
-            self.remove(target, (dry, true), directory, name, is_dir, &mut |path, removed| {
+            self.remove(target, (dry, true, None), directory, name, is_dir, &mut |path, removed| {
                 if matches!(removed, RemovalOutcome::Gone) {
                     entries += 1;
                     below += u64::from(path.parent().as_ref() != Some(directory));
@@ -260,7 +261,8 @@ impl CopyReceiver {
         is_dir: bool,
     ) -> (bool, bool) {
         let mut goes_on = true;
-        let kind = (delete, self.rules.dry_run);
+        let keeper = DeletionKeeper { receiver: self, target };
+        let kind = (delete, self.rules.dry_run, target.backups.as_ref().map(|_| &keeper as _));
         let is_gone = self.remove(target, kind, directory, name, is_dir, &mut |path, removed| {
             goes_on = self.tell_removed(path, removed, delete);
             goes_on
@@ -272,7 +274,7 @@ impl CopyReceiver {
     fn remove(
         &self,
         target: &TargetTree,
-        (delete, dry_run): (DeleteOptions, bool),
+        (delete, dry_run, keeper): (DeleteOptions, bool, Option<&dyn RemovalKeeper>),
         directory: &RelPath,
         name: &[u8],
         is_dir: bool,
@@ -302,7 +304,7 @@ impl CopyReceiver {
                 continue;
             }
             let crosses = delete.across_mounts;
-            let mut removal = Removal { dry_run, crosses, left, ..Removal::new(root, filter, &free) };
+            let mut removal = Removal { dry_run, crosses, left, keeper, ..Removal::new(root, filter, &free) };
             is_gone &= removal.remove(directory, name, is_dir, &mut |path, removed| {
                 // A directory is reported when it is removed from the last of the roots.
                 let is_told = !matches!(removed, RemovalOutcome::Gone) || !is_in(others, path);

@@ -19,7 +19,8 @@ impl CopyReceiver {
         let there = root.metadata(path).ok().flatten();
         let changed = there.filter(|there| {
             let is_large = item.entry.size() > CHUNK && there.size >= CHUNK;
-            self.rules.files.in_place && is_large && there.is_file()
+            let is_in_place = self.rules.files.in_place && target.backups.is_none();
+            is_in_place && is_large && there.is_file()
         });
         let has_other_names = changed.is_some_and(|there| there.nlink > 1);
         if has_other_names {

@@ -71,7 +71,8 @@ impl CopyReceiver {
             if !has_time && !is_to_compare && size > 0 {
                 continue;
             }
-            let is_exact = has_time && self.has_same_metadata(root, &path, &there, item);
+            let has_owner = !target.owner_of(&item.entry).differs(&there);
+            let is_exact = has_time && has_owner && self.has_same_metadata(root, &path, &there, item);
             let file = EarlierFile { index, path: path.clone(), there, is_exact, is_to_compare };
             if is_exact {
                 return Some(file);
@@ -192,7 +193,8 @@ impl CopyReceiver {
                 }
                 _ => false,
             };
-            is_same && self.has_time(root, &path, &there, item)
+            let has_owner = !target.owner_of(&item.entry).differs(&there);
+            is_same && has_owner && self.has_time(root, &path, &there, item)
         };
         let Some(root) = target.earlier.roots.iter().find(|root| is_it(root)) else { return false };
         if !target.earlier.links || self.rules.dry_run {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::{EntryAction, Event};
-use farhaul_volume::{CHUNK, Metadata, RelPath, RelPathError, name_error};
+use farhaul_volume::{CHUNK, Metadata, OwnerWish, RelPath, RelPathError, name_error};
 
 use super::super::directory_tree::{DirectoryAbsence, UnfinishedDirectory};
 use super::super::hard_links::LinkTargetOutcome;
@@ -69,7 +69,8 @@ impl CopyReceiver {
         if let (None, Some(name)) = (parent, name.filter(|name| !name.is_empty())) {
             conversation.names.take(&name)?;
         }
-        let is_place_free = parent.is_some_and(|parent| parent.is_new);
+        // What somebody else has put there meanwhile would have to be kept.
+        let is_place_free = parent.is_some_and(|parent| parent.is_new) && target.backups.is_none();
         let item = IncomingEntry {
             entry,
             path,
@@ -84,6 +85,10 @@ impl CopyReceiver {
             let _ = target.keep_links(&item.path);
         }
         self.note_entry(target, &item, conversation)?;
+        if self.is_place_of_backups(target, &item) {
+            let why = Failure::new(Code::AlreadyExists, "--backup-dir keeps old files there");
+            return self.entry_without(item, why, DirectoryAbsence::Uncreated(Code::AlreadyExists));
+        }
         if let Some(absence) = parent.and_then(|parent| parent.absence) {
             return self.entry_of_absent(item, absence);
         }
@@ -139,7 +144,8 @@ impl CopyReceiver {
 
     fn directory(&self, target: &TargetTree, item: IncomingEntry) -> Result<(), Error> {
         let (entry, path) = (&item.entry, &item.path);
-        let made = self.with_descriptor(|| target.make_directory(path, entry.mode));
+        let keep = |path: &RelPath| self.keep_and_free(path);
+        let made = self.with_descriptor(|| target.make_directory(path, entry.mode, &keep));
         let made = made.map(|(is_new, replaced)| {
             self.note_replaced(&item, replaced);
             is_new
@@ -169,9 +175,11 @@ impl CopyReceiver {
             // So far only this process could use a new directory; now it gets what umask and directory leave.
             None => (is_ours && is_new).then(|| target.roots.of(path).mode_of_new(path, entry.mode)),
         };
+        let owner = if is_ours { target.owner_of(entry) } else { OwnerWish::default() };
         self.tree.open(UnfinishedDirectory {
             id: entry.id,
             mode,
+            owner,
             source_mode: entry.mode,
             mtime,
             attributes: item.entry.attributes,
@@ -211,7 +219,8 @@ impl CopyReceiver {
                 return self.file_or_earlier(target, item, conversation);
             }
             Ok(FileWant::New) => {
-                let is_place_free = item.parent.is_some() && !target.has_partial(&item.path);
+                let is_free = item.parent.is_some() && target.backups.is_none();
+                let is_place_free = is_free && !target.has_partial(&item.path);
                 return self.fetch(target, IncomingEntry { is_place_free, ..item }, conversation);
             }
         }
@@ -274,9 +283,13 @@ impl CopyReceiver {
         let kinds = self.rules.attributes;
         let has_other_mode = self.rules.mode(entry.mode).is_some_and(|mode| mode != existing.mode);
         let wanted = self.rules.mtime(entry.mtime());
-        if has_other_mode || wanted.is_some_and(|mtime| !target.is_time_of(path, existing, mtime)) {
+        let owner = target.owner_of(entry);
+        let has_other_owner = owner.differs(existing);
+        if has_other_mode || has_other_owner || wanted.is_some_and(|mtime| !target.is_time_of(path, existing, mtime)) {
             self.part_from_earlier(target, item, existing)?;
         }
+        // The system takes a file's capabilities off when it gives it to somebody else.
+        let owned = if has_other_owner { root.set_owned(path, owner, None, None) } else { Ok(()) };
         let attributed = match kinds.is_none() {
             true => Ok(()),
             false => root.set_attributes(path, &entry.attributes, kinds),
@@ -285,9 +298,10 @@ impl CopyReceiver {
         let mtime = self.rules.mtime(entry.mtime());
         let mtime = mtime.filter(|&mtime| !target.is_time_of(path, existing, mtime));
         // Setting an access control list may have changed the mode.
-        let is_so = kinds.is_none() && mode.is_none_or(|mode| mode == existing.mode) && mtime.is_none();
+        let is_mode = mode.is_none_or(|mode| mode == existing.mode);
+        let is_so = kinds.is_none() && is_mode && mtime.is_none() && !has_other_owner;
         let set = if is_so { Ok(()) } else { root.set_meta(path, mode, mtime) };
-        set.and(attributed).map_err(|error| self.cannot("set its mode and time", path, &error))
+        set.and(attributed).and(owned).map_err(|error| self.cannot("set its mode and time", path, &error))
     }
 
     /// Gets a file's content: from the same content under another name, or from the sender.
@@ -315,6 +329,10 @@ impl CopyReceiver {
         let (id, size, path) = (item.id(), item.entry.size(), &item.path);
         if self.rules.dry_run {
             if let Err(failure) = self.check_file(target, &item) {
+                self.refuse(&item, failure);
+                return Ok(());
+            }
+            if let Err(failure) = self.keep_old(path) {
                 self.refuse(&item, failure);
                 return Ok(());
             }

@@ -108,6 +108,7 @@ mod tests {
             mtime_nanos: 0,
             what,
             attributes: Attributes::new(),
+            owner: None,
         };
         let item =
             IncomingEntry { entry, path, parent: None, booked: 0, is_place_free: false, replaces: None };

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{FileKind, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, leads_out};
+use farhaul_volume::{FileKind, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, is_about_metadata, leads_out};
 use rustix::io::Errno;
 
 use super::super::failures::{Failure, plain};
@@ -81,13 +81,14 @@ impl CopyReceiver {
         }
         let existing = target.existing(item).map_err(|error| self.cannot("look it up", path, &error))?;
         let (mode, mtime) = (self.rules.mode(entry.mode), self.rules.mtime(entry.mtime()));
-        let mut is_there = false;
+        let (mut is_there, owner) = (false, target.owner_of(entry));
         if let Some(existing) = &existing {
             if existing.is_dir() {
                 return Err(directory_there());
             }
             is_there = existing.kind == FileKind::Special(node);
             let is_same = is_there
+                && !owner.differs(existing)
                 && mode.is_none_or(|mode| mode == existing.mode)
                 && mtime.is_none_or(|mtime| target.is_time_of(path, existing, mtime));
             if is_same {
@@ -107,11 +108,13 @@ impl CopyReceiver {
         if self.rules.dry_run {
             if !is_there {
                 self.check_put(target, path, "create it")?;
+                self.keep_old(path)?;
             }
             self.note_replaced(item, was);
             return Ok(LinkOutcome::New);
         }
         if !is_there {
+            self.keep_old(path)?;
             let cannot = |error: std::io::Error| self.cannot("create it", path, &error);
             target
                 .roots
@@ -119,7 +122,7 @@ impl CopyReceiver {
                 .map_err(cannot)?;
             self.note_replaced(item, was);
         }
-        let set = target.roots.of(path).set_meta(path, mode, mtime);
+        let set = target.roots.of(path).set_owned(path, owner, mode, mtime);
         let set = set.map_err(|error| self.cannot("set its mode and time", path, &error));
         self.but_for_metadata(path, set).map(|()| LinkOutcome::New)
     }
@@ -129,14 +132,15 @@ impl CopyReceiver {
         if self.rules.files.safe_links && leads_out(item.source_path(), to) {
             return Err(Failure::new(Code::BadPath, "the symbolic link leads out of what is copied"));
         }
-        let mtime = self.rules.mtime(entry.mtime());
+        let (mtime, owner) = (self.rules.mtime(entry.mtime()), target.owner_of(entry));
         let existing = target.existing(item).map_err(|error| self.cannot("look it up", path, &error))?;
         if let Some(existing) = &existing {
             if existing.is_dir() {
                 return Err(directory_there());
             }
             let is_same = target.roots.of(path).read_link(path).is_ok_and(|there| there == to);
-            if is_same && mtime.is_none_or(|mtime| target.is_time_of(path, existing, mtime)) {
+            let is_time = || mtime.is_none_or(|mtime| target.is_time_of(path, existing, mtime));
+            if is_same && !owner.differs(existing) && is_time() {
                 return Ok(LinkOutcome::Skipped);
             }
             if target.keeps(path, existing, entry.mtime()) {
@@ -147,9 +151,9 @@ impl CopyReceiver {
                 let set = if self.rules.dry_run {
                     Ok(())
                 } else {
-                    target.roots.of(path).set_meta(path, None, mtime)
+                    target.roots.of(path).set_owned(path, owner, None, mtime)
                 };
-                let set = set.map_err(|error| self.cannot("set its time", path, &error));
+                let set = set.map_err(|error| self.cannot("set its owner and time", path, &error));
                 return self.but_for_metadata(path, set).map(|()| LinkOutcome::Skipped);
             }
             target.may_replace(existing)?;
@@ -160,10 +164,17 @@ impl CopyReceiver {
         let was = existing.map(|existing| existing.kind.into());
         if self.rules.dry_run {
             self.check_put(target, path, "create the link")?;
+            self.keep_old(path)?;
             self.note_replaced(item, was);
             return Ok(LinkOutcome::New);
         }
-        let made = target.roots.make(path, |root| root.symlink(to, path, mtime));
+        self.keep_old(path)?;
+        let made = target.roots.make(path, |root| {
+            let made = root.symlink(to, path, mtime);
+            let is_made = made.as_ref().err().is_none_or(is_about_metadata);
+            let owned = if is_made { root.set_owned(path, owner, None, None) } else { Ok(()) };
+            made.and(owned)
+        });
         self.but_for_metadata(path, made.map_err(|error| self.cannot("create the link", path, &error)))?;
         self.note_replaced(item, was);
         Ok(LinkOutcome::New)
@@ -290,9 +301,20 @@ impl CopyReceiver {
         let was = there.map(|there| there.kind.into());
         if self.rules.dry_run {
             self.check_put(target, path, "create the link")?;
+            self.keep_old(path)?;
             self.note_replaced(item, was);
             return Ok(Some(LinkOutcome::New));
         }
+        // A copy of the file that is there already stays, if no link can be made.
+        let is_copied = there.zip(source).is_some_and(|(there, source)| {
+            let is_same_time = || target.is_time_of(path, &there, source.mtime);
+            there.is_file() && there.size == source.size && is_same_time()
+        });
+        let may_stay = is_copied && self.rules.files.overwrite != OverwriteMode::Always;
+        if may_stay && self.lacks_links.load(Relaxed) {
+            return Ok(Some(LinkOutcome::Skipped));
+        }
+        self.keep_old(path)?;
         let (before, root) = (target.roots.of(path), target.roots.of(to));
         match root.hardlink(to, path) {
             Err(error) if allows_no_link(&error) => {
@@ -302,12 +324,10 @@ impl CopyReceiver {
                         "hard links cannot be made at the destination ({why}): the files are copied instead"
                     )
                 });
-                let is_copied = there.zip(source).is_some_and(|(there, source)| {
-                    let is_same_time = || target.is_time_of(path, &there, source.mtime);
-                    there.is_file() && there.size == source.size && is_same_time()
-                });
-                let may_stay = self.rules.files.overwrite != OverwriteMode::Always;
-                return Ok((is_copied && may_stay).then_some(LinkOutcome::Skipped));
+                self.lacks_links.store(true, Relaxed);
+                // Where there are no links, what is kept has left its name.
+                let is_there = may_stay && target.backups.is_none();
+                return Ok(is_there.then_some(LinkOutcome::Skipped));
             }
             linked => linked.map_err(cannot)?,
         }
@@ -346,6 +366,7 @@ impl CopyReceiver {
             attributes: root.attributes(to, self.rules.attributes).map_err(cannot)?,
             attribute_kinds: self.rules.attributes,
             predecessor: None,
+            owner: target.owners.like(&source),
         };
         let goes_on = || self.shared.rest();
         let copied = root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));

@@ -215,7 +215,8 @@ impl CopyReceiver {
         };
         let root = target.roots.of(path);
         let mut has_other_names = false;
-        if self.rules.files.in_place {
+        // The old file is kept as it is, and the new one is written beside it.
+        if self.rules.files.in_place && target.backups.is_none() {
             match Partial::open_in_place(root, path, identity)? {
                 InPlace::Open(partial) => return Ok(*partial),
                 InPlace::Absent => {}

@@ -170,8 +170,10 @@ impl CopyReceiver {
         }
         let item = file.item;
         let (entry, path) = (&item.entry, &item.path);
-        if !self.rules.dry_run {
-            target.remove_partial(path);
+        match self.rules.dry_run {
+            // What cannot be looked up fails in the real run.
+            true => drop(self.keep_old(path)),
+            false => target.remove_partial(path),
         }
         if self.rules.delete().is_some() {
             self.moves.add_source(&from);
@@ -217,7 +219,10 @@ impl CopyReceiver {
         // A link cannot get other attributes, so they must be right already.
         let may_go = self.rules.delete().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
+            && first.is_some_and(|first| !options.owner.differs(&first))
             && options.attribute_kinds.is_none();
+        // A link could share its file with what is kept of the old name.
+        let may_go = may_go && target.backups.is_none();
         let may_link = may_go && !self.rules.durable && self.moves.reserve_link(from, &file.item.path);
         if may_link && self.moves.may_be_linked(digested) {
             let linked = target.roots.first().hardlink(from, &file.item.path);
@@ -229,6 +234,7 @@ impl CopyReceiver {
             }
         }
         let path = &file.item.path;
+        self.try_keep_old(path)?;
         let cloned = clone_file(target.roots.first(), &source, path, &options, || self.shared.rest());
         match cloned {
             Err(error) if is_about_metadata(&error) => {

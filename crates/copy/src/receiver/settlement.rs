@@ -170,5 +170,6 @@ pub(crate) fn finish_small(
     {
         return Err(Failure::new(Code::DiskFailed, "the content does not read back as it was written"));
     }
+    receiver.keep_old(&file.item.path)?;
     unnamed.finish().map_err(cannot)
 }

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use farhaul_session::error::Code;
 use farhaul_volume::{
-    FileKind, FileTime, Metadata, ProbeNames, RelPath, SpecialNode, WriteOptions, are_within,
+    FileKind, FileTime, Metadata, OwnerWish, ProbeNames, RelPath, SpecialNode, WriteOptions, are_within,
 };
 
 use self::partials::Partials;
 use super::super::destination::TargetDirectory;
 use super::super::incoming_entry::IncomingEntry;
-use super::super::messages::{EntryContent, EntrySort};
+use super::super::messages::{EntryContent, EntrySort, ManifestEntry};
 use super::super::receive_rules::ReceiveRules;
 use super::warnings::Warnings;
 use crate::failures::Failure;
@@ -166,6 +166,12 @@ impl TargetTree {
 
     /// How the file of an entry is to be written.
     pub(crate) fn write_options(&self, item: &IncomingEntry) -> WriteOptions {
-        item.write_options(&self.rules, self.roots.of(&item.path))
+        let owner = self.owner_of(&item.entry);
+        WriteOptions { owner, ..item.write_options(&self.rules, self.roots.of(&item.path)) }
+    }
+
+    /// Whom an entry is to belong to.
+    pub(super) fn owner_of(&self, entry: &ManifestEntry) -> OwnerWish {
+        self.owners.of(entry.owner.as_ref())
     }
 }

@@ -64,7 +64,8 @@ impl CopySender {
     fn announce_pipe(&self, name: RelPath) {
         let kind = EntryKind::Stream { is_pipe: true };
         let (mtime, ctime) = (FileTime::now(), FileTime::default());
-        let entry = Entry { kind, mode: 0o644, mtime, ctime, dev: 0, ino: 0, nlink: 1 };
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let entry = Entry { kind, mode: 0o644, mtime, ctime, dev: 0, ino: 0, nlink: 1, uid, gid };
         let told = manifest_entry(0, name.as_bytes().to_vec(), &entry, EntryContent::Stream);
         let record =
             self.log.as_ref().map(|_| Box::new(ManifestRecord::of_entry(&told, EntryFate::Sent, None)));
@@ -259,7 +260,12 @@ impl TreeAnnouncement<'_> {
         let what = describe(&entry, &mut self.links, id, &path, sender.log.is_some());
         let Some(attributes) = self.attributes(&path, &entry, &what, &source) else { return };
         let told = manifest_entry(id, path.as_bytes().to_vec(), &entry, what);
-        let told = ManifestEntry { attributes, ..told };
+        let owner = match told.what {
+            // The file that it links to has it.
+            EntryContent::HardLink { .. } => None,
+            _ => sender.owners.of(entry.uid, entry.gid),
+        };
+        let told = ManifestEntry { attributes, owner, ..told };
         let record = sender.log.as_ref().map(|_| {
             let to =
                 if let EntryContent::HardLink { to } = told.what { self.links.path_of(to) } else { None };
@@ -396,5 +402,6 @@ pub(super) fn file(entry: &Entry, size: u64, sparse: bool, linked: bool) -> Entr
 pub(super) fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: EntryContent) -> ManifestEntry {
     let FileTime { secs, nanos } = entry.mtime;
     let attributes = Attributes::new();
-    ManifestEntry { id, path, mode: entry.mode, mtime_secs: secs, mtime_nanos: nanos, what, attributes }
+    let (mode, owner) = (entry.mode, None);
+    ManifestEntry { id, path, mode, mtime_secs: secs, mtime_nanos: nanos, what, attributes, owner }
 }

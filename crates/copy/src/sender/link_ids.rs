@@ -105,6 +105,8 @@ mod tests {
             dev: 1,
             ino,
             nlink,
+            uid: 0,
+            gid: 0,
         };
         let mut links = LinkIds::default();
         let mut place = |entry: Entry, id| links.place(&entry, id, &path, true);

@@ -182,7 +182,8 @@ impl CopySender {
         self.renewals.add(job.id, id);
         // An error here was reported already when the file was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default().taken;
-        let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };
+        let owner = self.owners.of(entry.uid, entry.gid);
+        let entry = ManifestEntry { attributes, owner, ..manifest_entry(id, Vec::new(), &entry, what) };
         self.shared.send(&[CopyMessage::Renewed { id: job.id, entry }]);
         true
     }

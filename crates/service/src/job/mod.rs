@@ -25,7 +25,7 @@ pub(crate) use options::UsedOption;
 pub use options::{JOB_OPTIONS, JobOption, OptionRule};
 pub(crate) use spec::RetryRule;
 pub use spec::{
-    EarlierRules, JOB_SCHEMA, JobKind, JobOptions, JobSpec, PRIORITY_MAX, RepeatRule, RetryOptions,
+    BackupRules, EarlierRules, JOB_SCHEMA, JobKind, JobOptions, JobSpec, PRIORITY_MAX, RepeatRule, RetryOptions,
     SelectRules,
 };
 pub use state::{JobState, JobStep, Resumption, StepRefusal};

@@ -59,7 +59,14 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     row(&["--spread"], &["options.spread"], OptionRule::Reach),
     row(&["--link-dest"], &["options.earlier.link"], OptionRule::Reach),
     row(&["--compare-dest"], &["options.earlier.compare"], OptionRule::Reach),
+    row(&["--backup-dir"], &["options.backup.dir"], OptionRule::Reach),
+    row(&["--backup", "--suffix"], &["options.backup.suffix"], OptionRule::Anyone),
     row(&["-p"], &["options.files.keep_setuid"], OptionRule::Admin),
+    row(&["--owner"], &["options.owners.user"], OptionRule::Admin),
+    row(&["--group"], &["options.owners.group"], OptionRule::Admin),
+    row(&["--numeric-ids"], &["options.owners.numeric"], OptionRule::Admin),
+    row(&["--chown", "--usermap"], &["options.owners.user_map"], OptionRule::Admin),
+    row(&["--groupmap"], &["options.owners.group_map"], OptionRule::Admin),
     row(&["--devices"], &["options.files.devices"], OptionRule::Admin),
     // Fields of the job itself.
     row(
@@ -246,11 +253,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use farhaul::{
-        DeleteOptions, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, SyncOptions,
+        DeleteOptions, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OwnerOptions,
+        SyncOptions,
     };
     use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
-    use super::super::{EarlierRules, JobOptions, RepeatRule, RetryOptions, SelectRules};
+    use super::super::{BackupRules, EarlierRules, JobOptions, RepeatRule, RetryOptions, SelectRules};
     use super::*;
 
     /// A deserializer that reports the names of a struct's fields, and reads nothing.
@@ -314,6 +322,8 @@ mod tests {
             ("options.files", names::<FileOptions>()),
             ("options.select", names::<SelectRules>()),
             ("options.earlier", names::<EarlierRules>()),
+            ("options.backup", names::<BackupRules>()),
+            ("options.owners", names::<OwnerOptions>()),
             ("options.integrity", names::<IntegrityOptions>()),
             ("options.integrity.manifest", names::<ManifestOptions>()),
             ("options.sync", names::<SyncOptions>()),

@@ -5,8 +5,8 @@
 //! and is not silently ignored; an accepted document is kept as it was understood.
 
 use farhaul::{
-    CopyJob, EarlierOptions, FileOptions, IntegrityOptions, Location, LocationSpec, ManifestOptions,
-    NetworkOptions, ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions,
+    BackupOptions, CopyJob, EarlierOptions, FileOptions, IntegrityOptions, Location, LocationSpec, ManifestOptions,
+    NetworkOptions, OwnerOptions, ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions,
     receipt_is_possible, unescape,
 };
 use farhaul_session::{Code, Error};
@@ -205,6 +205,12 @@ pub struct JobOptions {
     /// Directories at the destination's host that hold earlier copies.
     #[serde(skip_serializing_if = "EarlierRules::is_empty")]
     pub earlier: EarlierRules,
+    /// Whom the entries at the destination belong to.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub owners: OwnerOptions,
+    /// How what is replaced or deleted at the destination is kept; `null`: it is not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupRules>,
     /// Options that a sync has beyond those of a copy. Only for the kind `sync`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncOptions>,
@@ -227,6 +233,34 @@ pub struct EarlierRules {
 impl EarlierRules {
     fn is_empty(&self) -> bool {
         self.link.is_empty() && self.compare.is_empty()
+    }
+}
+
+fn is_usual(owners: &OwnerOptions) -> bool {
+    *owners == OwnerOptions::default()
+}
+
+/// How what is replaced or deleted is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct BackupRules {
+    /// The directory at the destination's host that takes it, under the path that it had below the destination. A
+    /// relative path begins at the destination. `null`: it stays in its own directory.
+    pub dir: Option<String>,
+    /// The end of its other name. `null`: `~`, or none with `dir`.
+    pub suffix: Option<String>,
+}
+
+impl BackupRules {
+    fn options(&self) -> Result<BackupOptions, Error> {
+        if self.dir.as_ref().is_some_and(String::is_empty) {
+            return Err(Error::new(Code::BadOption, "options.backup.dir must not be empty"));
+        }
+        let usual = || Ok(BackupOptions::default_suffix(self.dir.is_some()).to_vec());
+        Ok(BackupOptions {
+            dir: self.dir.as_deref().map(bytes).transpose()?.unwrap_or_default(),
+            suffix: self.suffix.as_deref().map_or_else(usual, bytes)?,
+        })
     }
 }
 
@@ -379,7 +413,7 @@ impl JobSpec {
 
     /// The options of a run that begins at `now_s` (seconds since 1970).
     pub fn transfer_options(&self, now_s: i64) -> Result<TransferOptions, Error> {
-        let JobOptions { network, files, select, integrity, spread: _, earlier, sync, dry_run } =
+        let JobOptions { network, files, select, integrity, earlier, owners, backup, sync, dry_run, .. } =
             &self.options;
         let paths = |paths: &[String]| paths.iter().map(|path| bytes(path)).collect::<Result<_, _>>();
         let ago = |span: JobSpan| now_s.saturating_sub_unsigned(span.0);
@@ -408,6 +442,8 @@ impl JobSpec {
             integrity,
             spread: SpreadOptions::default(),
             earlier: EarlierOptions { link: paths(&earlier.link)?, compare: paths(&earlier.compare)? },
+            owners: owners.clone(),
+            backup: backup.as_ref().map(BackupRules::options).transpose()?,
             sync: match self.kind {
                 JobKind::Copy => None,
                 JobKind::Sync => Some(sync),

@@ -211,7 +211,7 @@ impl Node {
         }
     }
 
-    /// Says in the log what was deleted, or why nothing was.
+    /// Says in the log what was deleted, or why nothing was, and how much was kept under another name.
     fn tell_deleted(&self, active: &mut Active, end: &TransferEnd) {
         let report = &end.report;
         if let Some(stop) = &report.deletion_stop {
@@ -221,6 +221,10 @@ impl Node {
             let (deleted, names) = (report.deleted, report.deleted_names.join(", "));
             let would = if report.dry_run { "would be" } else { "were" };
             self.say(active, "info", &format!("{deleted} entries {would} deleted: {names}{more}"));
+        }
+        if report.backups > 0 {
+            let (backups, would) = (report.backups, if report.dry_run { "would be" } else { "were" });
+            self.say(active, "info", &format!("{backups} entries {would} kept under another name"));
         }
     }
 

@@ -6,13 +6,14 @@ use farhaul_session::Error;
 use crate::access::JobPlaces;
 use crate::job::{EarlierRules, JobSpec};
 
-/// The locations of a job: sources, destination, then the directories with earlier copies and those that
-/// these are spread over.
+/// The locations of a job: sources, destination, then the directories with earlier copies, the one that keeps what
+/// is replaced, and those that sources and destination are spread over.
 pub(crate) fn of_spec(spec: &JobSpec) -> Result<JobPlaces, Error> {
     let (sources, destination) = spec.places()?;
     let mut places = [&sources[..], std::slice::from_ref(&destination)].concat();
     let EarlierRules { link, compare } = &spec.options.earlier;
-    for given in link.iter().chain(compare) {
+    let kept = spec.options.backup.as_ref().and_then(|backup| backup.dir.as_ref());
+    for given in link.iter().chain(compare).chain(kept) {
         let given = farhaul::unescape(given).unwrap_or_default();
         // One that leads above the root stays as it is written, and is refused for that.
         let path = farhaul::earlier_path(destination.path(), &given).unwrap_or(given);

@@ -121,6 +121,7 @@ misbehaviours! {
     NamesOutOfOrder = 0x44b, "it asked for names out of order";
     TooManyNames = 0x44c, "it asked for more names than are allowed";
     FinishedTooEarly = 0x44d, "it says that it has finished, but it has not";
+    UnaskedBackup = 0x44e, "it keeps old files without being asked to";
 
     // Found by either end of a copy.
     ReceiptUnfit = 0x461, "its receipt does not fit the copy";

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use farhaul_text::escape;
 
+use crate::rel_path::RelPath;
 use pattern::{PATTERN_MAX, Pattern};
 
 /// The most bytes of all rules of a transfer, and the most rules.
@@ -125,6 +126,26 @@ impl Filter {
         first.is_some_and(|(rule, _)| rule.action == Action::Exclude)
     }
 
+    /// The same filter, and before all its rules one that protects the entry at `path`, and what is in it, from
+    /// deletion.
+    pub fn protecting(mut self, path: &RelPath) -> Filter {
+        self.rules.insert(0, protection([b"/", &literal(path.as_bytes(), false)[..]].concat()));
+        self
+    }
+
+    /// The same filter, and before all its rules one that leaves the entry at `path` out at the sender.
+    pub fn hiding(mut self, path: &RelPath) -> Filter {
+        let (rule, pattern) = protection([b"/", &literal(path.as_bytes(), false)[..]].concat());
+        self.rules.insert(0, (Rule { at_sender: true, at_receiver: false, ..rule }, pattern));
+        self
+    }
+
+    /// The same filter, and behind all its rules one that protects names with this end from deletion.
+    pub fn protecting_suffix(mut self, suffix: &[u8]) -> Filter {
+        self.rules.push(protection([b"*", &literal(suffix, true)[..]].concat()));
+        self
+    }
+
     /// The same filter, but rules for both ends no longer protect from deletion; rules only for the receiver
     /// still do.
     pub fn unprotecting(mut self) -> Filter {
@@ -133,6 +154,24 @@ impl Filter {
         }
         self
     }
+}
+
+/// A rule that protects what matches from deletion.
+fn protection(pattern: Vec<u8>) -> (Rule, Pattern) {
+    let rule =
+        Rule { action: Action::Exclude, is_negated: false, at_sender: false, at_receiver: true, pattern };
+    let pattern = Pattern::new(&rule.pattern);
+    (rule, pattern)
+}
+
+/// The part of a pattern that matches only `text`. A backslash is one of its own in a pattern without a wildcard;
+/// `is_wild`: the rest of the pattern has one.
+fn literal(text: &[u8], is_wild: bool) -> Vec<u8> {
+    let special = |byte: &u8| b"*?[\\".contains(byte);
+    if !is_wild && !text.iter().any(|byte| b"*?[".contains(byte)) {
+        return text.to_vec();
+    }
+    text.iter().flat_map(|byte| special(byte).then_some(b'\\').into_iter().chain([*byte])).collect()
 }
 
 // ---- rules as people write them ----------------------------------------------------------------------------------------

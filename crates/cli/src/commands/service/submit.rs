@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
 use farhaul::{
-    Code, EarlierOptions, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape, plain,
+    BackupOptions, Code, EarlierOptions, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape, plain,
 };
 use farhaul_service::{
-    EarlierRules, FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions,
+    BackupRules, EarlierRules, FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions,
     SelectRules,
 };
 use serde_json::Value;
@@ -86,7 +86,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
         one_file_system: select.one_file_system,
         require: select.require.iter().map(text).collect(),
     };
-    let options = args.transfer.options();
+    let options = args.transfer.options()?;
     spec.options.network = options.network;
     spec.options.files = options.files;
     spec.options.files.keep_setuid = args.preserve;
@@ -95,6 +95,8 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     let EarlierOptions { link, compare } = &options.earlier;
     spec.options.earlier =
         EarlierRules { link: link.iter().map(text).collect(), compare: compare.iter().map(text).collect() };
+    spec.options.owners = options.owners;
+    spec.options.backup = options.backup.map(backup_rules);
     spec.options.spread = args.transfer.spread.iter().map(|list| list.0.iter().map(text).collect()).collect();
     let likeness = args.likeness.options()?;
     if args.sync {
@@ -123,6 +125,12 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, Error> {
     spec.identity = args.as_identity.clone();
     spec.fingerprint = args.connection.fingerprint.clone();
     spec.checked()
+}
+
+/// How a job keeps what it replaces.
+pub fn backup_rules(options: BackupOptions) -> BackupRules {
+    let BackupOptions { dir, suffix } = options;
+    BackupRules { dir: (!dir.is_empty()).then(|| escape(&dir)), suffix: Some(escape(&suffix)) }
 }
 
 /// Refuses options that a job cannot have, by the service's table of all options.

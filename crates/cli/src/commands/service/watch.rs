@@ -1,10 +1,10 @@
 //! `farhaul watch`: adds, lists and removes watched folders, and shows their files.
 
-use farhaul::Error;
+use farhaul::{Error, OwnerOptions};
 use farhaul_service::{JobSpan, Labels};
 use serde_json::{Value, json};
 
-use super::submit::absolute;
+use super::submit::{absolute, backup_rules};
 use super::table::TextTable;
 use super::{client, query, quoted};
 use crate::args::service::{WatchAddArgs, WatchArgs, WatchVerb};
@@ -71,6 +71,15 @@ fn wish(add: &WatchAddArgs) -> Result<Value, Error> {
             wish[name] = json!(value);
         }
     }
+    let mut options = json!({});
+    if let Some(backup) = add.backup.options()? {
+        options["backup"] = json!(backup_rules(backup));
+    }
+    let owners = add.owners.options()?;
+    if owners != OwnerOptions::default() {
+        options["owners"] = json!(owners);
+    }
+    wish["options"] = options;
     Ok(wish)
 }
 

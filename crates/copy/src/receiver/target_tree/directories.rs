@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
-use farhaul_volume::{FileTime, RelPath, Root, is_about_metadata, name_error};
+use farhaul_volume::{FileTime, OwnerWish, RelPath, Root, is_about_metadata, name_error};
 
 use super::super::super::messages::EntrySort;
 use super::TargetTree;
@@ -21,15 +21,16 @@ impl TargetTree {
         self.roots.each_with(path, |root| root.keep_link(path, confined_to, deletes).map(|_| ()))
     }
 
-    /// Sets the mode and time of a directory in each root.
+    /// Sets the owner, mode and time of a directory in each root.
     pub(in super::super) fn set_of_directory(
         &self,
         path: &RelPath,
+        owner: OwnerWish,
         mode: Option<u32>,
         mtime: FileTime,
     ) -> io::Result<()> {
         let mut failure = None;
-        let set = self.roots.each_with(path, |root| match self.set_at(root, path, mode, mtime) {
+        let set = self.roots.each_with(path, |root| match self.set_at(root, path, owner, mode, mtime) {
             // The other roots still get theirs.
             Err(error) if is_about_metadata(&error) => {
                 failure = Some(error);
@@ -47,20 +48,22 @@ impl TargetTree {
         &self,
         root: &Root,
         path: &RelPath,
+        owner: OwnerWish,
         mode: Option<u32>,
         mtime: FileTime,
     ) -> io::Result<()> {
         let Some(there) = root.metadata(path)? else { return Err(io::ErrorKind::NotFound.into()) };
         let mode = mode.map(|mode| mode | there.mode & SET_GROUP_ID);
-        root.set_meta(path, mode, self.rules.directory_mtime(mtime))
+        root.set_owned(path, owner, mode, self.rules.directory_mtime(mtime))
     }
 
     /// Makes sure that a directory exists. Returns whether it is new, and the entry that has made room for
-    /// it.
+    /// it; `keep` is called for such an entry, and may free its name.
     pub(in super::super) fn make_directory(
         &self,
         path: &RelPath,
         mode: u32,
+        keep: &dyn Fn(&RelPath) -> io::Result<()>,
     ) -> io::Result<(bool, Option<EntrySort>)> {
         let mode = mode & self.rules.mode_mask;
         self.keep_links(path)?;
@@ -80,9 +83,16 @@ impl TargetTree {
                     .map_err(|failure| io::Error::new(io::ErrorKind::AlreadyExists, failure.reason))?;
                 replaced.set(Some(EntrySort::from(there.kind)));
                 if self.rules.dry_run {
-                    return root.check_put(path).map(|()| true);
+                    root.check_put(path)?;
+                    return keep(path).map(|()| true);
                 }
-                root.unlink(path)?;
+                keep(path)?;
+                match root.unlink(path) {
+                    Err(error) if self.backups.is_none() || error.kind() != io::ErrorKind::NotFound => {
+                        return Err(error);
+                    }
+                    Ok(()) | Err(_) => {}
+                }
                 root.make_dir(path, mode)
             })
         });

@@ -93,7 +93,15 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
             json!(["../../b"]),
             json!(["../y", "../../../../../b"]),
         ],
+        "options.backup.dir" => vec![
+            json!("/etc"),
+            json!("/incoming/b"),
+            json!("../../b"),
+            json!("../../../../../b"),
+        ],
         "options.files.keep_setuid" | "options.files.devices" => vec![json!(true)],
+        "options.owners.user" | "options.owners.group" | "options.owners.numeric" => vec![json!(true)],
+        "options.owners.user_map" | "options.owners.group_map" => vec![json!("*:root")],
         other => panic!("what could {other} be used for?"),
     };
     for option in
@@ -118,6 +126,8 @@ async fn a_narrow_token_gets_nothing_by_an_option_that_it_has_no_right_to() {
     assert_eq!(ask("spread within reach", &within).await.0, StatusCode::CREATED);
     let beside = with(&usual, "options.earlier.link", json!(["../yesterday", "/incoming/a/monday"]));
     assert_eq!(ask("earlier copies within reach", &beside).await.0, StatusCode::CREATED);
+    let kept = with(&usual, "options.backup.dir", json!("../old"));
+    assert_eq!(ask("a backup directory within reach", &kept).await.0, StatusCode::CREATED);
     // Jobs of a watched folder are judged in the same way.
     let watch = json!({"folder": folder, "destination": "fh://hpc/incoming/a"});
     for option in JOB_OPTIONS.iter().filter(|option| option.rule == OptionRule::Admin) {

@@ -3,6 +3,7 @@ found."""
 
 import pathlib
 import re
+import subprocess
 
 import links
 
@@ -51,3 +52,16 @@ def test_a_page_that_a_comment_names_must_be_there(tmp_path):
               'include_str!("../../docs/one.md"); include_str!("../docs/three.md")\n')
     assert list(links.mentions("lib.rs", source, pages, tmp_path)) == [
         "lib.rs:2: docs/one.md has no heading two", "lib.rs:2: there is no docs/two.md", "lib.rs:3: there is no docs/three.md"]
+
+
+def test_the_glossarys_words_are_the_only_ones_for_the_transport():
+    """"The engine" was the transport, a session, a copy or the crate `farhaul`. The glossary has a word for each."""
+    files = subprocess.run(["git", "ls-files", "crates", "docs", "web/src", "deploy", "tests", "*.md"], cwd=ROOT, check=True,
+                           capture_output=True, text=True).stdout.split()
+    word = re.compile(r"\b_?engines?(?![\w:])(?!.*base64)", re.I)
+    others = ("CHANGELOG.md", "docs/glossary.md", "tests/test_docs.py")
+    found = [f"{name}:{number}: {line.strip()}" for name in files
+             if name.endswith((".rs", ".md", ".py", ".ts", ".svelte", ".toml")) and name not in others
+             for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
+             if word.search(line) and "base64::Engine" not in line]
+    assert not found, "\n".join(found)

@@ -211,7 +211,7 @@ pub struct ReadRow {
     pub beside_bps: Option<f64>,
 }
 
-/// One transfer of the real engine.
+/// One transfer, as `farhaul cp` runs it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TransferRow {
     /// "memory" or "disk".

@@ -1,4 +1,4 @@
-//! The engine's own sealing, for flows that exist only to be measured.
+//! The session's own sealing, for flows that exist only to be measured.
 
 use farhaul::Cipher;
 use farhaul_proto::{ControlSpan, EPOCH_BITS, PlannedPacket, Segment};

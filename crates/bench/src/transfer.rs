@@ -1,4 +1,4 @@
-//! `farhaul bench transfer`: the real engine between this host and another one, with memory or a disk at
+//! `farhaul bench transfer`: real transfers between this host and another one, with memory or a disk at
 //! either end.
 //!
 //! Always true: nothing is written to a disk at either end unless the user has allowed it; written files lie
@@ -258,7 +258,7 @@ impl<'a> TransferBench<'a> {
         }
     }
 
-    /// Makes a file at the sending end with the engine itself. There is no time limit, as half a file would
+    /// Makes a file at the sending end by a transfer of its own. There is no time limit, as half a file would
     /// be useless.
     fn make_source(&mut self) -> Result<(), Error> {
         self.watch.begin("writing the file to be read")?;

@@ -20,7 +20,7 @@ pub mod bench;
 pub mod cap;
 pub mod clean;
 pub mod config;
-pub mod foreign;
+pub mod foreign_words;
 pub mod lab;
 pub mod network;
 pub mod read_verbs;
@@ -682,7 +682,7 @@ impl Verb {
 }
 
 impl TransferArgs {
-    /// The engine's options. Options that were not given keep the engine's default; the engine judges the
+    /// The options of the crate `farhaul`. Options that were not given keep its default, and it judges the
     /// values.
     pub fn options(&self) -> Result<TransferOptions, Error> {
         let files = FileOptions {
@@ -780,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_engines() {
+    fn defaults_are_those_of_the_crate_farhaul() {
         assert_eq!(cp("a b").unwrap().transfer.options().unwrap(), TransferOptions::default());
     }
 
@@ -866,7 +866,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_name_is_one_of_the_engines() {
+    fn every_listed_name_is_one_of_the_crate_farhaul() {
         for (option, names) in [
             ("--overwrite", "always older different content never"),
             ("--policy", "fixed high fair low"),

@@ -1,4 +1,4 @@
-//! Turns errors and reports into the exit codes that scripts rely on. The engine defines the codes.
+//! Turns errors and reports into the exit codes that scripts rely on. The crate `farhaul` defines the codes.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

@@ -1,9 +1,9 @@
-//! `farhaul`, the one binary. It parses the command line, calls engine, service, bench or wanem, and shows
+//! `farhaul`, the one binary. It parses the command line, calls farhaul, service, bench or wanem, and shows
 //! the result.
 //!
 //! How to read it: `args.rs` has every option once; help, man page and completions come from it.
-//! `selection.rs` turns the options that choose files into the engine's words. `commands/` has a file for
-//! each verb; only these call the engine, the service, bench or wanem. `ui/` turns counters and reports into
+//! `selection.rs` turns the options that choose files into those of the crate `farhaul`. `commands/` has a file for
+//! each verb; only these call farhaul, the service, bench or wanem. `ui/` turns counters and reports into
 //! lines. Data go to stdout, everything else to stderr.
 #![deny(unsafe_code)]
 
@@ -52,7 +52,7 @@ fn main() -> std::process::ExitCode {
 fn told(message: &clap::Error) -> ExitCode {
     if !matches!(message.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let words: Vec<_> = std::env::args_os().collect();
-        let hints = args::foreign::hints(&words, message);
+        let hints = args::foreign_words::hints(&words, message);
         if hints.is_empty() {
             // If stderr is gone, nobody is left to read it.
             let _ = message.print();

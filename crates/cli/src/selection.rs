@@ -1,7 +1,7 @@
-//! Turns the options that choose entries into the engine's `SelectOptions`; reads the files with rules and
+//! Turns the options that choose entries into `farhaul::SelectOptions`; reads the files with rules and
 //! names.
 //!
-//! Always true: of a file that is longer than the engine accepts only the beginning is read.
+//! Always true: of a file that is longer than the crate `farhaul` accepts only the beginning is read.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,7 +17,7 @@ use farhaul::{Code, Error, FilterError, RuleList, SelectOptions, Separator, plai
 use crate::args::select::{OrderedRules, RuleOption, SelectArgs};
 use crate::descriptors;
 
-/// The longest file of names, in bytes: twice what the engine takes, as comments and JSON need room, too.
+/// The longest file of names, in bytes: twice what the crate `farhaul` takes, as comments and JSON need room, too.
 const NAMES_FILE_MAX: u64 = 64 << 20;
 
 type NameList = Vec<Vec<u8>>;

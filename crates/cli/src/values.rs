@@ -1,6 +1,6 @@
 //! The values that options take: rates in bits a second, sizes in bytes, port ranges, and names from a list.
 //!
-//! Always true: nothing overflows or rounds a non-zero value to zero. The engine (`amounts`) parses rates and
+//! Always true: nothing overflows or rounds a non-zero value to zero. The crate `farhaul` (`amounts`) parses rates and
 //! sizes, as configuration files have them, too.
 
 use std::net::IpAddr;
@@ -210,7 +210,7 @@ pub fn directories(text: &str) -> Result<DirectoryList, String> {
     }
 }
 
-/// One of `names`, which are the names that serde knows for the engine's type.
+/// One of `names`, which are the names that serde knows for the type of the crate `farhaul`.
 pub fn choice<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,

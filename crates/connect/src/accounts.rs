@@ -72,6 +72,8 @@ impl Accounts {
 mod tests {
     use farhaul_session::rate_cap::RateShares;
 
+    use farhaul_session::rate_cap::CapMemberships;
+
     use super::*;
 
     fn id(key: &[u8]) -> PrincipalId {
@@ -84,8 +86,13 @@ mod tests {
         let [one, other] = [b"one", b"two"].map(|key| id(key));
         let capped = Rights { rate_max_bps: Some(1_000_000), ..Rights::default() };
         let free = Rights::default();
-        assert!(accounts.of(&one, &free).share_of_rate().is_ok_and(|share| share.is_none()));
-        let share = |id| accounts.of(id, &capped).share_of_rate().unwrap();
+        assert!(
+            accounts
+                .of(&one, &free)
+                .share_of_rate(&CapMemberships::default())
+                .is_ok_and(|share| share.is_none())
+        );
+        let share = |id| accounts.of(id, &capped).share_of_rate(&CapMemberships::default()).unwrap();
         let (first, second, alone) = (share(&one), share(&one), share(&other));
         assert_eq!(
             [&first, &second, &alone].map(RateShares::bps),
@@ -100,9 +107,9 @@ mod tests {
             [Some(333_333), Some(333_333), Some(333_334)]
         );
         let little = Rights { rate_max_bps: Some(8_000), ..Rights::default() };
-        let last = accounts.of(&id(b""), &little).share_of_rate();
+        let last = accounts.of(&id(b""), &little).share_of_rate(&CapMemberships::default());
         assert!(last.is_ok());
-        let refused = accounts.of(&id(b""), &little).share_of_rate().unwrap_err();
+        let refused = accounts.of(&id(b""), &little).share_of_rate(&CapMemberships::default()).unwrap_err();
         assert_eq!((refused.whose.as_ref(), refused.most_bps), ("this key", 8_000));
     }
 
@@ -110,7 +117,7 @@ mod tests {
     fn all_principals_have_the_daemons_rate_together() {
         let accounts = Accounts::new(&Budget::of_process(), MemoryLimits::default(), Some(900_000));
         let capped = Rights { rate_max_bps: Some(100_000), ..Rights::default() };
-        let share = |id, rights| accounts.of(id, rights).share_of_rate().unwrap();
+        let share = |id, rights| accounts.of(id, rights).share_of_rate(&CapMemberships::default()).unwrap();
         let free = Rights::default();
         let [one, other, third] = [b"one", b"two", b"thr"].map(|key| id(key));
         let shares = [share(&one, &free), share(&one, &free), share(&other, &free), share(&third, &capped)];

@@ -155,7 +155,7 @@ mod base64_bytes {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Hello {
     magic: String,
-    kind: RefusalKind,
+    kind: FirstFrameKind,
     pub protocols: Protocols,
     /// The version of the program, for messages to people.
     pub version: String,
@@ -190,7 +190,7 @@ impl Hello {
     pub fn new(opening: SessionOpening, features: Features, flow_ids: Vec<u16>, udp: bool) -> Hello {
         Hello {
             magic: MAGIC.into(),
-            kind: RefusalKind::Hello,
+            kind: FirstFrameKind::Hello,
             protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
             features,
@@ -210,7 +210,7 @@ impl Hello {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Attach {
     magic: String,
-    kind: RefusalKind,
+    kind: FirstFrameKind,
     protocols: Protocols,
     version: String,
     /// The ticket from the session's [`HelloReply`].
@@ -226,7 +226,7 @@ impl Attach {
     pub fn new(ticket: HelloSecret, flow_id: u16, flow_index: u16) -> Attach {
         Attach {
             magic: MAGIC.into(),
-            kind: RefusalKind::Attach,
+            kind: FirstFrameKind::Attach,
             protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
             ticket,
@@ -240,7 +240,7 @@ impl Attach {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HelloReply {
     magic: String,
-    kind: RefusalKind,
+    kind: FirstFrameKind,
     pub protocols: Protocols,
     pub version: String,
     /// The far end's features, of the session and of the service.
@@ -278,7 +278,7 @@ impl HelloReply {
     pub fn accept(flow_ids: Vec<u16>) -> HelloReply {
         HelloReply {
             magic: MAGIC.into(),
-            kind: RefusalKind::Reply,
+            kind: FirstFrameKind::Reply,
             protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
             features: Features::default(),
@@ -353,7 +353,7 @@ fn client_exit(code: Code) -> u8 {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum RefusalKind {
+enum FirstFrameKind {
     Hello,
     Attach,
     Reply,
@@ -373,7 +373,7 @@ pub enum FirstFrame {
 struct Envelope {
     #[serde(default)]
     magic: String,
-    kind: Option<RefusalKind>,
+    kind: Option<FirstFrameKind>,
     protocols: Option<Protocols>,
     #[serde(default)]
     version: String,
@@ -529,9 +529,9 @@ pub fn write_frame<T: Serialize>(to: &mut impl Write, value: &T) -> Result<(), H
 /// Reads a connection's first frame, at a daemon.
 pub fn decode_first(body: &[u8]) -> Result<FirstFrame, HelloError> {
     match envelope(body)? {
-        RefusalKind::Hello => Ok(FirstFrame::Hello(Box::new(checked_hello(parse(body)?)?))),
-        RefusalKind::Attach => Ok(FirstFrame::Attach(parse(body)?)),
-        RefusalKind::Reply | RefusalKind::Unknown => {
+        FirstFrameKind::Hello => Ok(FirstFrame::Hello(Box::new(checked_hello(parse(body)?)?))),
+        FirstFrameKind::Attach => Ok(FirstFrame::Attach(parse(body)?)),
+        FirstFrameKind::Reply | FirstFrameKind::Unknown => {
             Err(HelloError::Malformed("a hello was expected".into()))
         }
     }
@@ -548,14 +548,14 @@ pub fn decode_hello(body: &[u8]) -> Result<Hello, HelloError> {
 /// Reads the reply, at the client.
 pub fn decode_reply(body: &[u8]) -> Result<HelloReply, HelloError> {
     match envelope(body)? {
-        RefusalKind::Reply => parse(body),
-        RefusalKind::Hello | RefusalKind::Attach | RefusalKind::Unknown => {
+        FirstFrameKind::Reply => parse(body),
+        FirstFrameKind::Hello | FirstFrameKind::Attach | FirstFrameKind::Unknown => {
             Err(HelloError::Malformed("a reply was expected".into()))
         }
     }
 }
 
-fn envelope(body: &[u8]) -> Result<RefusalKind, HelloError> {
+fn envelope(body: &[u8]) -> Result<FirstFrameKind, HelloError> {
     let envelope: Envelope =
         serde_json::from_slice(body).map_err(|_| HelloError::Foreign(printable(body, 80)))?;
     if envelope.magic != MAGIC {

@@ -34,7 +34,7 @@ mod half_open;
 pub mod hello;
 mod identity;
 mod known_hosts;
-mod lingering;
+mod lingering_connections;
 mod listen;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]

@@ -26,7 +26,7 @@ use super::demux::Demux;
 use super::grants::Grants;
 use super::half_open::{Admission, HalfOpen};
 use super::identity::Identity;
-use super::lingering::Lingering;
+use super::lingering_connections::LingeringConnections;
 use super::principal::Authenticator;
 use super::registry::Registry;
 use super::serve::{ServeShared, serve_quic, serve_tcp};
@@ -183,7 +183,7 @@ impl Daemon {
             accounts: Arc::new(Accounts::new(&config.within, config.memory, config.rate_max_bps)),
             caps: config.caps,
             half_open: HalfOpen::default(),
-            lingering: Lingering::on(runtime.handle().clone()),
+            lingering: LingeringConnections::on(runtime.handle().clone()),
             identity: config.identity,
             quic: quic.clone(),
             admit: config.admit,

@@ -135,7 +135,7 @@ impl GuestAllowance {
         let Guest { principal, pass, .. } = &self.guest;
         let far = setup.dialled.map(|address| ClientEnd { called: Some(called), address });
         let named = pass.caps.as_ref().zip(far).map(|(caps, far)| caps(principal, &far));
-        setup.rate_shares = self.account.share_of_rate_and(&named.unwrap_or_default())?;
+        setup.rate_shares = self.account.share_of_rate(&named.unwrap_or_default())?;
         setup.budget = self.budget;
         setup.keeps = Some(Box::new((self.minimum, setup.keeps.take())));
         Ok(())

@@ -85,12 +85,12 @@ pub(crate) enum RaceFailure {
     #[error("{0}")]
     Other(String),
     #[error(transparent)]
-    Engine(#[from] Error),
+    Coded(#[from] Error),
 }
 
 impl From<HelloError> for RaceFailure {
     fn from(error: HelloError) -> RaceFailure {
-        RaceFailure::Engine(error.into())
+        RaceFailure::Coded(error.into())
     }
 }
 
@@ -105,7 +105,7 @@ impl RaceFailure {
     /// The failure that an alert means to the user, if anything.
     fn of_alert(alert: u8) -> Option<RaceFailure> {
         if alert == u8::from(AlertDescription::NoApplicationProtocol) {
-            return Some(RaceFailure::Engine(HelloError::OtherProtocol.into()));
+            return Some(RaceFailure::Coded(HelloError::OtherProtocol.into()));
         }
         if alert == u8::from(tcp::BUSY) {
             return Some(RaceFailure::Busy(CROWD.into()));
@@ -159,7 +159,7 @@ impl RaceFailure {
     /// How much a failure says: of several, the user is told the one that says most.
     fn weight(&self) -> u8 {
         match self {
-            RaceFailure::Engine(_) => 7,
+            RaceFailure::Coded(_) => 7,
             RaceFailure::ClientKey | RaceFailure::ServerKey(_) | RaceFailure::TwoKeys(..) => 6,
             RaceFailure::Busy(_) => 5,
             RaceFailure::Cut => 4,
@@ -182,7 +182,7 @@ impl RaceFailure {
     pub(crate) fn into_error(self, host: &str, port: u16, identity: &Identity, is_udp_only: bool) -> Error {
         let host = printable(host.as_bytes(), 255);
         let (code, what, hint) = match self {
-            RaceFailure::Engine(error) => return error,
+            RaceFailure::Coded(error) => return error,
             RaceFailure::ServerKey(_) => return Error::new(Code::HostKeyWrong, self.to_string()),
             RaceFailure::TwoKeys(one, other) => {
                 return Error::new(

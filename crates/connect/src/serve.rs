@@ -29,7 +29,7 @@ use super::half_open::{HANDSHAKE_TIME, HalfOpen, HandshakeSlot};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, SessionOpening};
 use super::identity::Identity;
-use super::lingering::Lingering;
+use super::lingering_connections::LingeringConnections;
 use super::listen::DaemonStop;
 use super::principal::{AuthenticatedPeer, Guest, Principal, RightsCheck};
 use super::registry::{AttachError, NewRegistration};
@@ -69,7 +69,7 @@ pub(crate) struct ServeShared {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) caps: Option<Arc<CapAssigner>>,
     pub(crate) half_open: HalfOpen,
-    pub(crate) lingering: Lingering,
+    pub(crate) lingering: LingeringConnections,
     pub(crate) identity: Identity,
     /// For connections that have no TLS yet.
     pub(crate) quic: quinn::ServerConfig,
@@ -149,7 +149,7 @@ enum HandshakeFailure {
     #[error(transparent)]
     Hello(#[from] HelloError),
     #[error(transparent)]
-    Engine(#[from] Error),
+    Coded(#[from] Error),
     #[error("no client key")]
     NoKey,
     /// The fingerprint of the key.
@@ -431,8 +431,7 @@ fn prepare(
     let account = shared.accounts.of(id, rights);
     let far = ClientEnd { called: None, address: client.remote.ip() };
     let named = shared.caps.as_ref().map(|caps| caps(&who.principal, &far));
-    let rate =
-        account.share_of_rate_and(&named.unwrap_or_default()).map_err(|used_up| busy(used_up.into()))?;
+    let rate = account.share_of_rate(&named.unwrap_or_default()).map_err(|used_up| busy(used_up.into()))?;
     let most = ResourceLimits { memory_bytes: session_bytes_max(options), ..ResourceLimits::default() };
     let budget = account.within("this session", most);
     let minimum = MemoryMinimum::of(&budget, options).map_err(|full| busy(full.into()))?;

@@ -313,7 +313,7 @@ struct Channel {
 /// Why an exchange over the channel has failed.
 pub(super) enum HelloOrError {
     Hello(HelloError),
-    Engine(Error),
+    Error(Error),
     Unanswered(Ending),
 }
 
@@ -370,10 +370,10 @@ fn exchange(
     };
     let mut reply = hello::decode_reply(&body)?;
     if let Some(refusal) = reply.refusal.take() {
-        return Err(HelloOrError::Engine(refusal.into_error()));
+        return Err(HelloOrError::Error(refusal.into_error()));
     }
     let needs = &hello.opening.needs;
-    reply.features.satisfy(needs).map_err(|refusal| HelloOrError::Engine(refusal.into_error()))?;
+    reply.features.satisfy(needs).map_err(|refusal| HelloOrError::Error(refusal.into_error()))?;
     let flows = hello.client_udp_ports.len() * reply.paths.len().max(1);
     let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() == flows;
     if reply.flow_ids.len() != hello.flow_ids.len()
@@ -395,7 +395,7 @@ pub(super) fn why(
     let host = &target.host;
     let failed = |code: Code, what: String, hint: String| Error::new(code, what).with_hint(hint);
     let error = match error {
-        HelloOrError::Engine(error) => return error,
+        HelloOrError::Error(error) => return error,
         HelloOrError::Unanswered(ending) => {
             process.stop();
             return match ending {

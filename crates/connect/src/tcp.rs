@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 use super::half_open::HANDSHAKE_BYTES;
 use super::hello;
 use super::hello::{HelloError, WipedBuffer};
-use super::lingering::Lingering;
+use super::lingering_connections::LingeringConnections;
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 
 /// The most sealed bytes that wait for the socket once packets flow.
@@ -176,7 +176,7 @@ impl TlsConnection {
     }
 
     /// Turns the connection into a link that carries packets.
-    pub(crate) fn into_link(self, lingering: Option<Lingering>) -> io::Result<StreamLink> {
+    pub(crate) fn into_link(self, lingering: Option<LingeringConnections>) -> io::Result<StreamLink> {
         let stream = self.stream.into_std()?;
         let mut connection = self.connection;
         connection.set_buffer_limit(Some(CARRIER_BYTES));
@@ -208,7 +208,7 @@ struct TlsStream {
     stream: std::net::TcpStream,
     connection: Connection,
     /// What takes care of the connection when this end leaves it.
-    lingering: Option<Lingering>,
+    lingering: Option<LingeringConnections>,
 }
 
 impl TlsStream {

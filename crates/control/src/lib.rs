@@ -27,6 +27,4 @@ mod tame;
 pub use control::{ControlSession, IssuedGrant};
 pub use delegation::copy;
 pub use request::{SERVICE, admit_within};
-pub use serve::{
-    CarriedCopy, ControlObserver, ControlOutcome, ControlServerPolicy, NoControlObserver, serve,
-};
+pub use serve::{CarriedCopy, ControlObserver, ControlOutcome, ControlServerPolicy, serve};

@@ -87,11 +87,6 @@ pub trait ControlObserver: Sync {
     fn ended(&self, _handle: &Handle, _carried: &CarriedCopy, _report: &Report, _error: Option<&Error>) {}
 }
 
-/// An observer that ignores everything.
-pub struct NoControlObserver;
-
-impl ControlObserver for NoControlObserver {}
-
 /// How a served session ended.
 #[derive(Debug)]
 pub struct ControlOutcome {

@@ -8,13 +8,18 @@ use farhaul_connect::{
     AuthorizedKeys, CapAssigner, ClientEnd, Daemon, DaemonStop, DaemonTarget, HeldSockets, Identity,
     KeyBounds, ListenConfig, keygen,
 };
-use farhaul_control::{ControlServerPolicy, copy};
+use farhaul_control::{ControlObserver, ControlServerPolicy, copy};
 use farhaul_copy::{CopyJob, Location, Report, TransferOptions};
 use farhaul_session::event_feed::EventReader;
 use farhaul_session::events::{EntryAction, Event, EventLevel};
 use farhaul_session::options::{Policy, RateOptions};
 use farhaul_session::rate_cap::CapMemberships;
 use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, TestHooks};
+
+/// An observer that ignores everything.
+struct NoObserver;
+
+impl ControlObserver for NoObserver {}
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -60,12 +65,7 @@ impl Host {
         let policy = ControlServerPolicy { copy: copies, identity };
         let serve = move |established: farhaul_connect::EstablishedSession| {
             if established.opening.service == farhaul_control::SERVICE {
-                farhaul_control::serve(
-                    established,
-                    &policy,
-                    &farhaul_control::NoControlObserver,
-                    &Handle::new(),
-                );
+                farhaul_control::serve(established, &policy, &NoObserver, &Handle::new());
             } else {
                 farhaul_copy::serve(established, Some(&policy.copy), &farhaul_copy::NoCopyObserver);
             }

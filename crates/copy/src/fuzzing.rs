@@ -30,7 +30,7 @@ use farhaul_session::messages as session;
 use farhaul_session::messages::{Complaint, put_words};
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
 use farhaul_session::request::FIRST;
-use farhaul_session::shared::SessionShared;
+use farhaul_session::shared_state::SessionShared;
 use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
 
 use crate::manifest::ManifestLog;

@@ -18,7 +18,7 @@ use farhaul_handover::{Held as _, permit};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
-use farhaul_session::shared::CompleteBlock;
+use farhaul_session::shared_state::CompleteBlock;
 use farhaul_volume::{
     CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, PatchOutcome, RelPath, Root, TempFile,
     UnnamedFile, chunk_cv, whole_digest,
@@ -26,7 +26,7 @@ use farhaul_volume::{
 
 use super::failures::{Failure, of_partial};
 use super::incoming_entry::IncomingEntry;
-use super::interruptible::{GivenUp, InterruptibleOutput};
+use super::interruptible_io::{GivenUp, InterruptibleOutput};
 use super::messages::EntryContent;
 use super::receive_rules::ReceiveRules;
 use super::receiver::{CopyReceiver, Destination, ToldChunks};

@@ -29,7 +29,7 @@ pub mod fuzzing;
 mod hard_links;
 mod incoming_entry;
 mod incoming_file;
-mod interruptible;
+mod interruptible_io;
 pub(crate) mod job;
 mod location_checks;
 mod location_spec;
@@ -62,7 +62,7 @@ pub use confines::{ConfinedPath, Confines};
 pub use connection::CopyConnection;
 pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
 #[doc(hidden)]
-pub use interruptible::{GivenUp, InterruptibleOutput};
+pub use interruptible_io::{GivenUp, InterruptibleOutput};
 pub use job::{CopyJob, JobConfines, Location, check, copy, spread_of};
 pub use location_checks::receipt_is_possible;
 pub use manifest::{ManifestCopy, is_manifest_result};

@@ -86,7 +86,7 @@ impl LocationSpec {
         }
     }
 
-    /// Converts the size in a far end's `zero:` or `random:` to bytes, as the engine needs it.
+    /// Converts the size in a far end's `zero:` or `random:` to bytes, as a copy needs it.
     fn resolved(self) -> Result<LocationSpec, Error> {
         let path = |path: Vec<u8>| Ok::<_, Error>(without_files(&path)?.unwrap_or(path));
         Ok(match self {
@@ -179,7 +179,7 @@ fn usage(text: &str) -> Error {
 
 const MADE: [&str; 2] = ["zero:", "random:"];
 
-/// Reads `null:`, `zero:`, `random:` or `random:4G`, and writes a size in bytes as the engine needs it.
+/// Reads `null:`, `zero:`, `random:` or `random:4G`, and writes a size in bytes as a copy needs it.
 /// `None` for any other name.
 fn without_files(name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if name == b"null:" {

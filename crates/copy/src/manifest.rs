@@ -24,7 +24,7 @@ use farhaul_session::handle::Handle;
 use farhaul_volume::{Algorithm, SpecialNode};
 
 use super::failures::{Failure, is_vanished};
-use super::interruptible::{GivenUp, TransferOutput};
+use super::interruptible_io::{GivenUp, TransferOutput};
 use super::messages::{EntryContent, ManifestEntry};
 use super::output_file;
 use super::report::Report;

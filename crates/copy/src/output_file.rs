@@ -99,7 +99,7 @@ fn is_one(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interruptible::InterruptibleOutput;
+    use crate::interruptible_io::InterruptibleOutput;
 
     #[test]
     fn only_a_file_of_the_same_kind_is_replaced() {

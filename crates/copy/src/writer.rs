@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::meter::Meter;
-use farhaul_session::shared::CompleteBlock;
+use farhaul_session::shared_state::CompleteBlock;
 use farhaul_volume::{CHUNK, Patch, PatchOutcome, chunk_cv, whole_digest};
 
 use super::failures::Failure;

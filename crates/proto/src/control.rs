@@ -92,11 +92,6 @@ impl ControlStream {
         ready
     }
 
-    /// Whether there are bytes in order to be read.
-    pub fn is_readable(&self) -> bool {
-        self.receiving.arrived.end_of_front(self.receiving.read) > self.receiving.read
-    }
-
     /// Whether something could be sent now.
     pub fn has_pending(&self) -> bool {
         let sending = &self.sending;
@@ -130,18 +125,6 @@ impl ControlStream {
         let end = sending.end();
         let fits = self.unacked() <= max as u64 && end <= sending.limit;
         if fits { sending.acked..end } else { end..end }
-    }
-
-    /// Marks everything unacknowledged to be sent again, because the flows that carried it are gone.
-    pub fn fail_over(&mut self) {
-        let sending = &mut self.sending;
-        if sending.acked < sending.unsent {
-            sending.lost.clear();
-            sending.lost.insert(sending.acked, sending.unsent);
-            for (start, end) in sending.acked_ahead.iter() {
-                sending.lost.remove(start, end);
-            }
-        }
     }
 
     /// Takes the next piece to send, at most `max` bytes.
@@ -294,9 +277,6 @@ mod tests {
                     let mut bytes = Vec::new();
                     from.copy_piece(offset, len, &mut bytes);
                     on_way.push((offset, bytes));
-                }
-                if random.below(50) == 0 {
-                    from.fail_over();
                 }
                 if !on_way.is_empty() && random.below(2) == 0 {
                     let at = random.below(on_way.len() as u64) as usize;

@@ -13,7 +13,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::budget::Charge;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::producer_token::ProducerToken;
-use farhaul_session::shared::SessionShared;
+use farhaul_session::shared_state::SessionShared;
 use farhaul_volume::Algorithm;
 
 use super::files::ServedFile;

@@ -40,5 +40,5 @@ pub use job::{
 };
 pub use node::{NodeIdentity, NodeSettings, PeerSettings, RetentionRules, WatchSpec};
 pub use scheduler::choice::JobSlots;
-pub use serve::{ServiceConfig, default_state, own_sockets, serve};
+pub use serve::{ServiceConfig, own_sockets, serve};
 pub use watch::AfterAction;

@@ -322,11 +322,6 @@ impl RequestThreads {
     }
 }
 
-/// The state directory of this user's service, by default.
-pub fn default_state() -> PathBuf {
-    Config::default().serve.state.as_path().to_path_buf()
-}
-
 /// The sockets at which this user's service may listen, the likeliest first: those of the configuration, if this
 /// user can read it, then the defaults.
 pub fn own_sockets() -> Vec<PathBuf> {

@@ -266,20 +266,16 @@ impl Budget {
 
     // ---- the rate -------------------------------------------------------------------------------
 
-    /// A share of the rate for another session; empty if neither this level nor one above has a cap.
-    pub fn share_of_rate(&self) -> Result<RateShares, RateUsedUp> {
-        self.share_of_rate_and(&CapMemberships::default())
-    }
-
-    /// The same for a session that is in named caps, too, even if none of these has a rate yet. If other caps
-    /// take their place while the session runs, it moves to those.
-    pub fn share_of_rate_and(&self, named: &CapMemberships) -> Result<RateShares, RateUsedUp> {
-        let (rate, places) = (&self.0.rate, named.get());
-        if places.is_empty() && !rate.is_set() {
+    /// A share of the rate for another session, which is in these named caps, too, even if none of them has a rate
+    /// yet. It is empty if there are none and neither this level nor one above has a cap. If other caps replace the
+    /// named ones while the session runs, the session moves to those.
+    pub fn share_of_rate(&self, named: &CapMemberships) -> Result<RateShares, RateUsedUp> {
+        let (rate, memberships) = (&self.0.rate, named.get());
+        if memberships.is_empty() && !rate.is_set() {
             return Ok(RateShares::default());
         }
         // A cap without a rate has no say, unless a named cap lies within it.
-        let is_in = rate.is_set() || places.iter().all(|place| place.cap.is_beside(rate));
+        let is_in = rate.is_set() || memberships.iter().all(|membership| membership.cap.is_beside(rate));
         let own = is_in.then(|| CapMembership::from(rate.clone()));
         RateShares::join(own, named, Instant::now())
     }
@@ -495,10 +491,10 @@ mod tests {
         let limits = |rate_bps| ResourceLimits { rate_bps, ..ResourceLimits::default() };
         let daemon = Budget::new("this daemon", limits(None));
         let key = daemon.within("this key", limits(None));
-        assert!(key.share_of_rate().is_ok_and(|share| share.is_none()));
+        assert!(key.share_of_rate(&CapMemberships::default()).is_ok_and(|share| share.is_none()));
         daemon.set_limits(limits(Some(1_000_000)));
         let other = daemon.within("this key", limits(Some(300_000)));
-        let share = |budget: &Budget| budget.share_of_rate().unwrap();
+        let share = |budget: &Budget| budget.share_of_rate(&CapMemberships::default()).unwrap();
         let (first, second) = (share(&key), share(&other));
         assert_eq!((first.bps(), second.bps()), (Some(700_000), Some(300_000)));
         assert!(!key.is_idle() && !other.is_idle());

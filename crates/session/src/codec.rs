@@ -1,4 +1,4 @@
-//! Encodes and decodes the engine's own messages: varints, byte strings, and little else.
+//! Encodes and decodes the session's own messages: varints, byte strings, and little else.
 //!
 //! Always true: reading never panics, and never allocates more than the bytes at hand. From: QUIC's idea of a
 //! varint, but encoded as LEB128, as most numbers here are small and the length need not be known first.

@@ -57,7 +57,7 @@ mod tests {
     use farhaul_blocks::BlockPool;
 
     use super::super::budget::{Budget, ResourceLimits};
-    use super::super::shared::{SessionAllowance, SessionShared};
+    use super::super::shared_state::{SessionAllowance, SessionShared};
     use super::*;
     use crate::error::Code;
     use crate::handle::Handle;

@@ -172,7 +172,7 @@ pub(crate) struct EventFeed {
     has_readers: AtomicBool,
     is_over: AtomicBool,
     /// Gets each event at once, where it happens.
-    hearer: OnceLock<EventObserver>,
+    observer: OnceLock<EventObserver>,
 }
 
 /// Gets an event where it happens; it must return at once and wait for nothing.
@@ -186,13 +186,13 @@ impl EventFeed {
             detailed: AtomicUsize::new(0),
             has_readers: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
-            hearer: OnceLock::new(),
+            observer: OnceLock::new(),
         }
     }
 
     /// Sets the observer; only the first call counts.
-    pub(crate) fn set_hearer(&self, hearer: EventObserver) {
-        let _ = self.hearer.set(hearer);
+    pub(crate) fn set_observer(&self, observer: EventObserver) {
+        let _ = self.observer.set(observer);
     }
 
     pub(crate) fn start(&self) -> Instant {
@@ -234,7 +234,7 @@ impl EventFeed {
     }
 
     pub(crate) fn put(&self, event: Event, is_over: &dyn Fn() -> bool) {
-        if let Some(hear) = self.hearer.get() {
+        if let Some(hear) = self.observer.get() {
             hear(&event);
         }
         if !self.has_readers.load(Ordering::Acquire) {

@@ -16,7 +16,7 @@ pub use farhaul_proto::BlockClass;
 
 use super::block_content::BlockContent;
 use super::request::Request;
-use super::shared::{CompleteBlock, FilledBlock};
+use super::shared_state::{CompleteBlock, FilledBlock};
 
 /// The length of a block's trailer: the number of the request that it belongs to, little-endian.
 pub const NUMBER_LEN: usize = 8;

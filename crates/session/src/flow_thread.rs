@@ -34,7 +34,7 @@ use super::budget::Charge;
 use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::Packets;
 use super::peer_address::PeerAddress;
-use super::shared::{FlowShared, FlowState, SessionShared};
+use super::shared_state::{FlowShared, FlowState, SessionShared};
 use crate::error::{Code, Error};
 use crate::messages::Complaint;
 use arriving_blocks::ArrivingBlocks;

@@ -11,7 +11,7 @@ use farhaul_blocks::Block;
 use super::codec::Malformed;
 use super::messages::RequestFrames;
 use super::request::FIRST;
-use super::shared::{CompleteBlock, CreditGuard, FlowPlace, FlowShared, SessionShared};
+use super::shared_state::{CompleteBlock, CreditGuard, FlowPlace, FlowShared, SessionShared};
 
 /// A tap where the bytes of the control stream come in.
 pub enum Tap {

@@ -16,7 +16,7 @@ use farhaul_handover::{Held as _, permit};
 
 use super::notes::RequestNote;
 use super::request::Request;
-use super::shared::SessionShared;
+use super::shared_state::SessionShared;
 use super::supervisor::CHECK_INTERVAL;
 
 /// An end that has heard nothing of its peer for this long changes nothing more until it does.
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
     use crate::handle::Handle;
-    use crate::shared::{FlowPlace, FlowShared, SessionAllowance};
+    use crate::shared_state::{FlowPlace, FlowShared, SessionAllowance};
 
     fn request() -> Arc<Request> {
         let pool = || BlockPool::new(1, 1).unwrap();

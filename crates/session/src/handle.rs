@@ -198,7 +198,7 @@ impl Handle {
     /// Calls `hear` with each event that is no detail, on the thread where it happens; `hear` must return at
     /// once. A transfer has one such function; set it before the transfer begins.
     pub fn hear(&self, hear: impl Fn(&Event) + Send + Sync + 'static) {
-        self.0.feed.set_hearer(Box::new(hear));
+        self.0.feed.set_observer(Box::new(hear));
     }
 
     /// The state of the transfer at this moment.

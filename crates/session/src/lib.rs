@@ -3,7 +3,7 @@
 //! A service uses `session.rs`: it starts a session, begins and accepts requests, and talks with the peer in
 //! a `Dialogue`. `request.rs` is what the threads of a request share; `exchange.rs` passes their blocks.
 //! Below that, `supervisor.rs` owns and watches the flows (`flow_thread.rs`, with `packets.rs` and
-//! `peer_address.rs`). `shared.rs` is what all threads of one end share.
+//! `peer_address.rs`). `shared_state.rs` is what all threads of one end share.
 #![forbid(unsafe_code)]
 
 mod address_standing;
@@ -47,7 +47,7 @@ pub mod request;
 pub mod secret;
 pub mod session;
 pub mod setup;
-pub mod shared;
+pub mod shared_state;
 pub mod snapshot;
 pub mod supervisor;
 pub mod test_hooks;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::shared::SessionShared;
+use super::shared_state::SessionShared;
 
 /// Kept by everything that may still bring a block: the scan, a file that the receiver has not decided on, a
 /// file that is being read.

@@ -278,8 +278,8 @@ impl Share {
 
     /// Moves the session into these named caps, besides its own.
     fn move_to(&self, named: &[CapMembership], now: Instant) {
-        let (ids, caps) = seats(&self.balance, self.own.as_ref(), named);
-        self.with(|balance| balance.place(self.id, &ids, now));
+        let (ids, caps) = memberships_of(&self.balance, self.own.as_ref(), named);
+        self.with(|balance| balance.move_to(self.id, &ids, now));
         // Dropping the old caps may end them, for which the balance must not be locked.
         let _before = std::mem::replace(&mut *self.caps.lock().in_any_case(), caps);
     }
@@ -287,22 +287,23 @@ impl Share {
 
 /// The ids of the caps that a session is in, with its weights there, and the caps. Caps of another balance
 /// are left out.
-fn seats(
+fn memberships_of(
     balance: &Arc<Mutex<Balance>>,
     own: Option<&CapMembership>,
     named: &[CapMembership],
 ) -> (Vec<(u64, f64)>, Vec<RateCap>) {
     let all = own.into_iter().chain(named);
-    let places: Vec<_> = all.filter(|place| Arc::ptr_eq(&place.cap.0.balance, balance)).collect();
-    debug_assert_eq!(places.len(), usize::from(own.is_some()) + named.len(), "caps of two balances");
+    let memberships: Vec<_> =
+        all.filter(|membership| Arc::ptr_eq(&membership.cap.0.balance, balance)).collect();
+    debug_assert_eq!(memberships.len(), usize::from(own.is_some()) + named.len(), "caps of two balances");
     (
-        places.iter().map(|place| (place.cap.0.id, place.weight)).collect(),
-        places.iter().map(|place| place.cap.clone()).collect(),
+        memberships.iter().map(|membership| (membership.cap.0.id, membership.weight)).collect(),
+        memberships.iter().map(|membership| membership.cap.clone()).collect(),
     )
 }
 
 impl RateShares {
-    /// Adds a session that is in its own cap, in these named ones, and in those that take their place later.
+    /// Adds a session that is in its own cap, in these named ones, and in those that replace these later.
     /// All of them must have been made within or beside the first one. A session that begins in no cap stays
     /// in none, and has no limit.
     pub fn join(

@@ -17,7 +17,7 @@ use super::gate::Gate;
 use super::handle::Handle;
 use super::messages::{Complaint, EndFigures, SessionMessage, put_words};
 use super::panic_guard::contained;
-use super::shared::SessionShared;
+use super::shared_state::SessionShared;
 use crate::error::{Error, ExitCode, Misbehaviour};
 
 /// The request with which a session begins; the hello says what it is about.

@@ -16,7 +16,7 @@ use super::options::NetworkOptions;
 use super::report::{SessionFigures, SessionReport};
 use super::request::{FIRST, Request, RequestInput, Requests};
 use super::setup::Setup;
-use super::shared::SessionShared;
+use super::shared_state::SessionShared;
 use super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, ContentRole, DeliveryOrder, Supervisor};
 use crate::error::{Error, ExitCode};
 

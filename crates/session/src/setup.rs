@@ -113,7 +113,7 @@ impl Setup {
     /// Puts the session within these limits from its beginning.
     pub fn within(mut self, within: &SessionLimits) -> Result<Setup, Error> {
         self.rate_shares = match &within.budget {
-            Some(budget) => budget.share_of_rate_and(&within.caps),
+            Some(budget) => budget.share_of_rate(&within.caps),
             None => RateShares::join(None, &within.caps, Instant::now()),
         }?;
         self.rate_shares.set_weight(within.weight, Instant::now());

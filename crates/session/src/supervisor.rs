@@ -45,7 +45,7 @@ use super::path_memory::PathKnowledge;
 use super::placement::Placement;
 use super::secret::Secret;
 use super::setup::{CarrierFallback, ControlProcess, FlowSetup, SpareFlow, StopFlag};
-use super::shared::SessionShared;
+use super::shared_state::SessionShared;
 use super::udp_blocks::UdpBlockNotes;
 use crate::error::{Code, Error, ExitCode};
 use crate::options::NetworkOptions;
@@ -295,7 +295,7 @@ pub(super) mod tests {
     use crate::request::FIRST;
     use crate::session::{Dialogue, DialogueStep, Session};
     use crate::setup::{Setup, local_pair};
-    use crate::shared::FlowState;
+    use crate::shared_state::FlowState;
 
     const MESSAGES: u64 = 512;
 

@@ -215,7 +215,7 @@ impl Endpoint {
         }
     }
 
-    /// Queues blocks on whichever flow has room, as the engine does.
+    /// Queues blocks on whichever flow has room, as a session does.
     fn queue_blocks(&mut self, now: Timestamp) {
         if self.blocks > 0 && self.ledger.queued == self.blocks {
             self.flows.iter_mut().for_each(|end| end.flow.set_finishing(true));

@@ -1,4 +1,4 @@
-//! Sends blocks of a program's own from one process to another, over the engine that `farhaul cp` uses.
+//! Sends blocks of a program's own from one process to another, over the transport that `farhaul cp` uses.
 //!
 //! A stream carries blocks one way. The sending program [claims](StreamSender::claim) a block, fills it in
 //! place and [puts](StreamSender::put) it with some metadata; the cipher reads it from there. The receiving

@@ -12,7 +12,7 @@ use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
 use farhaul_session::report::SessionReport;
-use farhaul_session::shared;
+use farhaul_session::shared_state;
 use farhaul_volume::ChunkMap;
 
 use super::label;
@@ -75,7 +75,7 @@ impl StreamReceiver {
     }
 
     /// Takes a block from the flows, unchecked; `None` if there are no more.
-    fn take(&self) -> Result<Option<shared::CompleteBlock>, Error> {
+    fn take(&self) -> Result<Option<shared_state::CompleteBlock>, Error> {
         let inlet = &self.session.shared.arrived;
         loop {
             crossbeam_channel::select! {
@@ -102,7 +102,7 @@ impl StreamReceiver {
     fn admit(
         &self,
         order: &mut ArrivalOrder,
-        block: shared::CompleteBlock,
+        block: shared_state::CompleteBlock,
     ) -> Result<Option<ReceivedBlock>, Error> {
         let wrong = |how: Misbehaviour| {
             self.session.fail(Error::from(how));
@@ -165,7 +165,7 @@ pub struct ReceivedBlock {
     session: Arc<StreamEnd>,
     use_meter: Arc<Meter>,
     taken: Instant,
-    block: shared::CompleteBlock,
+    block: shared_state::CompleteBlock,
     label: BlockLabel,
 }
 

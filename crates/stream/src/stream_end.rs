@@ -28,7 +28,7 @@ use farhaul_session::request::Request;
 use farhaul_session::session as dialogue;
 use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_session::setup::bind_side_by_side;
-use farhaul_session::shared::PathAddition;
+use farhaul_session::shared_state::PathAddition;
 use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
 use super::MESSAGE_LEN_MAX;

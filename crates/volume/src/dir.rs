@@ -25,7 +25,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::change;
-use crate::fixed;
+use crate::fixed_entries;
 use crate::inode_numbers;
 use crate::name_trial;
 use crate::temp_file;
@@ -146,7 +146,7 @@ impl Dir {
 
     /// Whether names can only be added (`chattr +a`), and none removed, replaced or changed.
     pub(crate) fn is_append_only(&self) -> bool {
-        *self.is_append_only.get_or_init(|| fixed::is_append_only(&self.fd))
+        *self.is_append_only.get_or_init(|| fixed_entries::is_append_only(&self.fd))
     }
 
     /// The inode number; 0 if the system does not tell it.

@@ -28,12 +28,6 @@ impl Error {
     pub(crate) fn io<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
         move |source| Error::Io { what, source: source.into() }
     }
-
-    /// Whether the file system (or the user's share of it) is full.
-    pub fn is_no_space(&self) -> bool {
-        let Error::Io { source, .. } = self else { return false };
-        matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
-    }
 }
 
 impl From<Error> for io::Error {
@@ -54,6 +48,5 @@ mod tests {
     fn the_text_is_one_plain_line() {
         let error = Error::io("write")(io::Error::from_raw_os_error(libc::ENOSPC));
         assert_eq!(error.to_string(), "cannot write: no space left on device");
-        assert!(error.is_no_space());
     }
 }

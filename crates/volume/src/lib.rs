@@ -24,7 +24,7 @@ mod entry;
 mod error;
 mod extra_digests;
 mod filter;
-mod fixed;
+mod fixed_entries;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

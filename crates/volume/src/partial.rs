@@ -26,7 +26,7 @@ use crate::dir::{Dir, NameError, name_error};
 use crate::direct_io::DirectFile;
 use crate::entry::{FileTime, Metadata};
 use crate::error::Error;
-use crate::fixed;
+use crate::fixed_entries;
 use crate::journal::{BEGINNING, Journal, LoadedJournal, PartialRequest};
 use crate::metadata::{self, AttributeFailure};
 use crate::name_trial::{self, DirTime};
@@ -205,7 +205,7 @@ impl Partial {
     ) -> Result<Partial, Error> {
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
         // If the target cannot be replaced, everything would be sent for nothing.
-        fixed::check(&dir, target).map_err(Error::io("replace it"))?;
+        fixed_entries::check(&dir, target).map_err(Error::io("replace it"))?;
         if let Err(error) = name_trial::check(&dir, target, DirTime::Changes) {
             // No run could ever finish the file.
             let _ = temp_file::remove_left(&dir, target);

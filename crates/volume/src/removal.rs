@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use self::descent::{Descent, DescentLevel};
 use crate::change;
 use crate::filter::{Filter, FilterSide};
-use crate::fixed;
+use crate::fixed_entries;
 use crate::mount::{Border, MountId};
 use crate::own_files;
 use crate::rel_path::RelPath;
@@ -220,8 +220,8 @@ impl<'a> Removal<'a> {
             (true, Some(level)) if level.mount.is_mounted_on(mount) => Err(Errno::BUSY),
             (true, None) if is_mounted() => Err(Errno::BUSY),
             // The directory in which the removal began may be the root, which keeps its mode.
-            (true, _) => match fixed::check_writable(above, is_below_root) {
-                Ok(()) if fixed::is_kept(above, name) => Err(Errno::PERM),
+            (true, _) => match fixed_entries::check_writable(above, is_below_root) {
+                Ok(()) if fixed_entries::is_kept(above, name) => Err(Errno::PERM),
                 checked => checked,
             },
             (false, Some(level)) => match change::unlinkat(above, name, AtFlags::REMOVEDIR) {
@@ -247,7 +247,7 @@ impl<'a> Removal<'a> {
             Err((Some(Errno::BUSY), _)) if self.dry_run || is_mounted() => {
                 RemovalOutcome::Left(Border::MountPoint)
             }
-            Err((Some(error), _)) => RemovalOutcome::Failed(fixed::of_removed(above, name, error)),
+            Err((Some(error), _)) => RemovalOutcome::Failed(fixed_entries::of_removed(above, name, error)),
             Err((None, error)) => RemovalOutcome::Failed(error),
         };
         self.left -= u64::from(matches!(removed, RemovalOutcome::Gone));

@@ -31,7 +31,7 @@ use crate::change;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
-use crate::fixed;
+use crate::fixed_entries;
 use crate::kept_directories;
 use crate::metadata::{self, OwnerWish, umask};
 use crate::name_trial::{self, DirTime};
@@ -302,9 +302,9 @@ impl Root {
     pub fn check_put(&self, path: &RelPath) -> io::Result<()> {
         let Ok((dir, name)) = self.place(path) else { return self.check_name(path) };
         // A directory of the tree gets a mode with which it can be used; the root keeps its own.
-        fixed::check_writable(dir.as_fd(), !path.split().0.is_empty())
-            .map_err(|error| fixed::of_new(&*dir, error))?;
-        fixed::check(&dir, name)?;
+        fixed_entries::check_writable(dir.as_fd(), !path.split().0.is_empty())
+            .map_err(|error| fixed_entries::of_new(&*dir, error))?;
+        fixed_entries::check(&dir, name)?;
         name_trial::check(&dir, name, DirTime::Stays)
     }
 
@@ -324,7 +324,7 @@ impl Root {
     /// As [`Root::check_put`], for a file that is to be changed in place.
     pub fn check_change(&self, path: &RelPath) -> io::Result<()> {
         let Ok((dir, name)) = self.place(path) else { return Ok(()) };
-        Ok(fixed::check_file_writable(dir.as_fd(), name)?)
+        Ok(fixed_entries::check_file_writable(dir.as_fd(), name)?)
     }
 
     pub fn rename(&self, from: &RelPath, to: &RelPath) -> io::Result<()> {
@@ -611,7 +611,7 @@ impl Root {
             made => made,
         };
         made.map_err(|error| match (error, self.place(path)) {
-            (Errno::PERM, Ok((dir, _))) => fixed::of_new(&*dir, error),
+            (Errno::PERM, Ok((dir, _))) => fixed_entries::of_new(&*dir, error),
             (Errno::NOENT, Ok((dir, name))) => name_trial::error_of(&dir, name, error),
             (error, _) => open_error(error),
         })
@@ -628,8 +628,8 @@ impl Root {
         }
         let (dir, name) = self.place(path)?;
         // This is checked first, as the temporary entry could not be removed from an append-only directory.
-        fixed::check(&dir, name)?;
-        let temporary = make_beside(&dir, name, make).map_err(|error| fixed::of_new(&*dir, error))?;
+        fixed_entries::check(&dir, name)?;
+        let temporary = make_beside(&dir, name, make).map_err(|error| fixed_entries::of_new(&*dir, error))?;
         dir.look(&temporary);
         dir.place(name, || change::renameat(&dir, &temporary[..], &dir, name)).inspect_err(|_| {
             let _ = change::unlinkat(&dir, &temporary[..], AtFlags::empty());

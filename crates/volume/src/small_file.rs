@@ -21,7 +21,7 @@ use crate::digest::whole_digest;
 use crate::dir::Dir;
 use crate::entry::FileTime;
 use crate::error::Error;
-use crate::fixed;
+use crate::fixed_entries;
 use crate::metadata::{self, AttributeFailure, OwnerWish};
 use crate::predecessor::Predecessor;
 use crate::rel_path::RelPath;
@@ -292,7 +292,7 @@ impl TempFile {
     }
 
     fn create_in(dir: Arc<Dir>, target: &[u8], mode: u32) -> Result<TempFile, Error> {
-        fixed::check(&dir, target).map_err(Error::io("replace it"))?;
+        fixed_entries::check(&dir, target).map_err(Error::io("replace it"))?;
         // Writable for us in any case, as attributes may have to be set.
         let CreatedTemp { file, name, mode } = temp_file::create(&dir, (mode & 0o777) | 0o600)?;
         // A partial file that is left may be of a larger version; it is of no more use.

@@ -19,7 +19,7 @@ use crate::change;
 use crate::dir::Dir;
 use crate::entry::{FileKind, Metadata};
 use crate::error::Error;
-use crate::{fixed, own_files, own_names};
+use crate::{fixed_entries, own_files, own_names};
 
 /// How often a race is tried again with another transfer that keeps finishing at the same moment.
 const TRIES: u32 = 16;
@@ -60,7 +60,7 @@ fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Metadata)>, Error>
         match change::create(dir, name, common | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
             Ok(file) => return lock_new(file).map(Some),
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(Error::io("create a file")(fixed::of_new(dir, error))),
+            Err(error) => return Err(Error::io("create a file")(fixed_entries::of_new(dir, error))),
         }
         match fs::openat(dir, name, common | OFlags::NONBLOCK, Mode::empty()) {
             Ok(file) => match take_over(dir, name, file)? {
@@ -154,7 +154,7 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
         return Ok(CreatedTemp { file, name: None, mode });
     }
     if dir.is_append_only() {
-        let source = io::Error::new(io::ErrorKind::PermissionDenied, fixed::APPEND_ONLY);
+        let source = io::Error::new(io::ErrorKind::PermissionDenied, fixed_entries::APPEND_ONLY);
         return Err(Error::Io { what: "create a temporary file", source });
     }
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
@@ -166,7 +166,7 @@ pub(crate) fn create(dir: &Dir, mode: u32) -> Result<CreatedTemp, Error> {
         let file = match change::create(dir, &first[..], flags, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
             Err(Errno::EXIST) => continue,
-            Err(error) => return Err(Error::io("create a file")(fixed::of_new(dir, error))),
+            Err(error) => return Err(Error::io("create a file")(fixed_entries::of_new(dir, error))),
         };
         lock(&file)?;
         let meta = Metadata::from(&fs::fstat(&file).map_err(Error::io("look at the new file"))?);
@@ -198,7 +198,7 @@ pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) ->
         None if dir.is_append_only() => {
             return match dir.make(target, || link(file, dir, target)) {
                 Ok(made) => made,
-                Err(Errno::EXIST) => fixed::check(dir, target).and(Err(Errno::EXIST.into())),
+                Err(Errno::EXIST) => fixed_entries::check(dir, target).and(Err(Errno::EXIST.into())),
                 Err(error) => Err(error.into()),
             };
         }

@@ -36,7 +36,7 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// The engine's options. Options that were not given keep the engine's default; the engine judges the
+    /// The options of the crate `farhaul`. Options that were not given keep its default, and it judges the
     /// values.
     pub fn options(&self) -> NetworkOptions {
         let default = NetworkOptions::default();

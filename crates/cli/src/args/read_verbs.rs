@@ -124,7 +124,7 @@ pub struct ReadArgs {
 }
 
 impl ReadArgs {
-    /// The engine's options.
+    /// The network's options, for the crate `farhaul`.
     pub fn network(&self) -> NetworkOptions {
         self.network.options()
     }

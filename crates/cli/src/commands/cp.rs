@@ -1,5 +1,5 @@
-//! `farhaul cp`, and what `farhaul sync` has in common with it: makes a job of the command line, lets the
-//! engine run it, and turns the report into lines and an exit code.
+//! `farhaul cp`, and what `farhaul sync` has in common with it: makes a job of the command line, runs the copy,
+//! and turns the report into lines and an exit code.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -60,7 +60,7 @@ pub(super) fn transfer(args: TransferCommand<'_>) -> ExitCode {
     finish(&outcome, &seen, &args)
 }
 
-/// The report of the engine, and the error that has ended the copy, if any.
+/// The report of the copy, and the error that has ended the copy, if any.
 type CopyAnswer = (Report, Option<Error>);
 
 /// Runs the job with a display beside it. Also returns the warnings that the display has shown.

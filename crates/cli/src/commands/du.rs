@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use farhaul::{Depth, Error, ExitCode, ListEntry, ListItem, PathKind, escape};
 use serde::Serialize;
 
+use super::kept_names::KeptNames;
 use super::ls::joined;
-use super::names_kept::NamesKept;
 use super::read_verbs::{LookOutcome, each};
 use crate::args::read_verbs::DuArgs;
 use crate::ui::units;
@@ -42,7 +42,7 @@ pub fn run(args: &DuArgs) -> ExitCode {
         // An amount for each directory that gets a line.
         let mut amounts: BTreeMap<Vec<u8>, Amount> = BTreeMap::new();
         let mut seen = HashSet::new();
-        let mut kept = NamesKept::new("name directories below it, or give it a --max-depth");
+        let mut kept = KeptNames::new("name directories below it, or give it a --max-depth");
         for listed in named.remote.list(named.path, Depth::All)? {
             match listed? {
                 ListItem::Entry(entry) => {

@@ -1,4 +1,4 @@
-//! `farhaul endpoint`: the far end of a transfer over SSH. stdin and stdout belong to the engine.
+//! `farhaul endpoint`: the far end of a transfer over SSH. stdin and stdout belong to the session.
 
 use farhaul::ExitCode;
 

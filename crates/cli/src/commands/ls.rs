@@ -3,7 +3,7 @@
 use farhaul::{Code, Depth, Error, ExitCode, ListEntry, ListItem, PathKind, RemoteList, escape};
 use serde::Serialize;
 
-use super::names_kept::NamesKept;
+use super::kept_names::KeptNames;
 use super::read_verbs::{LookOutcome, NamedPath, together};
 use crate::args::read_verbs::LsArgs;
 use crate::ui::units;
@@ -113,7 +113,7 @@ fn directory(
     let is_shown =
         |path: &[u8]| args.all || !path.split(|byte| *byte == b'/').any(|name| name.first() == Some(&b'.'));
     let mut held: Vec<ListEntry> = Vec::new();
-    let mut kept = NamesKept::new("-U prints entries as they come; or name directories below it");
+    let mut kept = KeptNames::new("-U prints entries as they come; or name directories below it");
     for listed in list {
         match listed? {
             ListItem::Entry(entry) if entry.path.is_empty() || !is_shown(&entry.path) => {}

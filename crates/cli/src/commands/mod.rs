@@ -1,5 +1,5 @@
 //! One file for each verb. A verb takes its arguments and returns an exit code. Only these files call the
-//! engine, the service, bench or wanem.
+//! crate `farhaul`, the service, bench or wanem.
 
 mod audit;
 mod bench;
@@ -10,11 +10,11 @@ mod config;
 mod cp;
 mod du;
 mod endpoint;
+mod kept_names;
 mod keygen;
 mod lab;
 mod ls;
 mod man;
-mod names_kept;
 mod read_verbs;
 mod receipt;
 mod serve;

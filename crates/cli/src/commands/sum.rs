@@ -3,8 +3,8 @@
 use farhaul::{Algorithm, Code, Depth, Error, ExitCode, ListItem, PathKind, escape};
 use serde::Serialize;
 
+use super::kept_names::KeptNames;
 use super::ls::joined;
-use super::names_kept::NamesKept;
 use super::read_verbs::{LookOutcome, NamedPath, each};
 use crate::args::read_verbs::SumArgs;
 
@@ -46,7 +46,7 @@ pub fn run(args: &SumArgs) -> ExitCode {
 /// Returns all plain files in a directory and below it.
 fn files(named: &NamedPath<'_>, outcome: &mut LookOutcome) -> Result<Vec<Vec<u8>>, Error> {
     let mut files = Vec::new();
-    let mut kept = NamesKept::new("name directories below it");
+    let mut kept = KeptNames::new("name directories below it");
     for listed in named.remote.list(named.path, Depth::All)? {
         match listed? {
             ListItem::Entry(entry) if entry.kind == PathKind::File => {

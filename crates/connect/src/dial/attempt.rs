@@ -67,7 +67,7 @@ impl Attempt<'_> {
         runtime.block_on(async {
             tokio::select! {
                 connected = self.connect(requester) => connected,
-                error = called_off(requester) => Err(RaceFailure::Engine(error)),
+                error = called_off(requester) => Err(RaceFailure::Coded(error)),
             }
         })
     }
@@ -297,7 +297,7 @@ pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, RaceFai
     reply
         .features
         .satisfy(&hello.opening.needs)
-        .map_err(|refusal| RaceFailure::Engine(refusal.into_error()))?;
+        .map_err(|refusal| RaceFailure::Coded(refusal.into_error()))?;
     Ok(reply)
 }
 
@@ -308,10 +308,10 @@ pub(super) fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, RaceFailur
         if refusal.is(Code::Busy) {
             return Err(RaceFailure::Busy(printable(refusal.text.as_bytes(), 200)));
         }
-        return Err(RaceFailure::Engine(refusal.into_error()));
+        return Err(RaceFailure::Coded(refusal.into_error()));
     }
     if reply.flow_ids.len() != flows {
-        return Err(RaceFailure::Engine(Error::from(Misbehaviour::FlowCount)));
+        return Err(RaceFailure::Coded(Error::from(Misbehaviour::FlowCount)));
     }
     Ok(reply)
 }
@@ -324,7 +324,7 @@ mod tests {
     fn a_server_that_names_another_number_of_flows_misbehaves() {
         let reply = hello::encode(&HelloReply::accept(vec![1, 2])).unwrap();
         assert!(agreed(&reply[4..], 2).is_ok());
-        let Err(RaceFailure::Engine(error)) = agreed(&reply[4..], 3) else { panic!("it is refused") };
+        let Err(RaceFailure::Coded(error)) = agreed(&reply[4..], 3) else { panic!("it is refused") };
         assert_eq!(error.misbehaviour(), Some(Misbehaviour::FlowCount));
     }
 }

@@ -127,7 +127,7 @@ impl DaemonRoute {
         };
         let (config, refused) = tls::client_config(&self.identity, KeyPin::OneOf(vec![self.key.clone()]))?;
         let failed = |failure: RaceFailure| match failure.unless(&refused) {
-            RaceFailure::Engine(error) => error,
+            RaceFailure::Coded(error) => error,
             RaceFailure::ServerKey(key) => Error::new(
                 Code::HostKeyWrong,
                 format!("{} has the key {key}, not {} as this session's server", self.host, self.key),

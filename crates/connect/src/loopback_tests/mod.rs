@@ -1,9 +1,9 @@
 //! Client and daemon in one process, over real sockets of the loopback interface.
 
 mod admission;
-mod by_grant;
 mod carriers;
-mod listening;
+mod grants;
+mod passed_sockets;
 mod race;
 mod relay;
 mod trust;

@@ -9,7 +9,7 @@ use farhaul_session::Misbehaviour;
 use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
 
-use super::super::interruptible::TransferOutput;
+use super::super::interruptible_io::TransferOutput;
 use super::super::report::Report;
 use super::{ManifestLine, cannot_go_on, create_file, now, parse, text};
 

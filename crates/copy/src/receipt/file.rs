@@ -10,7 +10,7 @@ use rustix::fs::{Access, access};
 
 use super::Receipt;
 use crate::failures::plain;
-use crate::interruptible::{GivenUp, InterruptibleOutput};
+use crate::interruptible_io::{GivenUp, InterruptibleOutput};
 use crate::output_file::{may_be_emptied, may_be_replaced};
 
 fn cannot(path: &Path, error: &io::Error) -> Error {

@@ -10,7 +10,7 @@ use farhaul_text::escape;
 use farhaul_volume::Algorithm;
 
 use super::super::failures::plain;
-use super::super::interruptible::InterruptibleInput;
+use super::super::interruptible_io::InterruptibleInput;
 use super::super::manifest::{
     EntryFate, ManifestEntryText, ManifestLine, ManifestTally, RecordKind, parse, unhex,
 };

@@ -1,4 +1,4 @@
-//! Copies whole random trees with the real engine over a network that loses, repeats and reorders packets.
+//! Copies whole random trees over a network that loses, repeats and reorders packets.
 //! What arrives has to be what was sent, despite interruptions, and again after changes. `PROPTEST_CASES=2000
 //! cargo test --release -p farhaul-copy --test trees` runs longer.
 

@@ -125,12 +125,6 @@ impl UdpLink {
         })
     }
 
-    /// Sends every datagram by itself from now on: for measurements, and for networks where segmentation
-    /// fails unnoticed.
-    pub fn disable_gso(&mut self) {
-        self.gso = Gso::Off;
-    }
-
     /// The socket, for options that this type does not know.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket

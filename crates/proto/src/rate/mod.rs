@@ -149,12 +149,11 @@ struct ControlledFlow {
     rtt: Option<Duration>,
     /// Its part of the window, once it has reported.
     share: Option<f64>,
-    removed: bool,
 }
 
 impl ControlledFlow {
     fn is_active(&self, now: Timestamp) -> bool {
-        !self.removed && self.reported_at.is_some_and(|at| now - at < FLOW_IDLE)
+        self.reported_at.is_some_and(|at| now - at < FLOW_IDLE)
     }
 }
 
@@ -188,13 +187,6 @@ impl Controller {
     pub fn add_flow(&mut self) -> FlowIndex {
         self.flows.push(ControlledFlow::default());
         FlowIndex(self.flows.len() - 1)
-    }
-
-    /// A flow has ended: the others get its share.
-    pub fn remove_flow(&mut self, flow: FlowIndex) {
-        if let Some(state) = self.flows.get_mut(flow.0) {
-            state.removed = true;
-        }
     }
 
     /// Changes the policy of a running transfer.
@@ -356,7 +348,7 @@ impl Controller {
     fn reference(&self, now: Timestamp, round: f64) -> Option<FlowIndex> {
         let rtt_of = |flow: &ControlledFlow| {
             let is_news = flow.reported_at.is_some_and(|at| (now - at).as_secs_f64() < round + REPORT_MIN);
-            flow.rtt.filter(|_| is_news && !flow.removed)
+            flow.rtt.filter(|_| is_news)
         };
         let least = self.flows.iter().filter_map(rtt_of).min()?;
         let longest = least + ALONE_MIN.max(least / ALONE_PART);

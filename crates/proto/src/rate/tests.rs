@@ -219,7 +219,6 @@ fn another_path_is_learned_anew() {
     let mut controller = Controller::new(RateConfig::default());
     drive(&mut controller, 10.0, 125e6, 0.01, 0.0, 1e9);
     controller.restart();
-    controller.remove_flow(FlowIndex(0));
     let (share, queue) = drive(&mut controller, 20.0, 12.5e6, 0.2, 0.05, 1e9);
     assert!(share > 0.93 && queue < 0.1, "{share} {queue}");
 }

@@ -6,7 +6,7 @@
 //! which the store keeps a job's locations. [`Caller::may`] is the one function that judges.
 //!
 //! Always true: nothing in here looks at a file, a clock or a peer. A path that lies below a prefix by its
-//! name may still lead out of it through a link: so the engine, too, confines the jobs of callers that have
+//! name may still lead out of it through a link: so `copy`, too, confines the jobs of callers that have
 //! prefixes, at every end ([`CallerReach::confines`]).
 
 mod deeds;
@@ -265,7 +265,7 @@ impl CallerReach {
     }
 
     /// The directories that a job between these locations may use at each of its ends. A comparison of names, as
-    /// [`Caller::may`] makes it, says nothing of links; the engine keeps the job below the directories.
+    /// [`Caller::may`] makes it, says nothing of links; `copy` keeps the job below the directories.
     pub(crate) fn confines(
         &self,
         sources: &[LocationSpec],

@@ -1,4 +1,4 @@
-//! The caps in the engine: made and changed as the node's caps say, with the rates of the moment.
+//! The caps of running sessions: made and changed as the node's caps say, with the rates of the moment.
 //!
 //! Always true: a session is in the cap that fits it most closely; when another cap does, because caps were
 //! set, removed or moved in the tree, the session moves to it while it runs.
@@ -44,7 +44,7 @@ struct LiveCap {
     above: Option<RateCap>,
     rate_bps: Option<u64>,
     weight: f64,
-    /// Bytes that went through it while it had another parent: the engine's cap was another one then.
+    /// Bytes that went through it while it had another parent: the sessions' cap was another one then.
     moved_before: u64,
 }
 

@@ -2,7 +2,7 @@
 //! those.
 //!
 //! `spec.rs` says what a cap is and which sessions are in it, `schedule.rs` when it has another rate,
-//! `live_caps.rs` makes the caps of the engine. A session is in one cap, the one that fits it most closely,
+//! `live_caps.rs` makes the caps of running sessions. A session is in one cap, the one that fits it most closely,
 //! and thereby in all caps above that one.
 
 pub(crate) mod live_caps;

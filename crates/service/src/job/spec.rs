@@ -452,7 +452,7 @@ impl JobSpec {
         })
     }
 
-    /// The copy that the engine runs, with the defaults for its locations.
+    /// The copy that is run, with the defaults for its locations.
     pub fn copy_job(&self, now_s: i64) -> Result<CopyJob, Error> {
         let (sources, destination) = self.places()?;
         let lists = |list: &Vec<String>| list.iter().map(|name| bytes(name)).collect::<Result<Vec<_>, _>>();

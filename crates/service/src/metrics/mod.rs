@@ -161,7 +161,7 @@ pub(crate) struct CapFigures {
     pub(crate) name: String,
     /// The limit now, by its schedule; `None` if there is no limit.
     pub(crate) limit_bps: Option<f64>,
-    /// Bytes of IP packets that have gone through it since the engine made it.
+    /// Bytes of IP packets that have gone through it since it was made.
     pub(crate) moved_bytes: u64,
     /// Sessions in the cap.
     pub(crate) sessions: u64,

@@ -166,7 +166,7 @@ impl Node {
         Ok(())
     }
 
-    /// Applies the rates of this moment to the engine's caps, if a schedule may have changed one. Yields when
+    /// Applies the rates of this moment to the sessions' caps, if a schedule may have changed one. Yields when
     /// to look again.
     pub(super) fn follow_schedules(&self) -> Timestamp {
         let now = timestamp(self.clock.now_ms());

@@ -474,7 +474,7 @@ impl Node {
         Ok(PreHooks { job: row.id, hooks, stop, renewal, to_conductor: self.to_conductor.clone() })
     }
 
-    /// The copy that the engine runs for a document, confined to what the job's owner reaches and, in addition,
+    /// The copy that is run for a document, confined to what the job's owner reaches and, in addition,
     /// to `within`.
     pub(super) fn prepared(
         &self,

@@ -1,4 +1,4 @@
-//! The locations of a job, as far as they matter to others than the engine.
+//! The locations of a job, as far as they matter to others than the copy.
 
 use farhaul::{DEFAULT_PORT, LocationSpec, SpreadOptions};
 use farhaul_session::Error;

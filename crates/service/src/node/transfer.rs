@@ -1,4 +1,4 @@
-//! The running transfer of one job: the engine's thread, its handle, and the figures that are looked at once
+//! The running transfer of one job: its thread, its handle, and the figures that are looked at once
 //! a second.
 
 use std::collections::VecDeque;

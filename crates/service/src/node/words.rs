@@ -102,7 +102,7 @@ pub(super) fn now_words(snapshot: &Snapshot, is_paused: bool) -> String {
     }
 }
 
-/// What limits a transfer, in words; `limit` is the engine's short name.
+/// What limits a transfer, in words; `limit` is the short name in the report.
 fn limit_words(limit: &str) -> String {
     let words = match limit {
         "" => "what limits it is not known yet",

@@ -13,7 +13,7 @@ use farhaul_proto::Timestamp;
 
 use super::super::exchange::NUMBER_LEN;
 use super::super::flow_thread::FlowLoop;
-use super::super::shared::{CompleteBlock, CreditGuard};
+use super::super::shared_state::{CompleteBlock, CreditGuard};
 use crate::error::{Error, Misbehaviour};
 
 /// The most complete blocks that are handed over together; more gain nothing.

@@ -13,7 +13,7 @@ use super::super::block_content::{BlockContent, OverflowRoom, cannot_park};
 use super::super::flow_thread::FlowLoop;
 use super::super::meter::Meter;
 use super::super::packets::SegmentPayload;
-use super::super::shared::{FilledBlock, FlowState};
+use super::super::shared_state::{FilledBlock, FlowState};
 use crate::error::Error;
 
 /// At the end a block goes by another flow if that takes at most this share of the time here.

@@ -8,7 +8,7 @@ use farhaul_proto::Timestamp;
 
 use super::super::flow_thread::FlowLoop;
 use super::super::packets::SegmentPayload;
-use super::super::shared::FlowState;
+use super::super::shared_state::FlowState;
 use crate::error::Error;
 
 const PROBE_LEN: usize = 1200;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farhaul_proto::BlockClass;
 
 use super::super::flow_thread::FlowLoop;
-use super::super::shared::FlowState;
+use super::super::shared_state::FlowState;
 use crate::error::Error;
 use crate::messages::Complaint;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use farhaul_proto::{SendLimit, Timestamp};
 
 use super::super::flow_thread::{FlowLoop, PROBE_INTERVAL};
-use super::super::shared::FlowState;
+use super::super::shared_state::FlowState;
 
 /// A receiver that finds fewer datagrams than this lets more of them gather for [`GATHER`] ...
 const GATHER_MIN: usize = 32;

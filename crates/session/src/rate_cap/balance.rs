@@ -112,7 +112,7 @@ fn burst(bps: f64) -> f64 {
 
 pub(super) struct Member {
     /// The caps that it is directly in, with its weight in each, and a factor for all these weights.
-    places: Vec<(u64, f64)>,
+    memberships: Vec<(u64, f64)>,
     weight: f64,
     /// These caps, and all that they lie within; each once.
     caps: Vec<u64>,
@@ -246,12 +246,12 @@ impl Balance {
 
     // ---- sessions -------------------------------------------------------------------------------
 
-    pub(super) fn join(&mut self, places: &[(u64, f64)], now: Instant) -> Result<u64, RateUsedUp> {
+    pub(super) fn join(&mut self, memberships: &[(u64, f64)], now: Instant) -> Result<u64, RateUsedUp> {
         let id = self.take_id();
-        let (places, caps) = self.seat(places);
+        let (memberships, caps) = self.resolved(memberships);
         let taken = vec![0.0; caps.len()];
         let session = Member {
-            places,
+            memberships,
             weight: 1.0,
             caps,
             wish_bps: None,
@@ -281,22 +281,22 @@ impl Balance {
     /// Moves a session into these caps, and into those that they lie within. The rate that it may still be
     /// using counts there at once: it is given less if it is to have less, and the others rise as it confirms
     /// that it uses less.
-    pub(super) fn place(&mut self, id: u64, places: &[(u64, f64)], now: Instant) {
-        let (places, caps) = self.seat(places);
+    pub(super) fn move_to(&mut self, id: u64, memberships: &[(u64, f64)], now: Instant) {
+        let (memberships, caps) = self.resolved(memberships);
         if let Some(session) = self.sessions.get_mut(&id) {
             let before = |cap: &u64| session.caps.iter().position(|other| other == cap);
             let taken = |cap| before(cap).map_or(0.0, |at| session.taken[at]);
             session.taken = caps.iter().map(taken).collect();
-            (session.places, session.caps) = (places, caps);
+            (session.memberships, session.caps) = (memberships, caps);
             self.changed(now);
         }
     }
 
     /// Each of these caps once, with its weight, and the ids of these and of all caps that they lie within.
-    fn seat(&self, places: &[(u64, f64)]) -> (Vec<(u64, f64)>, Vec<u64>) {
+    fn resolved(&self, memberships: &[(u64, f64)]) -> (Vec<(u64, f64)>, Vec<u64>) {
         let mut own: Vec<(u64, f64)> = Vec::new();
         let mut caps = Vec::new();
-        for &(cap, weight) in places {
+        for &(cap, weight) in memberships {
             if own.iter().all(|(other, _)| *other != cap) {
                 own.push((cap, bounded(weight)));
             }
@@ -313,17 +313,17 @@ impl Balance {
         let mut members: BTreeMap<u64, u64> = BTreeMap::new();
         let mut seen = std::collections::BTreeSet::new();
         for session in self.sessions.values() {
-            session.places.iter().for_each(|(cap, _)| *members.entry(*cap).or_default() += 1);
+            session.memberships.iter().for_each(|(cap, _)| *members.entry(*cap).or_default() += 1);
             for cap in session.caps.iter().filter(|cap| seen.insert(**cap)) {
                 if let Some(above) = self.caps[cap].above {
                     *members.entry(above).or_default() += 1;
                 }
             }
         }
-        for (place, _) in &self.sessions[&id].places {
+        for (own_cap, _) in &self.sessions[&id].memberships {
             let mut most: Option<(u64, &Arc<str>)> = None;
             let mut members_above = 1;
-            for cap in self.chain(*place).into_iter().rev() {
+            for cap in self.chain(*own_cap).into_iter().rev() {
                 let own = self.caps[&cap].most_bps.map(|bps| (bps, &self.caps[&cap].whose));
                 let of_above = most.map(|(bps, whose)| (bps / members_above, whose));
                 most = own.into_iter().chain(of_above).min_by_key(|(bps, _)| *bps);
@@ -608,8 +608,8 @@ impl Balance {
             FillNode { above: cap.above.as_ref().and_then(at), most, weight: cap.weight }
         };
         let leaf = |session: &Member| FillLeaf {
-            places: session
-                .places
+            memberships: session
+                .memberships
                 .iter()
                 .filter_map(|(cap, weight)| Some((at(cap)?, weight * session.weight)))
                 .collect(),

@@ -30,7 +30,7 @@ pub(super) struct FillNode {
 /// what it seems to need, which is hardly known if the session is new.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FillLeaf {
-    pub places: Vec<(usize, f64)>,
+    pub memberships: Vec<(usize, f64)>,
     pub wish: Option<u64>,
     pub need: Option<u64>,
     pub is_new: bool,
@@ -98,8 +98,8 @@ pub(super) fn fill(nodes: &[FillNode], leaves: &[FillLeaf]) -> FillResult {
 /// The caps with a rate that a session is in, directly or not; each once.
 pub(super) fn bounding(nodes: &[FillNode], leaf: &FillLeaf) -> Vec<usize> {
     let mut found = Vec::new();
-    for &(place, _) in &leaf.places {
-        let mut next = Some(place);
+    for &(node, _) in &leaf.memberships {
+        let mut next = Some(node);
         while let Some(at) = next {
             if nodes[at].most.is_some() && !found.contains(&at) {
                 found.push(at);
@@ -169,8 +169,8 @@ impl WaterFilling<'_> {
     fn speeds(&self, rising: &[bool]) -> Vec<f64> {
         let mut weights = vec![0.0; self.nodes.len()];
         for (leaf, _) in self.leaves.iter().zip(rising).filter(|(_, is_rising)| **is_rising) {
-            for &(place, weight) in &leaf.places {
-                weights[place] += weight;
+            for &(node, weight) in &leaf.memberships {
+                weights[node] += weight;
             }
         }
         for (at, node) in self.nodes.iter().enumerate().rev() {
@@ -185,9 +185,9 @@ impl WaterFilling<'_> {
             speeds.push(of_above.unwrap_or(f64::INFINITY).min(most));
         }
         let speed = |leaf: &FillLeaf| {
-            let of_places =
-                leaf.places.iter().map(|&(place, weight)| speeds[place] * weight / weights[place]);
-            of_places.fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE)
+            let of_memberships =
+                leaf.memberships.iter().map(|&(node, weight)| speeds[node] * weight / weights[node]);
+            of_memberships.fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE)
         };
         self.leaves.iter().zip(rising).map(|(leaf, rising)| if *rising { speed(leaf) } else { 0.0 }).collect()
     }
@@ -226,8 +226,8 @@ mod tests {
         FillNode { above: Some(above), most, weight: 1.0 }
     }
 
-    fn leaf(places: &[usize]) -> FillLeaf {
-        FillLeaf { places: places.iter().map(|&place| (place, 1.0)).collect(), ..FillLeaf::default() }
+    fn leaf(memberships: &[usize]) -> FillLeaf {
+        FillLeaf { memberships: memberships.iter().map(|&node| (node, 1.0)).collect(), ..FillLeaf::default() }
     }
 
     fn wishing(most: u64, wishes: &[(Option<u64>, Option<u64>)]) -> Vec<u64> {
@@ -270,15 +270,18 @@ mod tests {
         let weighted = |weights: &[f64]| {
             let leaves: Vec<_> = weights
                 .iter()
-                .map(|&weight| FillLeaf { places: vec![(0, weight)], ..FillLeaf::default() })
+                .map(|&weight| FillLeaf { memberships: vec![(0, weight)], ..FillLeaf::default() })
                 .collect();
             fill(&[root(90)], &leaves)
         };
         assert_eq!(weighted(&[1.0, 2.0, 6.0]).bps, [10, 20, 60]);
         assert_eq!(weighted(&[0.5, 0.25, 0.75]).even, [30, 15, 45]);
         // The rest that the heavy session leaves is divided by the weights of the others.
-        let mut leaves = vec![FillLeaf { wish: Some(15), places: vec![(0, 6.0)], ..FillLeaf::default() }];
-        leaves.extend([1.0, 2.0].map(|weight| FillLeaf { places: vec![(0, weight)], ..FillLeaf::default() }));
+        let mut leaves =
+            vec![FillLeaf { wish: Some(15), memberships: vec![(0, 6.0)], ..FillLeaf::default() }];
+        leaves.extend(
+            [1.0, 2.0].map(|weight| FillLeaf { memberships: vec![(0, weight)], ..FillLeaf::default() }),
+        );
         assert_eq!(fill(&[root(90)], &leaves).bps, [15, 25, 50]);
         // A cap's weight is its own, whatever is in it.
         let nodes = [root(90), FillNode { weight: 2.0, ..within(0, None) }];
@@ -309,7 +312,7 @@ mod tests {
 
     #[test]
     fn guarantees_come_before_weights_and_who_yields_gets_what_others_leave() {
-        let heavy = FillLeaf { places: vec![(0, 100.0)], ..FillLeaf::default() };
+        let heavy = FillLeaf { memberships: vec![(0, 100.0)], ..FillLeaf::default() };
         let needs = |bps| FillLeaf { need: Some(bps), ..heavy.clone() };
         for (what, leaves, parts) in [
             ("alone it has all", vec![guaranteed(1, 20, true)], vec![90]),
@@ -340,7 +343,7 @@ mod tests {
         }
         // A guarantee reaches through the caps above, whatever their weights.
         let nodes = [root(90), FillNode { weight: 0.1, ..within(0, Some(50)) }];
-        let inner = FillLeaf { places: vec![(1, 1.0)], ..guaranteed(1, 40, true) };
+        let inner = FillLeaf { memberships: vec![(1, 1.0)], ..guaranteed(1, 40, true) };
         assert_eq!(fill(&nodes, &[inner, heavy]).bps, [40, 50]);
     }
 
@@ -364,14 +367,14 @@ mod tests {
                  proptest::option::of(0u64..300_000), proptest::option::of(0u64..300_000),
                  proptest::option::of((0i64..4, 0u64..300_000, any::<bool>()))), 1..20),
         ) {
-            let leaves: Vec<FillLeaf> = drawn.into_iter().map(|(places, wish, need, guarantee)| {
+            let leaves: Vec<FillLeaf> = drawn.into_iter().map(|(memberships, wish, need, guarantee)| {
                 let mut taken: Vec<(usize, f64)> = Vec::new();
-                for (place, weight) in places {
-                    let place = place.index(nodes.len());
-                    if taken.iter().all(|(other, _)| *other != place) { taken.push((place, weight)); }
+                for (node, weight) in memberships {
+                    let node = node.index(nodes.len());
+                    if taken.iter().all(|(other, _)| *other != node) { taken.push((node, weight)); }
                 }
                 let guarantee = guarantee.map(|(turn, bps, yields)| RateGuarantee { bps, turn, yields });
-                FillLeaf { places: taken, wish, need, is_new: need.is_some_and(|need| need % 3 == 0), guarantee }
+                FillLeaf { memberships: taken, wish, need, is_new: need.is_some_and(|need| need % 3 == 0), guarantee }
             }).collect();
             let parts = fill(&nodes, &leaves).bps;
             let bounding: Vec<_> = leaves.iter().map(|leaf| bounding(&nodes, leaf)).collect();
@@ -394,7 +397,7 @@ mod tests {
             sessions in proptest::collection::vec((0.1f64..10.0, proptest::option::of(0u64..300_000)), 1..20),
         ) {
             let leaves: Vec<_> = sessions.iter().map(|&(weight, wish)| {
-                FillLeaf { places: vec![(0, weight)], wish, ..FillLeaf::default() }
+                FillLeaf { memberships: vec![(0, weight)], wish, ..FillLeaf::default() }
             }).collect();
             let parts = fill(&[root(most)], &leaves).bps;
             for (one, other) in (0..parts.len()).flat_map(|one| (0..parts.len()).map(move |other| (one, other))) {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use farhaul_handover::Held as _;
 
 use super::balance::with;
-use super::{CapMembership, RateShares, RateUsedUp, Share, seats};
+use super::{CapMembership, RateShares, RateUsedUp, Share, memberships_of};
 
 /// Named caps, and the sessions that are in them. Clones share both.
 #[derive(Debug, Clone, Default)]
@@ -21,31 +21,31 @@ pub struct WeakCapMemberships(Weak<Mutex<MembershipTable>>);
 
 #[derive(Debug, Default)]
 struct MembershipTable {
-    places: Vec<CapMembership>,
+    memberships: Vec<CapMembership>,
     sessions: Vec<Weak<Share>>,
 }
 
 impl From<Vec<CapMembership>> for CapMemberships {
-    fn from(places: Vec<CapMembership>) -> CapMemberships {
-        CapMemberships(Arc::new(Mutex::new(MembershipTable { places, sessions: Vec::new() })))
+    fn from(memberships: Vec<CapMembership>) -> CapMemberships {
+        CapMemberships(Arc::new(Mutex::new(MembershipTable { memberships, sessions: Vec::new() })))
     }
 }
 
 impl CapMemberships {
     /// The caps as they were last set.
     pub fn get(&self) -> Vec<CapMembership> {
-        self.0.lock().in_any_case().places.clone()
+        self.0.lock().in_any_case().memberships.clone()
     }
 
     /// Sets the caps, also for running sessions. A session that now has more than it may is told at once;
     /// what it may still be using goes to nobody else until it has confirmed the change.
-    pub fn set(&self, places: Vec<CapMembership>, now: Instant) {
-        let mut placed = self.0.lock().in_any_case();
-        placed.places = places;
-        let MembershipTable { places, sessions } = &mut *placed;
+    pub fn set(&self, memberships: Vec<CapMembership>, now: Instant) {
+        let mut table = self.0.lock().in_any_case();
+        table.memberships = memberships;
+        let MembershipTable { memberships, sessions } = &mut *table;
         sessions.retain(|session| match session.upgrade() {
             Some(session) => {
-                session.move_to(places, now);
+                session.move_to(memberships, now);
                 true
             }
             None => false,
@@ -59,11 +59,11 @@ impl CapMemberships {
 
     /// Adds a session, which is in `own` besides.
     pub(super) fn join(&self, own: Option<CapMembership>, now: Instant) -> Result<RateShares, RateUsedUp> {
-        let mut placed = self.0.lock().in_any_case();
-        let MembershipTable { places, sessions } = &mut *placed;
-        let Some(first) = own.as_ref().or(places.first()) else { return Ok(RateShares::default()) };
+        let mut table = self.0.lock().in_any_case();
+        let MembershipTable { memberships, sessions } = &mut *table;
+        let Some(first) = own.as_ref().or(memberships.first()) else { return Ok(RateShares::default()) };
         let balance = first.cap.0.balance.clone();
-        let (ids, caps) = seats(&balance, own.as_ref(), places);
+        let (ids, caps) = memberships_of(&balance, own.as_ref(), memberships);
         let id = with(&balance, |balance| balance.join(&ids, now))?;
         let named = self.clone();
         let share = Share { id, balance, own, caps: Mutex::new(caps), _named: named, news: Arc::default() };

@@ -68,12 +68,12 @@ impl World {
 
     fn add(
         &mut self,
-        (places, group_most): (&[CapMembership], f64),
+        (memberships, group_most): (&[CapMembership], f64),
         delay: u64,
         can: f64,
         seconds: u64,
     ) -> &mut Sender {
-        let named = CapMemberships::from(places.to_vec());
+        let named = CapMemberships::from(memberships.to_vec());
         let shares = RateShares::join(None, &named, self.now()).unwrap();
         shares.allow(if delay > 0 { ContentRole::Receiver } else { ContentRole::Sender });
         shares.follow(|| {});
@@ -190,13 +190,13 @@ fn ten_that_come_and_go(seed: u64, delays: [u64; 4], slow: Option<f64>) -> [f64;
         }
         while world.senders.len() < 10 {
             let draw = random(&mut numbers);
-            let places: (&[CapMembership], f64) = match draw % 4 {
+            let memberships: (&[CapMembership], f64) = match draw % 4 {
                 0 => (&[uplink.clone().into()], UPLINK),
                 1 => (&[cap.clone().into(), other.clone().into()], OTHER),
                 _ => (&[cap.clone().into()], f64::INFINITY),
             };
             let can = slow.filter(|_| draw.is_multiple_of(5)).unwrap_or(1e9);
-            world.add(places, delays[(draw >> 8) as usize % 4], can, 1 + (draw >> 12) % 8);
+            world.add(memberships, delays[(draw >> 8) as usize % 4], can, 1 + (draw >> 12) % 8);
         }
         world.run(most);
     }

@@ -363,8 +363,8 @@ fn a_tree_is_divided_by_its_rules() {
             made.push(cap);
         }
         let join = |&(cap, weight, wish): &(usize, f64, Option<u64>)| {
-            let place = CapMembership { cap: made[cap].clone(), weight };
-            let share = RateShares::join(Some(place), &CapMemberships::default(), now).unwrap();
+            let membership = CapMembership { cap: made[cap].clone(), weight };
+            let share = RateShares::join(Some(membership), &CapMemberships::default(), now).unwrap();
             share.set_wish(wish.map(|wish| wish * UNIT));
             share
         };
@@ -407,13 +407,13 @@ fn a_session_moves_to_another_cap_and_counts_there() {
     let host = RateCap::new("host", Some(1_200_000), now);
     let [campus, peer] = [Some(600_000), Some(400_000)].map(|most| host.within("cap", most, now));
     let key = host.beside("this key", Some(900_000), now);
-    let places = |cap: &RateCap| vec![CapMembership::from(cap.clone())];
-    let named = CapMemberships::from(places(&campus));
+    let memberships = |cap: &RateCap| vec![CapMembership::from(cap.clone())];
+    let named = CapMemberships::from(memberships(&campus));
     let share = RateShares::join(Some(key.clone().into()), &named, now).unwrap();
     let stays = campus.join(now).unwrap();
     share.has_moved(1000, 0, now);
     assert_eq!((share.bps(), stays.bps()), (Some(300_000), Some(300_000)));
-    named.set(places(&peer), now);
+    named.set(memberships(&peer), now);
     assert_eq!((share.bps(), stays.bps()), (Some(400_000), Some(600_000)));
     share.has_moved(3000, 0, now);
     // A session that begins later is in the caps that the first one has by now, and keeps the key's cap.
@@ -424,7 +424,7 @@ fn a_session_moves_to_another_cap_and_counts_there() {
     // In no named cap, only the key's cap is left.
     named.set(Vec::new(), now);
     assert_eq!((share.bps(), second.bps(), stays.bps()), (Some(450_000), Some(450_000), Some(600_000)));
-    named.set(places(&campus), now);
+    named.set(memberships(&campus), now);
     assert_eq!((share.bps(), stays.bps()), (Some(200_000), Some(200_000)));
     drop((share, second));
     assert_eq!((stays.bps(), figures(&key).0), (Some(600_000), 0));

@@ -14,7 +14,7 @@ use super::super::carrier::Carrier;
 use super::super::events::Event;
 use super::super::messages::SessionMessage;
 use super::super::setup::CarrierFallback;
-use super::super::shared::{FlowShared, FlowState};
+use super::super::shared_state::{FlowShared, FlowState};
 use super::super::supervisor::{FlowPurpose, Supervisor};
 use super::super::udp_blocks::UdpBlockNotes;
 use super::super::udp_blocks::{udp_blocked_warning, udp_lost_warning, udp_noted_warning};

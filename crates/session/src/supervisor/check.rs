@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::carrier::Carrier;
 use super::super::messages::SessionMessage;
-use super::super::shared::{FlowShared, FlowState};
+use super::super::shared_state::{FlowShared, FlowState};
 use super::super::supervisor::{CHECK_INTERVAL, Supervisor};
 use super::super::udp_blocks::UdpBlockNotes;
 use super::carriers::is_live_udp;

@@ -14,7 +14,7 @@ use super::super::options::Cipher;
 use super::super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::super::peer_address::PeerAddress;
 use super::super::setup::{FlowLink, FlowSetup};
-use super::super::shared::{FlowPlace, FlowShared, FlowState};
+use super::super::shared_state::{FlowPlace, FlowShared, FlowState};
 use super::super::supervisor::{FlowPurpose, Supervisor};
 use crate::error::{Error, Misbehaviour};
 

@@ -14,7 +14,7 @@ use farhaul_net::{Link as _, UdpLink};
 use super::super::messages::SessionMessage;
 use super::super::options::PathAddresses;
 use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, ReservedFlow, SpareFlow, SpareLink};
-use super::super::shared::PathAddition;
+use super::super::shared_state::PathAddition;
 use super::super::supervisor::{FlowPurpose, Supervisor};
 use crate::error::{Error, Misbehaviour};
 use crate::options::NetworkOptions;

@@ -5,7 +5,7 @@ use super::super::BLOCK_BYTES;
 use super::super::budget::{Budget, Charge, LimitReached, Resource};
 use super::super::cpus::disk_threads;
 use super::super::flow_thread::WINDOW_MIN;
-use super::super::shared::BLOCKS_MIN;
+use super::super::shared_state::BLOCKS_MIN;
 use crate::options::NetworkOptions;
 
 /// The memory of any session besides its blocks: stacks, arrived datagrams, first datagrams.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::shared::FlowShared;
+use super::super::shared_state::FlowShared;
 use super::super::supervisor::{SILENCE, Supervisor};
 use crate::error::{Code, Error, ExitCode};
 use crate::messages::Complaint;

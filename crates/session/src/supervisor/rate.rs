@@ -15,7 +15,7 @@ use super::super::path_memory::says_what_a_path_carries;
 use super::super::rate_cap::headers::{HeaderShare, TrafficCounts};
 use super::super::rate_cap::{RateGuarantee, RatePart, RateShares};
 use super::super::setup::Transport;
-use super::super::shared::SessionShared;
+use super::super::shared_state::SessionShared;
 use super::super::supervisor::Supervisor;
 
 /// The pace is set anew for changed headers if it changes by this share.

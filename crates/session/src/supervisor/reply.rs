@@ -2,7 +2,7 @@
 //! refuses.
 
 use super::super::hello_reply::{PendingReply, ReplyAction, SessionAgreement, SessionRefusal};
-use super::super::shared::FlowState;
+use super::super::shared_state::FlowState;
 use super::super::supervisor::Supervisor;
 use crate::error::Error;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::messages::SessionMessage;
-use super::super::shared::FlowState;
+use super::super::shared_state::FlowState;
 use super::super::supervisor::Supervisor;
 use super::carriers::is_live_udp;
 use crate::error::Error;

@@ -18,7 +18,7 @@ use super::super::path_memory::{PathKnowledge, says_what_a_path_carries};
 use super::super::placement::Placement;
 use super::super::request::FIRST;
 use super::super::setup::{CarrierFallback, FlowLink, Setup, SpareFlow, Transport};
-use super::super::shared::{BLOCKS_MIN, FILLED_MAX, SessionAllowance, SessionShared};
+use super::super::shared_state::{BLOCKS_MIN, FILLED_MAX, SessionAllowance, SessionShared};
 use super::super::supervisor::{ContentRole, DeliveryOrder, FlowPurpose, Supervisor};
 use super::further_paths::FurtherPaths;
 use super::memory::OVERFLOW;

@@ -12,7 +12,7 @@ use super::super::events::{Event, PathEnds};
 use super::super::figures::StageFigures;
 use super::super::messages::SessionMessage;
 use super::super::options::PathAddresses;
-use super::super::shared::{FlowShared, FlowState};
+use super::super::shared_state::{FlowShared, FlowState};
 use super::super::snapshot::SessionFacts;
 use super::super::supervisor::Supervisor;
 

@@ -20,7 +20,7 @@ use super::super::flow_thread::WINDOW_MIN;
 use super::super::messages::SessionMessage;
 use super::super::options::Policy;
 use super::super::setup::CarrierFallback;
-use super::super::shared::{FlowShared, FlowState};
+use super::super::shared_state::{FlowShared, FlowState};
 use super::super::supervisor::{SILENCE, Supervisor};
 use crate::error::Error;
 
@@ -542,7 +542,7 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::shared::FlowPlace;
+    use super::super::super::shared_state::FlowPlace;
     use super::super::super::supervisor::ContentRole;
     use super::super::tests::start;
     use super::*;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::messages::SessionMessage;
-use super::super::shared::FlowShared;
+use super::super::shared_state::FlowShared;
 use super::super::supervisor::Supervisor;
 use crate::error::{Error, Misbehaviour};
 

@@ -24,14 +24,14 @@ const PLACES: usize = 64;
 
 /// The places of one daemon.
 #[derive(Debug, Clone)]
-pub(crate) struct Lingering {
+pub(crate) struct LingeringConnections {
     runtime: Handle,
     places: Arc<Semaphore>,
 }
 
-impl Lingering {
-    pub(crate) fn on(runtime: Handle) -> Lingering {
-        Lingering { runtime, places: Arc::new(Semaphore::new(PLACES)) }
+impl LingeringConnections {
+    pub(crate) fn on(runtime: Handle) -> LingeringConnections {
+        LingeringConnections { runtime, places: Arc::new(Semaphore::new(PLACES)) }
     }
 
     /// Takes a non-blocking connection over, on which `rest` is to be written. It is closed at once if there
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_slow_reader_gets_all_though_it_still_speaks() {
         let runtime = runtime();
-        let lingering = Lingering::on(runtime.handle().clone());
+        let lingering = LingeringConnections::on(runtime.handle().clone());
         let (mut near, mut far) = pair();
         let sent = fill(&mut near);
         // It was sent before the connection is left, and is never read.
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn there_are_only_so_many_places() {
         let runtime = runtime();
-        let lingering = Lingering::on(runtime.handle().clone());
+        let lingering = LingeringConnections::on(runtime.handle().clone());
         let mut staying = Vec::new();
         for _ in 0..PLACES {
             let (near, far) = pair();
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn nothing_stays_once_the_daemon_has_ended() {
         let runtime = runtime();
-        let lingering = Lingering::on(runtime.handle().clone());
+        let lingering = LingeringConnections::on(runtime.handle().clone());
         runtime.shutdown_timeout(Duration::from_millis(200));
         let (near, mut far) = pair();
         lingering.take(near, b"lost".to_vec());

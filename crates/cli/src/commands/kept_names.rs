@@ -7,16 +7,16 @@ use farhaul::{Code, Error, ListEntry, MemoryLimits};
 /// What a name costs beside its bytes.
 const NAME: usize = 64;
 
-pub struct NamesKept {
+pub struct KeptNames {
     most: u64,
     bytes: u64,
     hint: &'static str,
 }
 
-impl NamesKept {
+impl KeptNames {
     /// `hint` says how to go without keeping so much.
-    pub fn new(hint: &'static str) -> NamesKept {
-        NamesKept { most: MemoryLimits::of_this_host().process, bytes: 0, hint }
+    pub fn new(hint: &'static str) -> KeptNames {
+        KeptNames { most: MemoryLimits::of_this_host().process, bytes: 0, hint }
     }
 
     /// Counts an entry that is kept.
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn names_are_kept_up_to_a_limit() {
-        let mut kept = NamesKept { most: 200, bytes: 0, hint: "name less" };
+        let mut kept = KeptNames { most: 200, bytes: 0, hint: "name less" };
         assert!(kept.name(b"a").is_ok() && kept.name(b"b").is_ok() && kept.name(b"c").is_ok());
         let error = kept.name(b"d").unwrap_err();
         assert_eq!((error.code(), error.hint()), (Code::NoMemory, Some("name less")));
-        assert!(NamesKept::new("").most > 64 << 20);
+        assert!(KeptNames::new("").most > 64 << 20);
     }
 }

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from conftest import road_to
 from harness.hosts import wait_until
 from harness.product import EXIT_LOST, cp, finish
 from harness.trees import differences, leftovers, make_file, make_tree, sha256
@@ -163,18 +164,22 @@ def test_truncated_and_foreign_journals_are_survived(own_road):
     assert sha256(road.far / "file") == sha256(source)
 
 
-def test_two_writers_of_one_file(own_road):
-    """The second run waits a while for the first to end, as it would after a kill; then it fails, and says
-    why."""
-    road = own_road
-    source = make_file(road.net.folder("near") / "file", 600 * MIB)
-    first = road.start("--rate", "200M", source, road.url("file"))
-    time.sleep(1.5)
-    second = road.cp(source, road.url("file"), check=False, timeout=60)
-    assert second.code != 0
-    assert "another transfer" in second.stderr or "in use" in second.stderr or "being written" in second.stderr
-    assert finish(first).code == 0
-    assert sha256(road.far / "file") == sha256(source)
+def test_two_writers_of_one_file(own_net):
+    """The second run waits 15 s for the first to end, as it would after a kill; then it fails, and says why. The
+    first run has to last longer than that, so both roads are tried at once."""
+    roads = [road_to(own_net, name) for name in ("ssh", "daemon")]
+    source = make_file(own_net.folder("near") / "file", 540 * MIB)
+    firsts = [road.start("--rate", "200M", source, road.url("file")) for road in roads]
+    for road in roads:
+        wait_until(lambda road=road: leftovers(road.far), what="the first run writes the file")
+    seconds = [road.start(source, road.url("file")) for road in roads]
+    for second in seconds:
+        outcome = finish(second, timeout=60)
+        assert outcome.code != 0
+        assert "another transfer" in outcome.stderr or "in use" in outcome.stderr or "being written" in outcome.stderr
+    for road, first in zip(roads, firsts, strict=True):
+        assert finish(first).code == 0
+        assert sha256(road.far / "file") == sha256(source)
 
 
 def test_second_writer_finds_it_done(own_road):

@@ -1,20 +1,30 @@
 //! Text from others (a peer, a name of a file, the system) that is shown to people.
 //!
-//! Always true: no text that these functions return can control a terminal, hide something, or look like
-//! other text. [`plain`] leaves that to whoever wrote the error's own words.
+//! Always true: no text that these functions return can control a terminal, or hide a character that has no
+//! shape of its own. [`plain`] leaves that to whoever wrote the error's own words. Two texts may still look alike: by
+//! letters of several scripts that have one shape, and by spaces of several widths. These are shown as they are, as
+//! people use them in names.
 #![forbid(unsafe_code)]
 
-/// Whether a character is unsafe to show: a terminal acts on it (controls, also those of C1, and the line
-/// ends of Unicode), or it has no width or changes the order of others, so that one text looks like another.
-/// All text that is shown to people is checked by this.
+use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory, PrependedConcatenationMark};
+use icu_properties::{CodePointMapData, CodePointSetData};
+
+/// Whether a character is unsafe to show. All text that is shown to people is checked by this.
+///
+/// A terminal acts on controls (also those of C1) and on the line ends of Unicode. Characters that Unicode calls
+/// default-ignorable, and other format characters, have no shape or change the order of others, so that one text
+/// looks like another. The format characters that have a shape, such as the sign before an Arabic number, are safe.
 pub fn is_unprintable(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-                | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
-        )
+    if character.is_ascii() {
+        return character.is_ascii_control();
+    }
+    match CodePointMapData::<GeneralCategory>::new().get(character) {
+        GeneralCategory::Control | GeneralCategory::LineSeparator | GeneralCategory::ParagraphSeparator => {
+            true
+        }
+        GeneralCategory::Format => !CodePointSetData::new::<PrependedConcatenationMark>().contains(character),
+        _ => CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(character),
+    }
 }
 
 /// An I/O error's text to stand inside a sentence: the system's words without their number and without the
@@ -121,9 +131,39 @@ mod tests {
         for hidden in "\u{61c}\u{200b}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{2060}\u{2066}\u{2069}\u{9b}\u{e0041}".chars() {
             assert_eq!(escape(hidden.to_string().as_bytes()), hidden.escape_default().to_string());
         }
-        for shown in "日本語 العربية עברית 👍🏽 ǅ ́".chars() {
+        for shown in "日本語 العربية עברית 👍🏽 ǅ ́\u{600}\u{6dd}\u{a0}\u{202f}\u{3000}\u{fffd}\u{e000}".chars()
+        {
             assert!(!is_unprintable(shown), "{shown:?}");
         }
+    }
+
+    #[test]
+    fn what_has_no_shape_is_unprintable() {
+        let ranges = [
+            ('\0', '\u{1f}'),
+            ('\u{7f}', '\u{9f}'),
+            ('\u{ad}', '\u{ad}'),
+            ('\u{34f}', '\u{34f}'),
+            ('\u{61c}', '\u{61c}'),
+            ('\u{115f}', '\u{1160}'),
+            ('\u{17b4}', '\u{17b5}'),
+            ('\u{180b}', '\u{180f}'),
+            ('\u{200b}', '\u{200f}'),
+            ('\u{2028}', '\u{202e}'),
+            ('\u{2060}', '\u{206f}'),
+            ('\u{3164}', '\u{3164}'),
+            ('\u{fe00}', '\u{fe0f}'),
+            ('\u{feff}', '\u{feff}'),
+            ('\u{ffa0}', '\u{ffa0}'),
+            ('\u{fff0}', '\u{fffb}'),
+            ('\u{13430}', '\u{1343f}'),
+            ('\u{1bca0}', '\u{1bca3}'),
+            ('\u{1d173}', '\u{1d17a}'),
+            ('\u{e0000}', '\u{e0fff}'),
+        ];
+        let expected: Vec<char> = ranges.into_iter().flat_map(|(first, last)| first..=last).collect();
+        let found: Vec<char> = ('\0'..=char::MAX).filter(|character| is_unprintable(*character)).collect();
+        assert_eq!(found, expected);
     }
 
     #[test]

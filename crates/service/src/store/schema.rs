@@ -1,7 +1,7 @@
 //! The schema of the store, and how a file with an earlier version of it is migrated.
 //!
 //! Always true: versions of the schema only go up, one after the other, each in one transaction; a file is
-//! copied before it is changed; a file of a later version is not touched.
+//! copied before it is changed; a file of a later version, or of one before the base, is not touched.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +10,12 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::failed;
 
-/// The migrations, each from one version of the schema to the next. A version that has a file in `vectors/`
-/// must not change any more: make a further one (`shapes.rs` says how to make its file).
-pub(super) const MIGRATIONS: &[&str] = &[
-    include_str!("migrations/1.sql"),
-    include_str!("migrations/2.sql"),
-    include_str!("migrations/3.sql"),
-    include_str!("migrations/4.sql"),
-    include_str!("migrations/5.sql"),
-    include_str!("migrations/6.sql"),
-    include_str!("migrations/7.sql"),
-];
+/// The earliest version of the schema that this program reads: the base.
+pub(super) const BASE: usize = 7;
+/// First the base, which makes a new store, then the migrations, each from one version of the schema to the next. A
+/// version that has a file in `vectors/` must not change any more: make a further one (`shapes.rs` says how to make
+/// its file).
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("migrations/7.sql")];
 /// The mark of our files (`PRAGMA application_id`): "Fhjb".
 const APPLICATION: i32 = 0x4668_6a62;
 
@@ -44,7 +39,7 @@ fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> 
     };
     let shape = number(connection, "user_version")?;
     let application = number(connection, "application_id")?;
-    let newest = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
+    let newest = version_after(migrations.len());
     if shape == 0 && application == 0 {
         let tables = "SELECT count(*) FROM sqlite_schema";
         let tables: i64 = connection.query_row(tables, [], |row| row.get(0)).map_err(ours)?;
@@ -65,20 +60,35 @@ fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> 
         let hint = "install the version that it was used with, or go back to a copy that was made before";
         return Err(Error::new(Code::StoreNewer, what).with_hint(hint));
     }
+    if (1..version_after(1)).contains(&shape) {
+        let what = format!(
+            "the store {} is of an earlier version (shape {shape}, this version knows {BASE} and later ones)",
+            path.display()
+        );
+        let hint =
+            "start the version once that came between, or move the store away: then a new one is begun";
+        return Err(Error::new(Code::StoreOlder, what).with_hint(hint));
+    }
     if (1..newest).contains(&shape) {
         copy(connection, path, shape)?;
     }
-    for (index, sql) in migrations.iter().enumerate().skip(usize::try_from(shape).unwrap_or(0)) {
+    let is_missing = |(index, _): &(usize, &&str)| version_after(index + 1) > shape;
+    for (index, sql) in migrations.iter().enumerate().filter(is_missing) {
         let step = |connection: &mut Connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             transaction.execute_batch(sql)?;
             transaction.pragma_update(None, "application_id", APPLICATION)?;
-            transaction.pragma_update(None, "user_version", i64::try_from(index).unwrap_or(0) + 1)?;
+            transaction.pragma_update(None, "user_version", version_after(index + 1))?;
             transaction.commit()
         };
         step(connection).map_err(ours)?;
     }
     Ok(if shape == 0 { Found::Nothing } else { Found::Store })
+}
+
+/// The version of the schema after so many of [`MIGRATIONS`], of which the first is the base.
+fn version_after(migrations: usize) -> i64 {
+    i64::try_from(BASE + migrations - 1).unwrap_or(i64::MAX)
 }
 
 /// Copies the store, as it is, to a file beside it.
@@ -123,7 +133,7 @@ mod tests {
         let colour = "SELECT colour FROM caps";
         let now: String = open(&path).query_row(colour, [], |row| row.get(0)).unwrap();
         assert_eq!(now, "red");
-        let old = open(&backup_of(&path, MIGRATIONS.len() as i64));
+        let old = open(&backup_of(&path, version_after(MIGRATIONS.len())));
         assert!(old.query_row(colour, [], |row| row.get::<_, String>(0)).is_err());
         assert_eq!(old.query_row("SELECT count(*) FROM caps", [], |row| row.get::<_, i64>(0)), Ok(1));
         // This version of the program does not know that version of the schema.
@@ -132,35 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn dry_runs_of_an_earlier_version_have_moved_nothing() {
+    fn a_store_from_before_the_base_is_refused_and_not_touched() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("jobs.sqlite");
-        migrate_by(&mut open(&path), &path, &MIGRATIONS[..1]).unwrap();
-        let old = open(&path);
-        for (id, dry_run) in [("dry", true), ("wet", false)] {
-            let spec = format!(r#"{{"options": {{"dry_run": {dry_run}}}}}"#);
-            old.execute(
-                "INSERT INTO jobs (id, owner, kind, spec, state, priority, position, steering, figures, submitted_ms,
-                   run, attempt, changed_ms) VALUES (?1, 'local', 'copy', ?2, 'done', 5, 1, '{}', '{}', 1, 1, 1, 1)",
-                [id, &spec],
-            )
-            .unwrap();
-            old.execute(
-                "INSERT INTO history (job, run, owner, direction, source, destination, state, began_ms, ended_ms,
-                   attempts, files, files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction, rtt_ms, verdict)
-                 VALUES (?1, 1, 'local', 'local', 'a', 'b', 'done', 1, 2, 1, 3, 0, 100, 7, 8.0, 9.0, 0.0, 0.0, '')",
-                [id],
-            )
-            .unwrap();
-        }
-        drop(old);
-        migrate(&mut open(&path), &path).unwrap();
-        let question = "SELECT dry_run, files, bytes FROM history WHERE job = ?1";
-        let of = |id: &str| {
-            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-            open(&path).query_row(question, [id], row).unwrap()
-        };
-        assert_eq!((of("dry"), of("wet")), ((1_i64, 0_i64, 0_i64), (0, 3, 100)));
+        let early =
+            format!("CREATE TABLE jobs (id); PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 6");
+        open(&path).execute_batch(&early).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let error = migrate(&mut open(&path), &path).unwrap_err();
+        assert_eq!(error.code(), Code::StoreOlder);
+        let line = error.to_string();
+        assert!(line.contains("of an earlier version (shape 6, this version knows 7"), "{line}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        assert!(!backup_of(&path, 6).exists());
     }
 
     #[test]

@@ -314,87 +314,26 @@ fn a_row_that_cannot_be_read_is_one_fault_of_one_row() {
 }
 
 #[test]
-fn tokens_of_an_earlier_version_stay_whole_with_a_mark_or_keep_only_what_they_named() {
+fn tokens_that_an_earlier_version_made_whole_are_named() {
     let connection = rusqlite::Connection::open_in_memory().unwrap();
-    super::schema::MIGRATIONS[..3].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
-    for (id, scopes, reach) in [
-        ("whole", r#"["submit"]"#, r#"{"local":null,"peers":null}"#),
-        ("admin", r#"["admin"]"#, "{}"),
-        ("here", r#"["submit"]"#, r#"{"local":["/a"],"peers":null}"#),
-        ("there", r#"["submit"]"#, r#"{"local":null,"peers":{"hpc":["/b"]}}"#),
-        ("both", r#"["submit"]"#, r#"{"local":[],"peers":{"hpc":["/b"]}}"#),
-    ] {
+    super::schema::MIGRATIONS.iter().for_each(|sql| connection.execute_batch(sql).unwrap());
+    for (id, is_whole) in [("whole", true), ("revoked", true), ("new", false)] {
         let hash = blake3::hash(id.as_bytes());
+        let revoked_ms = (id == "revoked").then_some(1);
         connection
             .execute(
-                "INSERT INTO tokens (id, hash, name, scopes, reach, created_by, created_ms) VALUES (?1, ?2, '', ?3, ?4, 'local', 0)",
-                rusqlite::params![id, hash.as_bytes(), scopes, reach],
+                "INSERT INTO tokens (id, hash, name, scopes, reach, created_by, created_ms, revoked_ms, is_whole_by_default)
+                 VALUES (?1, ?2, '', '[\"submit\"]', '{\"everything\":true}', 'local', 0, ?3, ?4)",
+                rusqlite::params![id, hash.as_bytes(), revoked_ms, is_whole],
             )
             .unwrap();
     }
-    super::schema::MIGRATIONS[3..].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
     let all = super::tokens::list(&connection, "", 10).unwrap();
-    let told: Vec<_> = all
-        .iter()
-        .map(|row| {
-            let reach = &row.reach;
-            (&row.id[..], row.is_whole_by_default, reach.everything, reach.local.len(), reach.peers.len())
-        })
-        .collect();
-    let expected = [
-        ("admin", false, true, 0, 0),
-        ("both", false, false, 0, 1),
-        ("here", false, false, 1, 0),
-        ("there", false, false, 0, 1),
-        ("whole", true, true, 0, 0),
-    ];
-    assert_eq!(told, expected);
+    let told: Vec<_> =
+        all.iter().map(|row| (&row.id[..], row.is_whole_by_default, row.reach.everything)).collect();
+    assert_eq!(told, [("new", false, true), ("revoked", true, true), ("whole", true, true)]);
     let warned = super::tokens::whole_by_default(&connection, 0, 10).unwrap();
     assert_eq!(warned.iter().map(|row| &row.id[..]).collect::<Vec<_>>(), ["whole"]);
-}
-
-/// What the owner of a job or of a watch reached was kept for this host alone.
-#[test]
-fn jobs_and_watches_of_an_earlier_version_take_the_reach_of_their_token() {
-    let connection = rusqlite::Connection::open_in_memory().unwrap();
-    super::schema::MIGRATIONS[..4].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
-    let reach = r#"{"local":["/a"],"peers":{"hpc":["/in"]}}"#;
-    connection
-        .execute(
-            "INSERT INTO tokens VALUES ('known', x'07', 'n', '[\"submit\"]', ?1, 'local', 1, NULL, 5, 0)",
-            [reach],
-        )
-        .unwrap();
-    let cases = [
-        ("token:known", Some(r#"["/a"]"#), reach),
-        ("token:known", None, reach),
-        ("token:lost", Some(r#"["/a"]"#), "{}"),
-        ("token:lost", None, "{}"),
-        ("local", None, r#"{"everything":true}"#),
-        ("configuration", None, r#"{"everything":true}"#),
-    ];
-    for (number, (owner, confined, _)) in cases.iter().enumerate() {
-        let id = format!("{number:016}");
-        let job = "INSERT INTO jobs (id, owner, kind, state, priority, position, steering, figures, submitted_ms, run, attempt, changed_ms)
-            VALUES (?1, ?2, 'copy', 'queued', 5, 1, '{}', '{}', 1, 1, 0, 1)";
-        connection.execute(job, (&id, owner)).unwrap();
-        connection.execute("INSERT INTO documents VALUES (?1, '{}', ?2)", (&id, confined)).unwrap();
-        connection
-            .execute("INSERT INTO watches VALUES (?1, ?2, '{}', ?3, 1)", (&id, owner, confined))
-            .unwrap();
-    }
-    super::schema::MIGRATIONS[4..].iter().for_each(|sql| connection.execute_batch(sql).unwrap());
-    for (number, (owner, confined, expected)) in cases.iter().enumerate() {
-        let expected: CallerReach = serde_json::from_str(expected).unwrap();
-        for question in
-            ["SELECT reach FROM documents WHERE job = ?1", "SELECT reach FROM watches WHERE id = ?1"]
-        {
-            let reach: String =
-                connection.query_row(question, [format!("{number:016}")], |row| row.get(0)).unwrap();
-            let reach: CallerReach = serde_json::from_str(&reach).unwrap();
-            assert_eq!(reach, expected, "{owner} {confined:?}");
-        }
-    }
 }
 
 #[test]

@@ -55,14 +55,7 @@ fn help_is_what_the_golden_files_say() {
         let help = String::from_utf8(output.stdout).unwrap();
         let name = if verb.is_empty() { "farhaul".to_string() } else { verb.replace(' ', "-") };
         let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
-        if std::env::var_os("GOLDEN").is_some() {
-            std::fs::write(&golden, &help).unwrap();
-        }
-        let expected = std::fs::read_to_string(&golden).unwrap();
-        assert_eq!(
-            help, expected,
-            "the help of '{verb}' has changed; if that is right, run with GOLDEN=write"
-        );
+        farhaul_vectors::compare_text(&golden, &help);
         assert!(
             !help.contains("--fault") && !help.contains("endpoint"),
             "the help of '{verb}' shows a hidden option or verb"
@@ -111,14 +104,7 @@ A test makes this page: `GOLDEN=write cargo test -p farhaul-cli --test help`.
 {list}{texts}"
     );
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/options.md");
-    if std::env::var_os("GOLDEN").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    let written = std::fs::read_to_string(&path).unwrap();
-    assert!(
-        page == written,
-        "docs/reference/options.md differs from the help of the verbs; run with GOLDEN=write"
-    );
+    farhaul_vectors::compare_text(&path, &page);
 }
 
 #[test]

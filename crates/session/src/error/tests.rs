@@ -268,6 +268,7 @@ const STAYS: &[Code] = &[
     Code::NoToken,
     Code::OutOfScope,
     Code::StoreNewer,
+    Code::StoreOlder,
     Code::StoreBroken,
     Code::HookFailed,
     Code::HostUnknown,
@@ -343,7 +344,7 @@ fn page() -> String {
 Everything that ends a transfer, or keeps it from starting, has a code. `--json` of a verb that moves or compares files has its name (`error_detail.code`), `-v` prints it below
 the error's line, and no other error ever gets the same name. A program looks at the name; a script that needs no more looks at the exit code.
 
-This page is made of the lists in `crates/session/src/error/` (`FARHAUL_VECTORS=write cargo test -p farhaul-session the_page`).
+This page is made of the lists in `crates/session/src/error/` (`GOLDEN=write cargo test -p farhaul-session the_page`).
 
 ## Exit codes
 
@@ -433,14 +434,7 @@ An ssh that ends with 255 is `FH-SSH-FAILED`, which passes. Where the service re
 fn the_page_has_the_lists() {
     let path = project().join("docs/reference/errors.md");
     let made = page();
-    if std::env::var_os("FARHAUL_VECTORS").is_some_and(|wish| wish == "write") {
-        std::fs::write(&path, &made).unwrap();
-    }
-    let written = std::fs::read_to_string(&path).unwrap();
-    assert!(
-        written == made,
-        "docs/reference/errors.md differs from the lists: FARHAUL_VECTORS=write writes it anew"
-    );
+    farhaul_vectors::compare_text(&path, &made);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn the_values_of_the_example_are_accepted() {
     assert_eq!(world.told(world.sources().load()), Vec::<String>::new());
 }
 
-/// With `FARHAUL_VECTORS=write` this updates deploy/farhaul.toml and the tables of
+/// With `GOLDEN=write` this updates deploy/farhaul.toml and the tables of
 /// docs/reference/configuration.md.
 #[test]
 fn the_example_and_the_page_are_what_the_keys_make() {
@@ -113,15 +113,7 @@ fn the_example_and_the_page_are_what_the_keys_make() {
     let (_, after) = rest.split_once("<!-- end of keys -->\n").unwrap();
     let made = format!("{before}<!-- keys -->\n{}<!-- end of keys -->\n{after}", example::tables());
     for (path, made) in [(page, made), (top.join("deploy/farhaul.toml"), example::file())] {
-        if std::env::var_os("FARHAUL_VECTORS").is_some_and(|value| value == "write") {
-            std::fs::write(&path, &made).unwrap();
-        }
-        let written = std::fs::read_to_string(&path).unwrap();
-        assert!(
-            written == made,
-            "{} does not match the keys: FARHAUL_VECTORS=write updates it",
-            path.display()
-        );
+        farhaul_vectors::compare_text(&path, &made);
     }
 }
 

@@ -150,11 +150,7 @@ fn golden_of(buffer: &Buffer) -> String {
 
 fn check(name: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/top/{name}.txt"));
-    if std::env::var_os("GOLDEN").is_some() {
-        std::fs::write(&path, text).unwrap();
-    }
-    let there = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(there, text, "the screen '{name}' has changed; if it should, run with GOLDEN=write");
+    farhaul_vectors::compare_text(&path, text);
 }
 
 const SIZES: [(u16, u16); 4] = [(40, 10), (40, 24), (80, 24), (160, 45)];

@@ -23,7 +23,8 @@ const TEXT_CHARS: usize = 1000;
 /// The most bytes of a JSON document in a single message.
 pub(crate) const DOCUMENT_MAX: usize = 60 << 10;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum ControlMessage {
     // Client to daemon.
     /// Let the holder of this key run this errand here, if it begins within this many seconds.
@@ -215,19 +216,7 @@ impl ControlMessage {
 
     /// The message's name, for errors.
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            ControlMessage::Grant { .. } => "grant",
-            ControlMessage::Begin { .. } => "begin",
-            ControlMessage::Hold { .. } => "hold",
-            ControlMessage::Rate(_) => "rate",
-            ControlMessage::Cancel => "cancel",
-            ControlMessage::Granted { .. } => "granted",
-            ControlMessage::Refused { .. } => "refused",
-            ControlMessage::Event(_) => "event",
-            ControlMessage::Snapshot { .. } => "snapshot",
-            ControlMessage::Ended { .. } => "ended",
-            ControlMessage::Entries { .. } => "entries",
-        }
+        self.into()
     }
 }
 

@@ -49,7 +49,8 @@ const HEAD: &str = "{\"manifest\":";
 const WRITE_BYTES: usize = 256 << 10;
 
 /// What became of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum EntryFate {
     /// Its content arrived in this run; a directory or link is in its place.
     Sent,

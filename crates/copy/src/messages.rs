@@ -126,7 +126,8 @@ pub(crate) enum Decision {
     Compare([u8; 32]),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum CopyMessage {
     // Sender to receiver.
     Entry(ManifestEntry),
@@ -327,45 +328,6 @@ pub(crate) enum CopyMessage {
 impl CopyMessage {
     /// The message's name in errors.
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            CopyMessage::Entry(_) => "entry",
-            CopyMessage::DirectoryEnd { .. } => "directory-end",
-            CopyMessage::SourceFailed { .. } => "source-failed",
-            CopyMessage::FileEnd { .. } => "file-end",
-            CopyMessage::FileFailed { .. } => "file-failed",
-            CopyMessage::Renewed { .. } => "renewed",
-            CopyMessage::EntriesEnd => "entries-end",
-            CopyMessage::LeftOut { .. } => "left-out",
-            CopyMessage::Present { .. } => "present",
-            CopyMessage::PresentEnd { .. } => "present-end",
-            CopyMessage::Compared { .. } => "compared",
-            CopyMessage::Deleted { .. } => "deleted",
-            CopyMessage::NotDeleted { .. } => "not-deleted",
-            CopyMessage::DeletionStopped { .. } => "deletion-stopped",
-            CopyMessage::SourceRoot(_) => "source-root",
-            CopyMessage::Left { .. } => "left",
-            CopyMessage::Replaced { .. } => "replaced",
-            CopyMessage::Parted { .. } => "parted",
-            CopyMessage::BackedUp { .. } => "backed-up",
-            CopyMessage::Skipped { .. } => "skipped",
-            CopyMessage::Placed { .. } => "placed",
-            CopyMessage::Renamed { .. } => "renamed",
-            CopyMessage::Digests { .. } => "digests",
-            CopyMessage::Names { .. } => "names",
-            CopyMessage::Paths { .. } => "paths",
-            CopyMessage::Receipt { .. } => "receipt",
-            CopyMessage::Decide { .. } => "decide",
-            CopyMessage::Done { .. } => "done",
-            CopyMessage::Failed { .. } => "failed",
-            CopyMessage::NotSet { .. } => "not-set",
-            CopyMessage::AsFile { .. } => "as-file",
-            CopyMessage::Again { .. } => "again",
-            CopyMessage::Marks { .. } => "marks",
-            CopyMessage::MarksEnd { .. } => "marks-end",
-            CopyMessage::Kept { .. } => "kept",
-            CopyMessage::Same { .. } => "same",
-            CopyMessage::DirectoriesDone { .. } => "directories-done",
-            CopyMessage::Unchanged { .. } => "unchanged",
-        }
+        self.into()
     }
 }

@@ -59,7 +59,8 @@ pub struct VerifyJob {
 }
 
 /// How an entry differs from the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Difference {
     Missing,
@@ -71,12 +72,7 @@ pub enum Difference {
 
 impl Difference {
     pub fn name(self) -> &'static str {
-        match self {
-            Difference::Missing => "missing",
-            Difference::Changed => "changed",
-            Difference::Extra => "extra",
-            Difference::Unreadable => "unreadable",
-        }
+        self.into()
     }
 }
 

@@ -41,7 +41,8 @@ pub struct FileIdentity {
 }
 
 /// The kind of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PathKind {
     /// A plain file.
     File,
@@ -89,15 +90,7 @@ impl PathKind {
 
     /// The word for it in `--json`.
     pub fn name(self) -> &'static str {
-        match self {
-            PathKind::File => "file",
-            PathKind::Directory => "directory",
-            PathKind::Symlink => "symlink",
-            PathKind::Fifo => "fifo",
-            PathKind::Socket => "socket",
-            PathKind::CharDevice => "char-device",
-            PathKind::BlockDevice => "block-device",
-        }
+        self.into()
     }
 
     fn number(self) -> u8 {
@@ -109,7 +102,8 @@ impl PathKind {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum ReadMessage {
     // From client to server.
     /// From now on `file` stands for what this path names at present.
@@ -318,23 +312,7 @@ impl ReadMessage {
 
     /// The name of the message, for errors.
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            ReadMessage::Open { .. } => "open",
-            ReadMessage::Close { .. } => "close",
-            ReadMessage::Read { .. } => "read",
-            ReadMessage::Advise { .. } => "advise",
-            ReadMessage::Stat { .. } => "stat",
-            ReadMessage::List { .. } => "list",
-            ReadMessage::Find { .. } => "find",
-            ReadMessage::More { .. } => "more",
-            ReadMessage::Digest { .. } => "digest",
-            ReadMessage::Cancel { .. } => "cancel",
-            ReadMessage::Opened { .. } => "opened",
-            ReadMessage::NotOpened { .. } => "not-opened",
-            ReadMessage::Failed { .. } => "failed",
-            ReadMessage::Stated { .. } => "stated",
-            ReadMessage::Digested { .. } => "digested",
-        }
+        self.into()
     }
 }
 

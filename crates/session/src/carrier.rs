@@ -3,13 +3,15 @@
 use super::setup::Transport;
 
 /// What carries packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Carrier {
     /// UDP.
     Udp,
     /// TCP connections.
     Tcp,
     /// Both: UDP is policed, and with TCP beside it both bring more.
+    #[strum(serialize = "udp+tcp")]
     UdpAndTcp,
     /// The channel of ssh.
     Ssh,
@@ -24,13 +26,7 @@ impl Carrier {
 
     /// The word in events, snapshots and reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Carrier::Udp => "udp",
-            Carrier::Tcp => "tcp",
-            Carrier::UdpAndTcp => "udp+tcp",
-            Carrier::Ssh => "ssh",
-            Carrier::Local => "local",
-        }
+        self.into()
     }
 
     /// The carrier with this word.
@@ -61,6 +57,11 @@ impl From<Transport> for Carrier {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_carriers_do_not_change() {
+        assert_eq!(Carrier::ALL.map(Carrier::name), ["udp", "tcp", "udp+tcp", "ssh", "local"]);
+    }
 
     #[test]
     fn each_carrier_has_a_word_of_its_own() {

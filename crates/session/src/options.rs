@@ -20,18 +20,22 @@ pub const RATE_MIN_BPS: u64 = 8_000;
 pub const MEMORY_MIN: u64 = 16 << 20;
 
 /// The cipher of the data packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Cipher {
     /// AES with 128 bits.
     #[default]
     #[serde(rename = "aes-128-gcm")]
+    #[strum(serialize = "aes-128-gcm")]
     Aes128Gcm,
     /// AES with 256 bits.
     #[serde(rename = "aes-256-gcm")]
+    #[strum(serialize = "aes-256-gcm")]
     Aes256Gcm,
     /// For processors without AES.
     #[serde(rename = "chacha20-poly1305")]
+    #[strum(serialize = "chacha20-poly1305")]
     ChaCha20Poly1305,
     /// The bytes of blocks travel in the clear, together with their place in the block; everything else stays
     /// sealed. The far end may refuse this.
@@ -46,12 +50,7 @@ impl Cipher {
 
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Cipher::Aes128Gcm => "aes-128-gcm",
-            Cipher::Aes256Gcm => "aes-256-gcm",
-            Cipher::ChaCha20Poly1305 => "chacha20-poly1305",
-            Cipher::None => "none",
-        }
+        self.into()
     }
 }
 
@@ -312,6 +311,14 @@ impl NetworkOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_ciphers_do_not_change() {
+        assert_eq!(
+            Cipher::ALL.map(Cipher::name),
+            ["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"]
+        );
+    }
 
     #[test]
     fn paths_that_make_no_sense_are_refused() {

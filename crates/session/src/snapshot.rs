@@ -12,7 +12,8 @@ use super::figures::{PathFigures, StageFigures};
 use super::request::Request;
 
 /// Where a transfer is between its beginning and its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum TransferState {
     /// It is not connected yet.
@@ -31,13 +32,7 @@ pub enum TransferState {
 impl TransferState {
     /// The name in JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            TransferState::Starting => "starting",
-            TransferState::Running => "running",
-            TransferState::Pausing => "pausing",
-            TransferState::Paused => "paused",
-            TransferState::Ended => "ended",
-        }
+        self.into()
     }
 }
 
@@ -255,6 +250,21 @@ fn slope(from: Option<&(Duration, u64)>, to: Option<&(Duration, u64)>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_states_do_not_change() {
+        assert_eq!(
+            [
+                TransferState::Starting,
+                TransferState::Running,
+                TransferState::Pausing,
+                TransferState::Paused,
+                TransferState::Ended
+            ]
+            .map(TransferState::name),
+            ["starting", "running", "pausing", "paused", "ended"]
+        );
+    }
 
     fn steady(seconds: u64, bytes_per_second: u64) -> ContentRate {
         let mut pace = ContentRate::default();

@@ -5,7 +5,8 @@ use farhaul_session::messages::{MESSAGE_MAX, put_message};
 
 use super::MESSAGE_LEN_MAX;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum StreamMessage {
     /// Receiver to sender: the program has let go of `count` blocks.
     Confirmed { count: u64 },
@@ -48,11 +49,7 @@ impl StreamMessage {
 
     /// The message's name, for errors.
     pub(super) fn name(&self) -> &'static str {
-        match self {
-            StreamMessage::Confirmed { .. } => "confirmed",
-            StreamMessage::BlocksPut { .. } => "blocks-put",
-            StreamMessage::Word(_) => "word",
-        }
+        self.into()
     }
 }
 

@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_64;
 
 /// A digest of a plain sequence of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Algorithm {
     /// As `b3sum` computes it; for more than one chunk it differs from the tree's digest.
     Blake3,
@@ -25,12 +26,7 @@ impl Algorithm {
 
     /// The name on the command line and in manifests.
     pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Blake3 => "blake3",
-            Algorithm::Sha256 => "sha256",
-            Algorithm::Md5 => "md5",
-            Algorithm::Xxh3 => "xxh3",
-        }
+        self.into()
     }
 
     pub fn from_name(name: &str) -> Option<Algorithm> {

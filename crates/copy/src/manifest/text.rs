@@ -30,18 +30,7 @@ impl EntryFate {
     ];
 
     fn name(self) -> &'static str {
-        match self {
-            EntryFate::Sent => "sent",
-            EntryFate::Unchanged => "unchanged",
-            EntryFate::Kept => "kept",
-            EntryFate::Renamed => "renamed",
-            EntryFate::Failed => "failed",
-            EntryFate::Vanished => "vanished",
-            EntryFate::Skipped => "skipped",
-            EntryFate::Deleted => "deleted",
-            EntryFate::NotDeleted => "not-deleted",
-            EntryFate::WouldSend => "would-send",
-        }
+        self.into()
     }
 
     fn from_name(name: &str) -> Option<EntryFate> {
@@ -398,6 +387,25 @@ mod tests {
 
     use super::*;
     use crate::failures::Failure;
+
+    #[test]
+    fn the_words_of_fates_do_not_change() {
+        assert_eq!(
+            EntryFate::ALL.map(EntryFate::name),
+            [
+                "sent",
+                "unchanged",
+                "kept",
+                "renamed",
+                "failed",
+                "vanished",
+                "skipped",
+                "deleted",
+                "not-deleted",
+                "would-send"
+            ]
+        );
+    }
 
     const AT: Duration = Duration::from_millis(1_700_000_000_345);
 

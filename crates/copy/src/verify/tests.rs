@@ -179,3 +179,9 @@ fn a_list_that_is_none_is_an_error_and_one_that_was_cut_says_so() {
         assert!(error.is_none() && report.ok && report.warnings.len() == 1, "{report:?}");
     }
 }
+
+#[test]
+fn the_words_of_differences_do_not_change() {
+    let all = [Difference::Missing, Difference::Changed, Difference::Extra, Difference::Unreadable];
+    assert_eq!(all.map(Difference::name), ["missing", "changed", "extra", "unreadable"]);
+}

@@ -119,3 +119,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_words_of_kinds_do_not_change() {
+    let words = ["file", "directory", "symlink", "fifo", "socket", "char-device", "block-device"];
+    assert_eq!(PathKind::ALL.map(PathKind::name), words);
+}

@@ -28,7 +28,10 @@ pub(crate) use deeds::DeedKind;
 use crate::job::{OptionRule, UsedOption};
 
 /// A scope allows a caller one kind of thing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// See jobs, history, caps, watches and files within its reach.
@@ -48,12 +51,7 @@ impl Scope {
 
     /// The scope's name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Scope::Read => "read",
-            Scope::Submit => "submit",
-            Scope::Control => "control",
-            Scope::Admin => "admin",
-        }
+        self.into()
     }
 
     /// The scope of this name.
@@ -382,6 +380,11 @@ fn is_below(path: &Path, prefix: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_scopes_do_not_change() {
+        assert_eq!(Scope::ALL.map(Scope::name), ["read", "submit", "control", "admin"]);
+    }
 
     fn caller(scopes: &[Scope]) -> Caller {
         let peers =

@@ -32,7 +32,8 @@ pub enum HookEvent {
 }
 
 /// How much is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// Failures.
@@ -50,13 +51,7 @@ pub enum LogLevel {
 impl LogLevel {
     /// The name of the level in a filter of the log.
     pub fn name(self) -> &'static str {
-        match self {
-            LogLevel::Error => "error",
-            LogLevel::Warn => "warn",
-            LogLevel::Info => "info",
-            LogLevel::Debug => "debug",
-            LogLevel::Trace => "trace",
-        }
+        self.into()
     }
 }
 
@@ -312,5 +307,19 @@ keys! {
             "Labels of its jobs";
         webhook: Option<String> = None, Live, "none", "\"https://lims.example.org/arrived\"",
             "Address that gets a message at the end of each of its jobs";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_levels_do_not_change() {
+        assert_eq!(
+            [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace]
+                .map(LogLevel::name),
+            ["error", "warn", "info", "debug", "trace"]
+        );
     }
 }

@@ -15,7 +15,10 @@ const LIMIT_S: u32 = 60;
 const LIMIT_S_MAX: u32 = 86_400;
 
 /// When a hook or webhook is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum HookMoment {
     /// Before a run begins. If the program fails, the run does not begin.
@@ -37,13 +40,7 @@ impl HookMoment {
 
     /// The word for it in the configuration and in messages.
     pub fn name(self) -> &'static str {
-        match self {
-            HookMoment::Pre => "pre",
-            HookMoment::File => "file",
-            HookMoment::Late => "late",
-            HookMoment::Post => "post",
-            HookMoment::Fail => "fail",
-        }
+        self.into()
     }
 }
 
@@ -123,6 +120,11 @@ impl Hook {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_moments_do_not_change() {
+        assert_eq!(HookMoment::ALL.map(HookMoment::name), ["pre", "file", "late", "post", "fail"]);
+    }
 
     #[derive(Deserialize)]
     struct File {

@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 use super::{JobState, JobStep, Resumption};
 
 /// A thing to do with a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum JobDeed {
     /// Pause it.
@@ -33,14 +34,7 @@ impl JobDeed {
 
     /// The word for it in JSON, and in the path of the request.
     pub fn name(self) -> &'static str {
-        match self {
-            JobDeed::Pause => "pause",
-            JobDeed::Resume => "resume",
-            JobDeed::Cancel => "cancel",
-            JobDeed::Retry => "retry",
-            JobDeed::Change => "change",
-            JobDeed::Take => "take",
-        }
+        self.into()
     }
 
     /// What can be done with a job in this state. A job that is being cancelled only ends.
@@ -62,6 +56,11 @@ impl JobDeed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_deeds_do_not_change() {
+        assert_eq!(JobDeed::ALL.map(JobDeed::name), ["pause", "resume", "cancel", "retry", "change", "take"]);
+    }
 
     #[test]
     fn each_state_says_what_can_be_done_with_a_job() {

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// It starts as soon as there is room for it.
@@ -124,19 +125,7 @@ impl JobState {
 
     /// The word for it in JSON and in the store.
     pub fn name(self) -> &'static str {
-        match self {
-            JobState::Queued => "queued",
-            JobState::Waiting => "waiting",
-            JobState::Running => "running",
-            JobState::Pausing => "pausing",
-            JobState::Paused => "paused",
-            JobState::Retrying => "retrying",
-            JobState::Done => "done",
-            JobState::PartlyFailed => "partly_failed",
-            JobState::Failed => "failed",
-            JobState::Cancelled => "cancelled",
-            JobState::Stopped => "stopped",
-        }
+        self.into()
     }
 
     /// The state of this name.

@@ -37,7 +37,8 @@ pub(crate) use running_transfers::WatchGuard;
 type Level = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 /// The direction in which content goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum DirectionLabel {
     /// From this node to another.
     Sent,
@@ -54,12 +55,7 @@ impl DirectionLabel {
         [DirectionLabel::Sent, DirectionLabel::Received, DirectionLabel::Local, DirectionLabel::Third];
 
     fn name(self) -> &'static str {
-        match self {
-            DirectionLabel::Sent => "sent",
-            DirectionLabel::Received => "received",
-            DirectionLabel::Local => "local",
-            DirectionLabel::Third => "third",
-        }
+        self.into()
     }
 
     /// The direction of a job, by the word that records have for it.

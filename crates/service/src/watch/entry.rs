@@ -102,7 +102,8 @@ fn nanos(seconds: i64, rest: impl TryInto<i64>) -> i64 {
 }
 
 /// The state of a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum FileStatus {
     /// It was seen, and has not changed since.
@@ -177,15 +178,7 @@ pub const STATES: [&str; 7] = ["new", "settling", "taken", "changed", "done", "f
 impl FileStatus {
     /// The word for the state.
     pub fn name(&self) -> &'static str {
-        match self {
-            FileStatus::New => "new",
-            FileStatus::Settling => "settling",
-            FileStatus::Taken { .. } => "taken",
-            FileStatus::Changed { .. } => "changed",
-            FileStatus::Done { .. } => "done",
-            FileStatus::Failed { .. } => "failed",
-            FileStatus::Gone { .. } => "gone",
-        }
+        self.into()
     }
 
     /// The state that is kept when the file is gone; `None` if nobody has taken the file.

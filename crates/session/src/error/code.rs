@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use super::ExitCode;
 
 /// Whose fault an error is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Blame {
     /// The command, its options, the files that it names, or the keys: the user can mend it.
     User,
@@ -42,13 +43,7 @@ impl Blame {
 
     /// The word for it in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Blame::User => "user",
-            Blame::Peer => "peer",
-            Blame::Network => "network",
-            Blame::Host => "host",
-            Blame::Us => "us",
-        }
+        self.into()
     }
 }
 
@@ -136,6 +131,7 @@ codes! {
     OutOfScope = 1045, "FH-OUT-OF-SCOPE", User, Auth, Futile, "The token does not allow this.", Some("ask who runs the service for a token that does");
     TooMany = 4020, "FH-TOO-MANY", Host, Lost, Helps, "The service has as much to do as it takes.", Some("try again later");
     StoreNewer = 1046, "FH-STORE-NEWER", User, Incompatible, Futile, "The service's store is of a later version of Farhaul.", None;
+    StoreOlder = 1054, "FH-STORE-OLDER", User, Incompatible, Futile, "The service's store is of a version of Farhaul that is too old for this one.", None;
     StoreBroken = 4021, "FH-STORE-BROKEN", Host, Files, Futile, "The service's store is damaged, or the file is no store.", Some("go back to a copy (farhaul store backup makes one; docs/guide/node.md)");
     StoreLocked = 4030, "FH-STORE-LOCKED", Host, Lost, Helps, "Another program has locked the service's store, so that nothing can be written to it.", None;
     HookFailed = 4022, "FH-HOOK-FAILED", Host, Files, Futile, "A program that the service runs before a job (a hook) did not let the job begin.", Some("what the program said is in the job's log (farhaul logs)");
@@ -395,4 +391,14 @@ impl std::fmt::Display for Code {
 /// nothing about the file.
 pub fn is_of_resources(error: &io::Error) -> bool {
     matches!(Code::of_host(error), Code::NoDescriptors | Code::NoMemory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_blames_do_not_change() {
+        assert_eq!(Blame::ALL.map(Blame::name), ["user", "peer", "network", "host", "us"]);
+    }
 }

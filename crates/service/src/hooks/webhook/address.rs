@@ -15,7 +15,8 @@ use farhaul::plain;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The use of an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum AddressClass {
     /// A public address.
     Public,
@@ -28,8 +29,10 @@ pub enum AddressClass {
     /// A site's own network (RFC 1918, unique-local, site-local).
     Private,
     /// Between a provider and its customers (RFC 6598).
+    #[strum(serialize = "carrier NAT")]
     CarrierNat,
     /// An IPv6 address that contains an IPv4 address: mapped, compatible, translated.
+    #[strum(serialize = "embedded IPv4")]
     Embedded,
     /// An address of a translator or tunnel: NAT64, 6to4, Teredo.
     Translated,
@@ -48,21 +51,7 @@ pub enum AddressClass {
 impl AddressClass {
     /// The name of the class in messages.
     pub fn name(self) -> &'static str {
-        match self {
-            AddressClass::Public => "public",
-            AddressClass::Unspecified => "unspecified",
-            AddressClass::Loopback => "loopback",
-            AddressClass::LinkLocal => "link-local",
-            AddressClass::Private => "private",
-            AddressClass::CarrierNat => "carrier NAT",
-            AddressClass::Embedded => "embedded IPv4",
-            AddressClass::Translated => "translated",
-            AddressClass::Documentation => "documentation",
-            AddressClass::Benchmark => "benchmark",
-            AddressClass::Multicast => "multicast",
-            AddressClass::Broadcast => "broadcast",
-            AddressClass::Reserved => "reserved",
-        }
+        self.into()
     }
 }
 

@@ -22,7 +22,7 @@ use farhaul_text::{plain, printable};
 use tokio::runtime::Runtime;
 
 use super::dial_requester;
-use super::dial_requester::{Apart, DialRequester, is_wanted};
+use super::dial_requester::{DialRequester, ThreadTask, is_wanted};
 use super::flows::reachable_from;
 use super::hello::HelloSecret;
 use super::identity::{Identity, default_identity_path};
@@ -140,7 +140,8 @@ pub(crate) fn connect_asking(
     let (host, port) = (target.bare_host(), target.port);
     let identity_file = target.identity_file.clone().unwrap_or_else(default_identity_path);
     // The file may be a pipe whose writer is silent.
-    let identity = &Apart::begin(requester, move || Identity::load(&identity_file))?.wait(requester)??;
+    let identity =
+        &ThreadTask::begin(requester, move || Identity::load(&identity_file))?.wait(requester)??;
     let server = KnownServer::load(target, ask, requester)?;
     let addresses = resolve(host, port, requester)?;
     target.this_host.judge(host, &addresses)?;
@@ -292,7 +293,7 @@ fn resolve(host: &str, port: u16, requester: &dyn DialRequester) -> Result<Vec<S
     check_link_local(host)?;
     let name = host.to_string();
     let look_up = move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-    let found = Apart::begin(requester, look_up)?.wait(requester)?.map_err(not_found)?;
+    let found = ThreadTask::begin(requester, look_up)?.wait(requester)?.map_err(not_found)?;
     let addresses = reachable_from(None, &found);
     if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }

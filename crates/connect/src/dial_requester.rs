@@ -106,14 +106,14 @@ pub(crate) async fn called_off(requester: &dyn DialRequester) -> Error {
 }
 
 /// Work that cannot be interrupted, such as looking up a name, and its result.
-pub(crate) struct Apart<T>(Receiver<T>);
+pub(crate) struct ThreadTask<T>(Receiver<T>);
 
-impl<T: Send + 'static> Apart<T> {
+impl<T: Send + 'static> ThreadTask<T> {
     /// Begins the work on a thread of its own.
     pub(crate) fn begin(
         requester: &dyn DialRequester,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<Apart<T>, Error> {
+    ) -> Result<ThreadTask<T>, Error> {
         let (put, result) = bounded(1);
         let held = requester.hold();
         let run = move || {
@@ -123,7 +123,7 @@ impl<T: Send + 'static> Apart<T> {
             drop(put.send(done));
         };
         std::thread::Builder::new().name("look-up".into()).spawn(run).map_err(Error::no_thread)?;
-        Ok(Apart(result))
+        Ok(ThreadTask(result))
     }
 
     /// Waits for the result. If the requester cancels, the thread goes on and ends by itself.
@@ -152,7 +152,7 @@ mod tests {
         let is_interrupted = |error: Error| error.code() == Code::Interrupted;
         assert!(pause(&handle, Duration::from_secs(3600)).is_err_and(is_interrupted));
         let (never, blocked) = bounded::<()>(0);
-        let apart = Apart::begin(&handle, move || blocked.recv().is_ok()).unwrap();
+        let apart = ThreadTask::begin(&handle, move || blocked.recv().is_ok()).unwrap();
         assert!(apart.wait(&handle).is_err_and(is_interrupted));
         drop(never);
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn what_is_done_apart_comes_back() {
         let handle = Handle::new();
-        assert_eq!(Apart::begin(&handle, || 7).unwrap().wait(&handle).unwrap(), 7);
+        assert_eq!(ThreadTask::begin(&handle, || 7).unwrap().wait(&handle).unwrap(), 7);
         assert!(pause(&handle, Duration::ZERO).is_ok());
     }
 }

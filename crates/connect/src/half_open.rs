@@ -34,7 +34,7 @@ pub(crate) const HANDSHAKE_BYTES: usize = 64 << 10;
 
 /// The decision on a handshake that wants to begin.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub(crate) enum HandshakeAdmission {
     Enter(HandshakeSlot),
     /// It must first show that it receives at its address.
     Validate,
@@ -90,16 +90,16 @@ enum Room {
 
 impl HalfOpen {
     /// With `validated` the peer is known to receive at `address` (TCP, or QUIC with a token).
-    pub(crate) fn admit(&self, address: IpAddr, validated: bool, now: Instant) -> Admission {
+    pub(crate) fn admit(&self, address: IpAddr, validated: bool, now: Instant) -> HandshakeAdmission {
         let address = group(address);
         let mut table = self.lock();
         if !validated && table.total >= UNVALIDATED_MAX {
-            return Admission::Validate;
+            return HandshakeAdmission::Validate;
         }
         match table.room_for(address, now) {
             Room::Free => {}
             Room::Evict(other, id) => table.remove((other, id)),
-            Room::None => return Admission::Busy,
+            Room::None => return HandshakeAdmission::Busy,
         }
         let (evict, evicted) = oneshot::channel();
         let id = table.next_id;
@@ -107,7 +107,13 @@ impl HalfOpen {
         table.total += 1;
         let handshake = Handshake { since: now, _evict: evict };
         table.of_address.entry(address).or_default().insert(id, handshake);
-        Admission::Enter(HandshakeSlot { table: self.clone(), address, id, has_shown_a_key: false, evicted })
+        HandshakeAdmission::Enter(HandshakeSlot {
+            table: self.clone(),
+            address,
+            id,
+            has_shown_a_key: false,
+            evicted,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -221,9 +227,9 @@ mod tests {
 
         fn admit(&self, address: IpAddr) -> Option<HandshakeSlot> {
             match self.table.admit(address, true, self.now) {
-                Admission::Enter(slot) => Some(slot),
-                Admission::Busy => None,
-                Admission::Validate => panic!("{address} has shown that it receives"),
+                HandshakeAdmission::Enter(slot) => Some(slot),
+                HandshakeAdmission::Busy => None,
+                HandshakeAdmission::Validate => panic!("{address} has shown that it receives"),
             }
         }
 
@@ -294,15 +300,15 @@ mod tests {
         let mut rig = Rig::new();
         let unvalidated = |rig: &Rig, address| rig.table.admit(address, false, rig.now);
         let slots: Vec<_> = (0..UNVALIDATED_MAX).map(|n| unvalidated(&rig, v4(n))).collect();
-        assert!(slots.iter().all(|slot| matches!(slot, Admission::Enter(_))));
-        assert!(matches!(unvalidated(&rig, v4(77)), Admission::Validate));
+        assert!(slots.iter().all(|slot| matches!(slot, HandshakeAdmission::Enter(_))));
+        assert!(matches!(unvalidated(&rig, v4(77)), HandshakeAdmission::Validate));
         let mut validated = rig.fill(PER_ADDRESS_MAX, |_| v4(77));
         rig.now += GRACE;
-        assert!(matches!(unvalidated(&rig, v4(77)), Admission::Validate), "its address is full");
+        assert!(matches!(unvalidated(&rig, v4(77)), HandshakeAdmission::Validate), "its address is full");
         while rig.total() < HALF_OPEN_MAX {
             validated.push(rig.enter(v4(1000 + validated.len())));
         }
-        assert!(matches!(unvalidated(&rig, v4(78)), Admission::Validate), "the table is full");
+        assert!(matches!(unvalidated(&rig, v4(78)), HandshakeAdmission::Validate), "the table is full");
         assert_eq!(evicted(&mut validated), NONE);
     }
 

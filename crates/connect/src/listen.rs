@@ -24,7 +24,7 @@ use super::accounts::Accounts;
 use super::client_tables::ClientTables;
 use super::demux::Demux;
 use super::grants::Grants;
-use super::half_open::{Admission, HalfOpen};
+use super::half_open::{HalfOpen, HandshakeAdmission};
 use super::identity::Identity;
 use super::lingering_connections::LingeringConnections;
 use super::principal::Authenticator;
@@ -323,15 +323,15 @@ async fn accept_quic(shared: Arc<ServeShared>, endpoint: Endpoint, port: u16) {
     while let Some(incoming) = endpoint.accept().await {
         let (address, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
         match shared.half_open.admit(address, validated, Instant::now()) {
-            Admission::Enter(place) => {
+            HandshakeAdmission::Enter(place) => {
                 tokio::spawn(serve_quic(Arc::clone(&shared), incoming, port, place));
             }
-            Admission::Validate => match incoming.retry() {
+            HandshakeAdmission::Validate => match incoming.retry() {
                 Ok(()) => {}
                 Err(refused) => refused.into_incoming().ignore(),
             },
             // Answers with CONNECTION_REFUSED, and keeps nothing.
-            Admission::Busy => incoming.refuse(),
+            HandshakeAdmission::Busy => incoming.refuse(),
         }
     }
 }
@@ -340,10 +340,10 @@ async fn accept_tcp(shared: Arc<ServeShared>, listener: TcpListener, port: u16) 
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => match shared.half_open.admit(remote.ip(), true, Instant::now()) {
-                Admission::Enter(place) => {
+                HandshakeAdmission::Enter(place) => {
                     tokio::spawn(serve_tcp(Arc::clone(&shared), stream, remote, port, place));
                 }
-                Admission::Validate | Admission::Busy => tcp::turn_away(&stream),
+                HandshakeAdmission::Validate | HandshakeAdmission::Busy => tcp::turn_away(&stream),
             },
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");

@@ -17,7 +17,7 @@ use farhaul_text::printable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::dial_requester::{Apart, DialRequester};
+use super::dial_requester::{DialRequester, ThreadTask};
 use super::hello;
 use super::hello::HelloError;
 use super::ssh::answer::{self, Answer, Wait};
@@ -34,7 +34,7 @@ pub struct RemoteProgram {
     /// The id of the ssh process.
     ssh: u32,
     target: SshTarget,
-    addresses: Option<Apart<Vec<SocketAddr>>>,
+    addresses: Option<ThreadTask<Vec<SocketAddr>>>,
     /// How long the next answer may take. It is a limit only for the first one, which shows that the far end
     /// is there.
     most: Option<Duration>,

@@ -34,7 +34,7 @@ use self::answer::{Answer, Ending, Wait};
 use self::messages::MessageTail;
 pub use self::messages::SshMessages;
 use super::dial::Dialer;
-use super::dial_requester::{Apart, DialRequester, LOOK_EVERY, pause};
+use super::dial_requester::{DialRequester, LOOK_EVERY, ThreadTask, pause};
 use super::flows::{bind_flows, bind_further_flows, dialled_flows, random_flow_ids, reserved_ids};
 use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret};
@@ -574,13 +574,16 @@ fn output_within(mut command: Command, time: Duration) -> Option<Vec<u8>> {
 
 /// Finds the addresses of the far end while ssh connects; ssh itself resolves aliases. If no thread can be
 /// started, none are found.
-pub(super) fn look_up(target: SshTarget, requester: &dyn DialRequester) -> Option<Apart<Vec<SocketAddr>>> {
+pub(super) fn look_up(
+    target: SshTarget,
+    requester: &dyn DialRequester,
+) -> Option<ThreadTask<Vec<SocketAddr>>> {
     let look = move || {
         let host = target.asked_host().unwrap_or(target.host);
         // A name that only a jump host knows has no address here; SSH_CONNECTION may still give one.
         (host.as_str(), 0).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
     };
-    Apart::begin(requester, look).ok()
+    ThreadTask::begin(requester, look).ok()
 }
 
 /// A program that always fails. It stands in for the shell with which ssh runs the programs of its
@@ -598,7 +601,7 @@ fn hostname_of(output: &[u8]) -> Option<String> {
 }
 
 pub(super) fn candidate_addresses(
-    found: Option<Apart<Vec<SocketAddr>>>,
+    found: Option<ThreadTask<Vec<SocketAddr>>>,
     ssh_connection: Option<&str>,
     requester: &dyn DialRequester,
 ) -> Result<Vec<SocketAddr>, Error> {

@@ -94,7 +94,7 @@ pub(crate) use receiver::Destination;
 pub use request::{CopyDirection, CopyRequest, admit, admit_within};
 pub(crate) use resolution::{DestinationWish, local_origin, local_target};
 pub use resolution::{earlier_path, open_root};
-pub(crate) use sender::{Awaited, CopySource, NAMES_BYTES_MAX, NAMES_MAX, ScanPlan};
+pub(crate) use sender::{AwaitedRequest, CopySource, NAMES_BYTES_MAX, NAMES_MAX, ScanPlan};
 pub(crate) use serve::serve_here;
 pub use serve::{CopyObserver, CopyServerPolicy, NoCopyObserver, SessionSummary, serve};
 

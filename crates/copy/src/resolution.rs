@@ -25,7 +25,7 @@ use super::failures::plain;
 use super::name_clashes::are_distinct;
 use super::request::CopyRequest;
 use super::roots::DestinationRoots;
-use super::{Awaited, CopySource, ScanPlan};
+use super::{AwaitedRequest, CopySource, ScanPlan};
 use crate::options::{BackupOptions, EarlierOptions, TransferOptions, in_each};
 
 /// What the user says of a destination.
@@ -151,7 +151,7 @@ pub(crate) fn far_origin(
     if request.more_paths == 0 {
         return Ok(CopySource::Scan(Box::new(far_scan(confinement, request, budget)?)));
     }
-    let awaited = Awaited { confinement: confinement.clone(), request: request.clone() };
+    let awaited = AwaitedRequest { confinement: confinement.clone(), request: request.clone() };
     Ok(CopySource::Awaited(Box::new(awaited)))
 }
 

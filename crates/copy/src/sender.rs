@@ -68,7 +68,7 @@ use crate::options::{BackupOptions, DeleteWhen, FileOptions, SourceRoot, SyncOpt
 pub(crate) enum CopySource {
     Scan(Box<ScanPlan>),
     /// A request whose further sources the receiver still has to name.
-    Awaited(Box<Awaited>),
+    Awaited(Box<AwaitedRequest>),
     /// Standard input, under this name.
     Pipe {
         name: RelPath,
@@ -76,15 +76,15 @@ pub(crate) enum CopySource {
 }
 
 /// A request whose sources are not all named yet, and the confinement of all of them.
-pub(crate) struct Awaited {
+pub(crate) struct AwaitedRequest {
     pub(crate) confinement: Confinement,
     pub(crate) request: CopyRequest,
 }
 
-impl Awaited {
+impl AwaitedRequest {
     /// Completes the request with the rest of its sources.
     fn open(self, more: Vec<Vec<u8>>, budget: &Budget) -> Result<ScanPlan, Error> {
-        let Awaited { confinement, mut request } = self;
+        let AwaitedRequest { confinement, mut request } = self;
         if more.len() as u64 != request.more_paths {
             return Err(Error::from(Misbehaviour::NamesOutOfOrder));
         }

@@ -16,7 +16,7 @@ use farhaul_handover::Held as _;
 use farhaul_session::{Budget, Error, MemoryLimits, TestHooks};
 use tokio::sync::watch;
 
-use crate::api::{self, AddressScope, Gate, ListenAddresses, Listeners, ReloadableTls, TcpOrigin};
+use crate::api::{self, AddressScope, ListenAddresses, Listeners, ReloadableTls, RequestRules, TcpOrigin};
 use crate::audit::{Audit, Chain};
 use crate::caps::spec::CapSubject;
 use crate::clock::Clock;
@@ -64,13 +64,13 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     if own_socket.is_some() {
         tracing::info!(socket = %config.api.socket.as_path().display(), "the API listens; farhaul --api SOCKET asks it");
     }
-    let gate = Arc::new(Gate::new(config));
+    let rules = Arc::new(RequestRules::new(config));
     // From here on jobs run: whatever fails ends them first.
     let conductor = Conductor::start(&node, signals)?;
-    let answering = RequestThreads::start(&node, doors, config, tls.clone(), gate.clone(), audit.clone());
+    let answering = RequestThreads::start(&node, doors, config, tls.clone(), rules.clone(), audit.clone());
     let now = Mutex::new(config.clone());
     let started = config.clone();
-    let reloading = Arc::new(Reloader { sources, started, now, node: node.clone(), audit, tls, gate });
+    let reloading = Arc::new(Reloader { sources, started, now, node: node.clone(), audit, tls, rules });
     let served = answering.and_then(|answering| {
         let caps = node.live_caps.clone();
         let (latest, conductor_moves) = (reloading.clone(), node.clone());
@@ -213,7 +213,7 @@ struct Reloader {
     node: Arc<Node>,
     audit: Arc<Audit>,
     tls: Option<ReloadableTls>,
-    gate: Arc<Gate>,
+    rules: Arc<RequestRules>,
 }
 
 impl Reloader {
@@ -255,7 +255,7 @@ impl Reloader {
         }
         self.node.set_base_caps(&new)?;
         self.node.set_settings(settings);
-        self.gate.change(&new);
+        self.rules.change(&new);
         self.audit.set_chain(chain(&new));
         self.audit.set_size_max(new.log.audit_size_max.0);
         self.audit.reopen()?;
@@ -279,7 +279,7 @@ impl RequestThreads {
         doors: ListenAddresses,
         config: &Config,
         tls: Option<ReloadableTls>,
-        gate: Arc<Gate>,
+        rules: Arc<RequestRules>,
         audit: Arc<Audit>,
     ) -> Result<RequestThreads, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -295,7 +295,7 @@ impl RequestThreads {
                 AddressScope::Everything => tracing::info!(%address, tls = tls.is_some(), "the API listens"),
                 AddressScope::Metrics => tracing::info!(%address, tls = tls.is_some(), "metrics are served"),
             }
-            gate.add_own(address.ip());
+            rules.add_own(address.ip());
         }
         let pages: Vec<SocketAddr> = listeners
             .addresses()
@@ -306,7 +306,7 @@ impl RequestThreads {
         let name = config.api.hosts.first().map(|name| name.as_str());
         node.set_pages(&pages, tls.is_some(), name);
         let answered = node.clone();
-        let router = move |serves| api::service(answered.clone(), gate.clone(), audit.clone(), serves);
+        let router = move |serves| api::service(answered.clone(), rules.clone(), audit.clone(), serves);
         let (stop, stopped) = watch::channel(false);
         let run = move || {
             runtime.block_on(listeners.serve(router, stopped));

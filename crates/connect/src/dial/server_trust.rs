@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use super::attempt::{DialedConnection, Route};
 use super::{DaemonTarget, PinnedTarget, printable_host};
 use crate::EstablishedSession;
-use crate::dial_requester::{Apart, DialRequester, is_wanted};
+use crate::dial_requester::{DialRequester, ThreadTask, is_wanted};
 use crate::early_session::{FirstUse, UnansweredHello};
 use crate::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
 use crate::race::RaceFailure;
@@ -47,7 +47,7 @@ impl<'a> KnownServer<'a> {
         let path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);
         let name = host_name(target.bare_host(), target.port);
         // The file may be a pipe whose writer is silent.
-        let known = Apart::begin(requester, move || KnownHosts::load(&path))?.wait(requester)??;
+        let known = ThreadTask::begin(requester, move || KnownHosts::load(&path))?.wait(requester)??;
         Ok(KnownServer { target, known, name, ask, requester })
     }
 

@@ -102,7 +102,7 @@ fn addresses_come_from_ssh_itself() {
     assert_eq!(client_address(connection), Some(address("198.51.100.7")));
     assert_eq!((server_address("a b"), client_address("")), (None, None));
     let found = move || ["::ffff:192.0.2.1", "fd00::2", "fe80::2%lo"].map(address).to_vec();
-    let found = Some(Apart::begin(&Handle::new(), found).unwrap());
+    let found = Some(ThreadTask::begin(&Handle::new(), found).unwrap());
     let addresses = candidate_addresses(found, Some(connection), &Handle::new()).unwrap();
     assert_eq!(addresses, ["192.0.2.1", "fd00::2", "fe80::2%1"].map(address));
 }

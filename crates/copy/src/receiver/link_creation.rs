@@ -21,7 +21,7 @@ use super::target_tree::{TargetTree, directory_there};
 use crate::options::OverwriteMode;
 
 /// The result of making a hard link.
-pub(super) enum Linked {
+pub(super) enum LinkAttempt {
     Settled(Result<LinkOutcome, Failure>),
     /// A thread copies the file instead, and settles the entry.
     Copying,
@@ -197,8 +197,8 @@ impl CopyReceiver {
             }
             let to = to_path;
             match self.make_hard_link(target, outcome, &to, item) {
-                Linked::Settled(made) => self.settle_link(item, made, conversation),
-                Linked::Copying => {}
+                LinkAttempt::Settled(made) => self.settle_link(item, made, conversation),
+                LinkAttempt::Copying => {}
             }
         }
         Ok(())
@@ -245,14 +245,14 @@ impl CopyReceiver {
         outcome: LinkTargetOutcome,
         to: &RelPath,
         item: &IncomingEntry,
-    ) -> Linked {
+    ) -> LinkAttempt {
         match self.try_hard_link(target, outcome, to, item) {
-            Ok(Some(made)) => Linked::Settled(Ok(made)),
+            Ok(Some(made)) => LinkAttempt::Settled(Ok(made)),
             Ok(None) => {
                 self.queues.link_copies.put(LinkCopy { item: item.clone(), to: to.clone() });
-                Linked::Copying
+                LinkAttempt::Copying
             }
-            Err(failure) => Linked::Settled(Err(failure)),
+            Err(failure) => LinkAttempt::Settled(Err(failure)),
         }
     }
 

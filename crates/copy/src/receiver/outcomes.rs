@@ -19,7 +19,7 @@ use super::super::manifest::EntryFate;
 use super::super::messages::{CopyMessage, EntryContent, EntrySort, RENEWAL};
 use super::super::receiver::{CopyReceiver, Destination};
 use super::super::report::FailedAction;
-use super::link_creation::Linked;
+use super::link_creation::LinkAttempt;
 use super::target_tree::TargetTree;
 use crate::entry_events::done;
 
@@ -217,11 +217,11 @@ impl CopyReceiver {
         }
         for link in waiting {
             match self.make_hard_link(target, outcome, &item.path, &link) {
-                Linked::Settled(made) => {
+                LinkAttempt::Settled(made) => {
                     self.shared.send(&[self.link_reply(&link, made)]);
                     self.child_done(&link);
                 }
-                Linked::Copying => {}
+                LinkAttempt::Copying => {}
             }
         }
     }

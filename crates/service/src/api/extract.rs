@@ -19,10 +19,10 @@ use serde::de::DeserializeOwned;
 
 use super::connection::{BodyTooSlow, Connection, NoPlace};
 use super::deeds::Deeds;
-use super::gate::Gate;
-use super::limits::Failing;
+use super::limits::FailedProof;
 use super::problem::HandlerFailure;
 use super::questions::Questions;
+use super::request_rules::RequestRules;
 use super::threads::{Threads, Turn};
 use crate::access::login::{LoginSecret, SecretUse, cookie_name, cookie_value, set_cookie};
 use crate::access::token::NewTokenText;
@@ -37,7 +37,7 @@ const RETRY_AFTER_S: u64 = 5;
 #[derive(Clone)]
 pub(crate) struct App {
     node: Arc<Node>,
-    gate: Arc<Gate>,
+    rules: Arc<RequestRules>,
     deeds: Arc<Deeds>,
     threads: Arc<Threads>,
     /// Who reads a body of its caller's has one of the caller's turns here.
@@ -46,9 +46,9 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(node: Arc<Node>, gate: Arc<Gate>, deeds: Arc<Deeds>) -> App {
+    pub(crate) fn new(node: Arc<Node>, rules: Arc<RequestRules>, deeds: Arc<Deeds>) -> App {
         let (threads, bodies, questions) = (Arc::default(), Arc::default(), Arc::default());
-        App { node, gate, deeds, threads, bodies, questions }
+        App { node, rules, deeds, threads, bodies, questions }
     }
 
     /// Identifies the caller by the token or the cookie of the request. From then on its connection counts
@@ -77,8 +77,8 @@ impl App {
                 None => return Err(refused("the request has no token")),
             },
         };
-        let failed = |failing| self.gate.limits.failed(failing).map_err(too_many_failures);
-        let guess = Failing::Guess(address.into());
+        let failed = |failing| self.rules.limits.failed(failing).map_err(too_many_failures);
+        let guess = FailedProof::Guess(address.into());
         let Some(proof) = proof else {
             failed(guess)?;
             return Err(cookie.removed_with(refused(why_none)));
@@ -86,7 +86,7 @@ impl App {
         let mut identity = match self.node.who(proof) {
             Ok(identity) => identity,
             Err(LoginRefusal::Over(why)) => {
-                failed(proof.hash().map_or(guess, Failing::Withdrawn))?;
+                failed(proof.hash().map_or(guess, FailedProof::Withdrawn))?;
                 return Err(cookie.removed_with(refused(&why)));
             }
             Err(LoginRefusal::Unknown) => {
@@ -113,7 +113,7 @@ impl App {
     }
 
     fn may_ask(&self, identity: &CallerIdentity) -> Result<(), HandlerFailure> {
-        let may = self.gate.limits.may_ask(identity.principal());
+        let may = self.rules.limits.may_ask(identity.principal());
         may.map_err(|wait| HandlerFailure::too_many("this caller asks too often", wait))
     }
 }
@@ -210,8 +210,8 @@ impl Stranger {
             }
             Err(refusal) => {
                 let failing = match refusal {
-                    LoginRefusal::Over(_) => Failing::Withdrawn(token.hash()),
-                    LoginRefusal::Unknown => Failing::Guess(self.address.into()),
+                    LoginRefusal::Over(_) => FailedProof::Withdrawn(token.hash()),
+                    LoginRefusal::Unknown => FailedProof::Guess(self.address.into()),
                 };
                 Err(self.refuse("by token", &refusal, failing))
             }
@@ -220,12 +220,12 @@ impl Stranger {
 
     /// Refuses a log-in with something that nobody knows.
     pub(crate) fn refuse_unknown(&self, how: &str) -> HandlerFailure {
-        self.refuse(how, &LoginRefusal::Unknown, Failing::Guess(self.address.into()))
+        self.refuse(how, &LoginRefusal::Unknown, FailedProof::Guess(self.address.into()))
     }
 
     /// Refuses a log-in. The audit log hears of it as long as that does not happen too often.
-    fn refuse(&self, how: &str, refusal: &LoginRefusal, failing: Failing) -> HandlerFailure {
-        if let Err(wait_s) = self.app.gate.limits.failed(failing) {
+    fn refuse(&self, how: &str, refusal: &LoginRefusal, failing: FailedProof) -> HandlerFailure {
+        if let Err(wait_s) = self.app.rules.limits.failed(failing) {
             return too_many_failures(wait_s);
         }
         let failure = refused(match refusal {

@@ -12,8 +12,8 @@ use farhaul_session::{Code, Error};
 
 use super::connection::{Connection, Network};
 use super::extract::RequestOrigin;
-use super::gate::Gate;
 use super::problem::HandlerFailure;
+use super::request_rules::RequestRules;
 
 /// Query parameters in which somebody might send a token or a one-time code.
 const SECRETS: [&str; 5] = ["token", "access_token", "api_key", "authorization", "code"];
@@ -22,12 +22,16 @@ const SECRETS: [&str; 5] = ["token", "access_token", "api_key", "authorization",
 const LOG_IN: &str = "/api/v1/login";
 
 /// Checks every request before its handler.
-pub(super) async fn before(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
-    DefaultBodyLimit::max(gate.body_max()).apply(&mut request);
+pub(super) async fn before(
+    State(rules): State<Arc<RequestRules>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    DefaultBodyLimit::max(rules.body_max()).apply(&mut request);
     if let Some(network) = stranger(&request) {
-        tokio::time::sleep(gate.limits.stranger_waits(network)).await;
+        tokio::time::sleep(rules.limits.stranger_waits(network)).await;
     }
-    match judge(&request, &gate) {
+    match judge(&request, &rules) {
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
     }
@@ -47,7 +51,7 @@ fn stranger(request: &Request) -> Option<Network> {
     (!shows && !logs_in && connection.is_strangers()).then(|| Network::from(Some(*address)))
 }
 
-fn judge(request: &Request, gate: &Gate) -> Result<(), HandlerFailure> {
+fn judge(request: &Request, rules: &RequestRules) -> Result<(), HandlerFailure> {
     let refuse = |status, code, what: &str| Err(HandlerFailure::with_status(Error::new(code, what), status));
     if has_secret(request.uri()) {
         let what = "a token must not stand in an address: send it as 'Authorization: Bearer ...'";
@@ -64,7 +68,7 @@ fn judge(request: &Request, gate: &Gate) -> Result<(), HandlerFailure> {
     }
     let host = header(header::HOST).or(request.uri().host());
     // A request whose address has a name says twice whom it is for.
-    let is_ours = |name: Option<&str>| name.is_none_or(|name| gate.is_ours(name));
+    let is_ours = |name: Option<&str>| name.is_none_or(|name| rules.is_ours(name));
     if host.is_none() || !is_ours(host) || !is_ours(request.uri().host()) {
         return refuse(StatusCode::MISDIRECTED_REQUEST, Code::BadOption, "this node has another name");
     }
@@ -140,9 +144,9 @@ mod tests {
         let mut config = crate::config::Config::default();
         config.api.hosts =
             ["node.example.org", "127.0.0.1"].map(|name| ApiHostName::read(name).unwrap()).to_vec();
-        let gate = Gate::new(&config);
-        gate.add_own("::1".parse().unwrap());
-        judge(&request, &gate).map_or_else(|failure| failure.status().as_u16(), |()| 200)
+        let rules = RequestRules::new(&config);
+        rules.add_own("::1".parse().unwrap());
+        judge(&request, &rules).map_or_else(|failure| failure.status().as_u16(), |()| 200)
     }
 
     #[test]

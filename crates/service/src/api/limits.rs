@@ -33,13 +33,13 @@ pub(crate) struct RequestLimits {
     /// How many requests a caller may make at once, and a second.
     ask: Mutex<(f64, f64)>,
     callers: Mutex<Table<String>>,
-    failing: Mutex<Table<Failing>>,
+    failing: Mutex<Table<FailedProof>>,
     strangers: Mutex<Table<Network>>,
 }
 
 /// Whose failures are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Failing {
+pub(crate) enum FailedProof {
     /// What was shown is not known: it may be a guess from this address.
     Guess(Network),
     /// What was shown is known by this hash, and is no longer valid.
@@ -126,11 +126,11 @@ impl RequestLimits {
 
     /// Counts that something wrong was shown. An error if that happens too often; it says after how many
     /// seconds the refusal will again say why.
-    pub(crate) fn failed(&self, failing: Failing) -> Result<(), u64> {
+    pub(crate) fn failed(&self, failing: FailedProof) -> Result<(), u64> {
         self.failed_at(failing, Instant::now())
     }
 
-    fn failed_at(&self, failing: Failing, now: Instant) -> Result<(), u64> {
+    fn failed_at(&self, failing: FailedProof, now: Instant) -> Result<(), u64> {
         let mut all = self.failing.lock().in_any_case();
         let bucket = all.bucket(&failing, WRONG_BURST, WRONG_PER_SECOND, now);
         if bucket.tokens < 1.0 {
@@ -164,7 +164,7 @@ mod tests {
     fn failures_are_counted_by_address_and_by_what_is_no_longer_valid() {
         let limits = RequestLimits::default();
         let now = Instant::now();
-        let guess = |text: &str| Failing::Guess(Some(text.parse().unwrap()).into());
+        let guess = |text: &str| FailedProof::Guess(Some(text.parse().unwrap()).into());
         (0..20).for_each(|_| limits.failed_at(guess("192.0.2.1"), now).unwrap());
         assert_eq!(limits.failed_at(guess("192.0.2.1"), now), Err(5));
         assert!(limits.failed_at(guess("::ffff:192.0.2.1"), now).is_err());
@@ -172,9 +172,9 @@ mod tests {
         assert!(limits.failed_at(guess("192.0.2.1"), now + Duration::from_secs(6)).is_ok());
         (0..20).for_each(|n| limits.failed_at(guess(&format!("2001:db8::{n}")), now).unwrap());
         assert!(limits.failed_at(guess("2001:db8::ffff"), now).is_err());
-        (0..20).for_each(|_| limits.failed_at(Failing::Withdrawn([1; 32]), now).unwrap());
-        assert!(limits.failed_at(Failing::Withdrawn([1; 32]), now).is_err());
-        assert!(limits.failed_at(Failing::Withdrawn([2; 32]), now).is_ok());
+        (0..20).for_each(|_| limits.failed_at(FailedProof::Withdrawn([1; 32]), now).unwrap());
+        assert!(limits.failed_at(FailedProof::Withdrawn([1; 32]), now).is_err());
+        assert!(limits.failed_at(FailedProof::Withdrawn([2; 32]), now).is_ok());
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
     fn tables_do_not_grow() {
         let limits = RequestLimits::default();
         for n in 0..3 * TABLE_MAX as u32 {
-            let _ = limits.failed(Failing::Guess(Network::V4(n.to_be_bytes())));
+            let _ = limits.failed(FailedProof::Guess(Network::V4(n.to_be_bytes())));
             let _ = limits.may_ask(&format!("token:{n}"));
             limits.stranger_waits(Network::V4(n.to_be_bytes()));
         }

@@ -15,7 +15,6 @@ mod document;
 mod events;
 mod extract;
 mod files;
-mod gate;
 mod guard;
 mod history;
 mod jobs;
@@ -27,6 +26,7 @@ mod page;
 mod peers;
 mod problem;
 mod questions;
+mod request_rules;
 mod system;
 mod threads;
 mod tokens;
@@ -42,7 +42,7 @@ use crate::node::Node;
 use deeds::Deeds;
 use extract::App;
 
-pub(crate) use gate::Gate;
+pub(crate) use request_rules::RequestRules;
 
 pub(crate) use listen::{AddressScope, ListenAddresses, Listeners, ReloadableTls, TcpOrigin};
 pub use problem::Problem;
@@ -71,10 +71,15 @@ fn all_routes() -> OpenApiRouter<App> {
 }
 
 /// The router that answers requests at an address.
-pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>, serves: AddressScope) -> Router {
+pub(crate) fn service(
+    node: Arc<Node>,
+    rules: Arc<RequestRules>,
+    audit: Arc<Audit>,
+    serves: AddressScope,
+) -> Router {
     let counted = node.metrics.clone();
     let deeds = Deeds::new(audit, node.clock.clone());
-    let app = App::new(node, gate.clone(), Arc::new(deeds));
+    let app = App::new(node, rules.clone(), Arc::new(deeds));
     let router = match serves {
         AddressScope::Everything => {
             let (router, _) = all_routes().split_for_parts();
@@ -89,7 +94,7 @@ pub(crate) fn service(node: Arc<Node>, gate: Arc<Gate>, audit: Arc<Audit>, serve
         .method_not_allowed_fallback(guard::no_method)
         .with_state(app)
         .layer(axum::middleware::map_response(guard::after))
-        .layer(axum::middleware::from_fn_with_state(gate, guard::before))
+        .layer(axum::middleware::from_fn_with_state(rules, guard::before))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
         .layer(axum::middleware::from_fn_with_state(counted, metrics::count))
 }

@@ -21,7 +21,7 @@ use crate::clock::timestamp;
 use crate::config::values::TimeZoneName;
 use crate::hooks::ErrorWords;
 use crate::job::{JobHead, JobId, SelectRules};
-use crate::scheduler::deadline::Prospect;
+use crate::scheduler::deadline::DeadlineOutlook;
 use crate::scheduler::promises::{HORIZON_MS, Keeping, PromisedJob, Supply, earliest_promise, judge};
 use crate::store::history;
 use crate::store::jobs::{JobDocument, JobRow};
@@ -152,23 +152,25 @@ impl KnownJob {
 impl Active {
     /// True if its transfer has shown what it can do.
     fn is_measured(&self) -> bool {
-        self.transfer.as_ref().is_some_and(|transfer| transfer.prospect() != Prospect::Open)
+        self.transfer.as_ref().is_some_and(|transfer| transfer.outlook() != DeadlineOutlook::Open)
     }
 
     /// Whether the deadline is kept, and when the run is done, as things stand.
     fn promise_now(&self) -> (PromiseState, Option<i64>) {
         let now_ms = self.promise_seen_ms();
-        let prospect = self.transfer.as_ref().map_or(Prospect::Open, |transfer| transfer.prospect());
+        let outlook = self.transfer.as_ref().map_or(DeadlineOutlook::Open, |transfer| transfer.outlook());
         let after = |takes: std::time::Duration| {
             // What takes longer than a year does not move.
             i64::try_from(takes.as_millis()).ok().filter(|ms| *ms < 366 * 86_400_000).map(|ms| now_ms + ms)
         };
-        match (prospect, self.promise.keeping) {
-            (Prospect::Misses { takes }, _) => (PromiseState::Late, after(takes)),
+        match (outlook, self.promise.keeping) {
+            (DeadlineOutlook::Misses { takes }, _) => (PromiseState::Late, after(takes)),
             (_, Keeping::Late { earliest_ms }) => (PromiseState::Late, earliest_ms),
-            (Prospect::Makes { takes }, _) => (PromiseState::Kept, after(takes)),
-            (Prospect::Open, Keeping::Kept { earliest_ms, .. }) => (PromiseState::Kept, Some(earliest_ms)),
-            (Prospect::Open, Keeping::Unknown) => (PromiseState::Open, None),
+            (DeadlineOutlook::Makes { takes }, _) => (PromiseState::Kept, after(takes)),
+            (DeadlineOutlook::Open, Keeping::Kept { earliest_ms, .. }) => {
+                (PromiseState::Kept, Some(earliest_ms))
+            }
+            (DeadlineOutlook::Open, Keeping::Unknown) => (PromiseState::Open, None),
         }
     }
 

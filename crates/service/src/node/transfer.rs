@@ -19,7 +19,9 @@ use crate::history::recent_curve::RecentCurve;
 use crate::hooks;
 use crate::job::JobId;
 use crate::metrics::WatchGuard;
-use crate::scheduler::deadline::{self, ArrivalSpeed, DeadlineFacts, DeadlinePlan, Pace, Prospect};
+use crate::scheduler::deadline::{
+    self, ArrivalSpeed, DeadlineFacts, DeadlineOutlook, DeadlinePace, DeadlinePlan,
+};
 
 /// The most events of one transfer that wait to be written to its log.
 const EVENTS_MAX: usize = 256;
@@ -107,11 +109,11 @@ pub(super) struct DeadlineOrder {
 /// How the transfer keeps to its deadline.
 #[derive(Debug)]
 struct KeptPace {
-    pace: Pace,
+    pace: DeadlinePace,
     /// When content began to move at this pace.
     since: Option<Instant>,
     speed: ArrivalSpeed,
-    prospect: Prospect,
+    outlook: DeadlineOutlook,
     /// Bytes on the wire for each byte of content.
     wire_share: f64,
     told: RateOptions,
@@ -151,10 +153,10 @@ impl JobTransfer {
         };
         std::thread::Builder::new().name("job".into()).spawn(run).map_err(Error::no_thread)?;
         let pace = KeptPace {
-            pace: Pace::Free,
+            pace: DeadlinePace::Free,
             since: None,
             speed: ArrivalSpeed::default(),
-            prospect: Prospect::Open,
+            outlook: DeadlineOutlook::Open,
             wire_share: 1.05,
             told: rate,
             guaranteed: None,
@@ -239,8 +241,8 @@ impl JobTransfer {
         self.steered = Some(Instant::now());
     }
 
-    pub(super) fn prospect(&self) -> Prospect {
-        self.pace.prospect
+    pub(super) fn outlook(&self) -> DeadlineOutlook {
+        self.pace.outlook
     }
 
     pub(super) fn progress(&self, job: JobId) -> JobProgress {
@@ -276,7 +278,7 @@ impl JobTransfer {
         let (mut rate, mut guarantee) = (asked, None);
         if let Some(order) = deadline {
             let plan = self.plan(order);
-            self.pace.prospect = plan.prospect;
+            self.pace.outlook = plan.outlook;
             if plan.pace.differs(self.pace.pace) {
                 self.pace.since = None;
                 self.pace.speed.forget();
@@ -308,7 +310,7 @@ impl JobTransfer {
         let moving = moving.map_or(Duration::ZERO, |since| since.elapsed());
         // While the deadline limits the rate, the ratio of that limit to the arrival speed shows how much
         // headers and repairs add.
-        if let Pace::AtMost(limit) = self.pace.pace
+        if let DeadlinePace::AtMost(limit) = self.pace.pace
             && moving > Duration::from_secs(3)
             && let Some(speed_bps) = speed_bps.filter(|speed| *speed > limit * 0.5)
         {
@@ -339,7 +341,7 @@ impl JobTransfer {
 /// The rate options and the guarantee in caps for a pace. `wire_share` is the number of bytes on the wire for
 /// each byte of content.
 fn rate_for(
-    pace: Pace,
+    pace: DeadlinePace,
     asked: RateOptions,
     order: DeadlineOrder,
     wire_share: f64,
@@ -348,18 +350,18 @@ fn rate_for(
     let least = |bps| asked.rate_bps.map_or(bps, |most: u64| most.min(bps));
     let guarantee = |bps, yields| Some(RateGuarantee { bps: least(bps), turn: order.by_ms, yields });
     match pace {
-        Pace::Free => (asked, None),
+        DeadlinePace::Free => (asked, None),
         // The user has set the rate; the caps are still to let it through.
-        Pace::AtLeast(bps) | Pace::AtMost(bps) if asked.policy == Policy::Fixed => {
+        DeadlinePace::AtLeast(bps) | DeadlinePace::AtMost(bps) if asked.policy == Policy::Fixed => {
             (asked, guarantee(wire(bps), false))
         }
-        Pace::AtLeast(bps) => {
+        DeadlinePace::AtLeast(bps) => {
             let floor = least(asked.rate_min_bps.unwrap_or(0).max(wire(bps)));
             let policy = if order.yields { Policy::Low } else { asked.policy };
             let rate = RateOptions { policy, rate_min_bps: Some(floor), ..asked };
             (rate, guarantee(wire(bps), order.yields))
         }
-        Pace::AtMost(bps) => {
+        DeadlinePace::AtMost(bps) => {
             let rate_min_bps = asked.rate_min_bps.map(|least| least.min(wire(bps)));
             let rate = RateOptions { rate_bps: Some(least(wire(bps))), rate_min_bps, ..asked };
             (rate, guarantee(wire(bps), false))
@@ -404,28 +406,28 @@ mod tests {
 
     #[test]
     fn a_job_with_a_deadline_yields_but_not_below_what_it_needs() {
-        let (rate, guarantee) = rate_for(Pace::AtLeast(1e6), asked(Policy::Fair, None), ORDER, 1.05);
+        let (rate, guarantee) = rate_for(DeadlinePace::AtLeast(1e6), asked(Policy::Fair, None), ORDER, 1.05);
         assert_eq!((rate.policy, rate.rate_bps, rate.rate_min_bps), (Policy::Low, None, Some(1_050_000)));
         assert_eq!(guarantee, Some(RateGuarantee { bps: 1_050_000, turn: 7, yields: true }));
         // Whoever has asked for a policy that takes more has it.
         let order = DeadlineOrder { yields: false, ..ORDER };
-        let (rate, guarantee) = rate_for(Pace::AtLeast(1e6), asked(Policy::High, None), order, 1.0);
+        let (rate, guarantee) = rate_for(DeadlinePace::AtLeast(1e6), asked(Policy::High, None), order, 1.0);
         assert_eq!((rate.policy, rate.rate_min_bps), (Policy::High, Some(1_000_000)));
         assert!(guarantee.is_some_and(|guarantee| !guarantee.yields));
         // The job's own limit holds, and with it the guarantee.
         let (rate, guarantee) =
-            rate_for(Pace::AtLeast(4e6), asked(Policy::Fair, Some(3_000_000)), ORDER, 1.0);
+            rate_for(DeadlinePace::AtLeast(4e6), asked(Policy::Fair, Some(3_000_000)), ORDER, 1.0);
         assert_eq!((rate.rate_bps, rate.rate_min_bps), (Some(3_000_000), Some(3_000_000)));
         assert_eq!(guarantee.map(|guarantee| guarantee.bps), Some(3_000_000));
         assert!(rate.checked().is_ok());
         let fixed = asked(Policy::Fixed, Some(3_000_000));
-        assert_eq!(rate_for(Pace::AtLeast(4e6), fixed, ORDER, 1.0).0, fixed);
-        assert_eq!(rate_for(Pace::Free, fixed, ORDER, 1.0), (fixed, None));
+        assert_eq!(rate_for(DeadlinePace::AtLeast(4e6), fixed, ORDER, 1.0).0, fixed);
+        assert_eq!(rate_for(DeadlinePace::Free, fixed, ORDER, 1.0), (fixed, None));
     }
 
     #[test]
     fn a_smooth_job_keeps_its_policy_and_has_its_rate_as_the_most() {
-        let (rate, guarantee) = rate_for(Pace::AtMost(8e6), asked(Policy::Fair, None), ORDER, 1.0);
+        let (rate, guarantee) = rate_for(DeadlinePace::AtMost(8e6), asked(Policy::Fair, None), ORDER, 1.0);
         assert_eq!((rate.policy, rate.rate_bps, rate.rate_min_bps), (Policy::Fair, Some(8_000_000), None));
         assert!(guarantee.is_some_and(|guarantee| !guarantee.yields && guarantee.bps == 8_000_000));
     }

@@ -50,7 +50,7 @@ pub(crate) struct DeadlineFacts {
     /// True if it goes no faster than it must.
     pub(crate) is_smooth: bool,
     /// How it goes now.
-    pub(crate) pace: Pace,
+    pub(crate) pace: DeadlinePace,
     /// The present speed, over the last seconds.
     pub(crate) goodput_bps: f64,
     /// How long content has been moving at this pace.
@@ -59,7 +59,7 @@ pub(crate) struct DeadlineFacts {
 
 /// How fast a job goes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Pace {
+pub(crate) enum DeadlinePace {
     /// As its own options say.
     Free,
     /// At least at this many bits of content per second, and beyond that as fast as others leave room.
@@ -68,16 +68,16 @@ pub(crate) enum Pace {
     AtMost(f64),
 }
 
-impl Pace {
+impl DeadlinePace {
     /// True if the two differ in more than their rates.
-    pub(crate) fn differs(self, other: Pace) -> bool {
+    pub(crate) fn differs(self, other: DeadlinePace) -> bool {
         std::mem::discriminant(&self) != std::mem::discriminant(&other)
     }
 
     fn bps(self) -> Option<f64> {
         match self {
-            Pace::Free => None,
-            Pace::AtLeast(bps) | Pace::AtMost(bps) => Some(bps),
+            DeadlinePace::Free => None,
+            DeadlinePace::AtLeast(bps) | DeadlinePace::AtMost(bps) => Some(bps),
         }
     }
 }
@@ -85,13 +85,13 @@ impl Pace {
 /// The decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DeadlinePlan {
-    pub(crate) pace: Pace,
-    pub(crate) prospect: Prospect,
+    pub(crate) pace: DeadlinePace,
+    pub(crate) outlook: DeadlineOutlook,
 }
 
-/// The prospect of being finished in time.
+/// The outlook of being finished in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Prospect {
+pub(crate) enum DeadlineOutlook {
     /// It is not known yet.
     Open,
     /// It will, as things stand; in this much time.
@@ -100,46 +100,48 @@ pub(crate) enum Prospect {
     Misses { takes: Duration },
 }
 
-/// Decides pace and prospect. No other function does.
+/// Decides pace and outlook. No other function does.
 pub(crate) fn plan(facts: DeadlineFacts) -> DeadlinePlan {
-    let free = |prospect| DeadlinePlan { pace: Pace::Free, prospect };
+    let free = |outlook| DeadlinePlan { pace: DeadlinePace::Free, outlook };
     let Some(bytes_left) = facts.bytes_left else {
         return match facts.time_left {
-            None => free(Prospect::Misses { takes: Duration::MAX }),
+            None => free(DeadlineOutlook::Misses { takes: Duration::MAX }),
             Some(_) if facts.is_smooth && facts.age < FIRST => {
-                DeadlinePlan { pace: Pace::AtMost(FIRST_BPS), prospect: Prospect::Open }
+                DeadlinePlan { pace: DeadlinePace::AtMost(FIRST_BPS), outlook: DeadlineOutlook::Open }
             }
-            Some(_) => free(Prospect::Open),
+            Some(_) => free(DeadlineOutlook::Open),
         };
     };
     let bits_left = bytes_left as f64 * 8.0;
     let takes = Duration::try_from_secs_f64(bits_left / facts.goodput_bps.max(1.0)).unwrap_or(Duration::MAX);
-    let Some(time_left) = facts.time_left else { return free(Prospect::Misses { takes }) };
+    let Some(time_left) = facts.time_left else { return free(DeadlineOutlook::Misses { takes }) };
     if bytes_left == 0 {
-        return free(Prospect::Makes { takes: Duration::ZERO });
+        return free(DeadlineOutlook::Makes { takes: Duration::ZERO });
     }
     let usable = usable(time_left);
     if usable.is_zero() {
-        return free(Prospect::Misses { takes });
+        return free(DeadlineOutlook::Misses { takes });
     }
     let even_bps = bits_left / usable.as_secs_f64();
     let needed_bps =
         facts.needed_bps.map_or(even_bps, |needed| needed.clamp(even_bps, NEEDED_MOST * even_bps));
     // A job that goes clearly slower than it is asked to is held back by something else.
     let is_reached = facts.pace.bps().is_some_and(|bps| facts.goodput_bps >= bps * REACHED);
-    let makes = Prospect::Makes { takes: takes.min(time_left) };
-    let prospect = match (facts.moving >= MEASURED, is_reached) {
+    let makes = DeadlineOutlook::Makes { takes: takes.min(time_left) };
+    let outlook = match (facts.moving >= MEASURED, is_reached) {
         (_, true) => makes,
-        (true, false) if takes > time_left => Prospect::Misses { takes },
+        (true, false) if takes > time_left => DeadlineOutlook::Misses { takes },
         (true, false) => makes,
-        (false, false) => Prospect::Open,
+        (false, false) => DeadlineOutlook::Open,
     };
-    match prospect {
-        Prospect::Misses { .. } => free(prospect),
-        Prospect::Open | Prospect::Makes { .. } if facts.is_smooth => {
-            DeadlinePlan { pace: Pace::AtMost(needed_bps.max(SMOOTH_BPS_MIN)), prospect }
+    match outlook {
+        DeadlineOutlook::Misses { .. } => free(outlook),
+        DeadlineOutlook::Open | DeadlineOutlook::Makes { .. } if facts.is_smooth => {
+            DeadlinePlan { pace: DeadlinePace::AtMost(needed_bps.max(SMOOTH_BPS_MIN)), outlook }
         }
-        Prospect::Open | Prospect::Makes { .. } => DeadlinePlan { pace: Pace::AtLeast(needed_bps), prospect },
+        DeadlineOutlook::Open | DeadlineOutlook::Makes { .. } => {
+            DeadlinePlan { pace: DeadlinePace::AtLeast(needed_bps), outlook }
+        }
     }
 }
 
@@ -196,7 +198,7 @@ mod tests {
             bytes_left: Some(bytes_left),
             needed_bps: None,
             is_smooth: false,
-            pace: Pace::Free,
+            pace: DeadlinePace::Free,
             goodput_bps: 0.0,
             moving: Duration::ZERO,
         }
@@ -205,14 +207,14 @@ mod tests {
     #[test]
     fn nothing_is_held_back_before_its_size_is_known() {
         let unknown = DeadlineFacts { bytes_left: None, age: Duration::ZERO, ..facts(100.0, 0) };
-        let open = DeadlinePlan { pace: Pace::Free, prospect: Prospect::Open };
+        let open = DeadlinePlan { pace: DeadlinePace::Free, outlook: DeadlineOutlook::Open };
         assert_eq!(plan(unknown), open);
         let smooth = DeadlineFacts { is_smooth: true, ..unknown };
-        assert_eq!(plan(smooth), DeadlinePlan { pace: Pace::AtMost(FIRST_BPS), ..open });
+        assert_eq!(plan(smooth), DeadlinePlan { pace: DeadlinePace::AtMost(FIRST_BPS), ..open });
         assert_eq!(plan(DeadlineFacts { age: Duration::from_secs(5), ..smooth }), open);
         let late = plan(DeadlineFacts { time_left: None, ..facts(0.0, 1) });
-        assert!(late.pace == Pace::Free && matches!(late.prospect, Prospect::Misses { .. }));
-        assert_eq!(plan(facts(1.0, 0)).prospect, Prospect::Makes { takes: Duration::ZERO });
+        assert!(late.pace == DeadlinePace::Free && matches!(late.outlook, DeadlineOutlook::Misses { .. }));
+        assert_eq!(plan(facts(1.0, 0)).outlook, DeadlineOutlook::Makes { takes: Duration::ZERO });
     }
 
     #[test]
@@ -220,22 +222,25 @@ mod tests {
         // 300 MiB at 08:13, to be done by 23:00.
         let day = facts(53_220.0, 300 << 20);
         let needed = (300 << 20) as f64 * 8.0 / usable(Duration::from_secs(53_220)).as_secs_f64();
-        assert_eq!(plan(day), DeadlinePlan { pace: Pace::AtLeast(needed), prospect: Prospect::Open });
-        let fast = DeadlineFacts { pace: Pace::AtLeast(needed), goodput_bps: 8e8, ..day };
+        assert_eq!(
+            plan(day),
+            DeadlinePlan { pace: DeadlinePace::AtLeast(needed), outlook: DeadlineOutlook::Open }
+        );
+        let fast = DeadlineFacts { pace: DeadlinePace::AtLeast(needed), goodput_bps: 8e8, ..day };
         assert!(
-            matches!(plan(fast).prospect, Prospect::Makes { takes } if takes.as_secs() == 3),
+            matches!(plan(fast).outlook, DeadlineOutlook::Makes { takes } if takes.as_secs() == 3),
             "{:?}",
             plan(fast)
         );
         // A cap that is lower later makes it need more now.
         let later = DeadlineFacts { needed_bps: Some(2e5), ..day };
-        assert_eq!(plan(later).pace, Pace::AtLeast(2e5));
+        assert_eq!(plan(later).pace, DeadlinePace::AtLeast(2e5));
     }
 
     #[test]
     fn a_smooth_job_is_never_so_slow_that_it_seems_to_stand_still() {
         let day = DeadlineFacts { is_smooth: true, ..facts(53_220.0, 300 << 20) };
-        assert_eq!(plan(day).pace, Pace::AtMost(SMOOTH_BPS_MIN));
+        assert_eq!(plan(day).pace, DeadlinePace::AtMost(SMOOTH_BPS_MIN));
         let block = 8.0 * 1_048_576.0;
         assert!(block / SMOOTH_BPS_MIN < 1.1, "a block arrives each second");
     }
@@ -243,28 +248,31 @@ mod tests {
     #[test]
     fn what_cannot_be_made_is_said_once_it_is_known_and_goes_as_fast_as_it_can() {
         for is_smooth in [false, true] {
-            let pace = if is_smooth { Pace::AtMost(2e9) } else { Pace::AtLeast(2e9) };
+            let pace = if is_smooth { DeadlinePace::AtMost(2e9) } else { DeadlinePace::AtLeast(2e9) };
             let slow = DeadlineFacts { is_smooth, pace, goodput_bps: 1e9, ..facts(8.0, 2_000_000_000) };
-            assert_eq!(plan(slow).prospect, Prospect::Open);
+            assert_eq!(plan(slow).outlook, DeadlineOutlook::Open);
             let known = plan(DeadlineFacts { moving: MEASURED, ..slow });
             let takes = Duration::from_secs(16);
-            assert_eq!(known, DeadlinePlan { pace: Pace::Free, prospect: Prospect::Misses { takes } });
+            assert_eq!(
+                known,
+                DeadlinePlan { pace: DeadlinePace::Free, outlook: DeadlineOutlook::Misses { takes } }
+            );
             // A job that reaches what is asked of it could be faster.
-            let pace = if is_smooth { Pace::AtMost(1e9) } else { Pace::AtLeast(1e9) };
+            let pace = if is_smooth { DeadlinePace::AtMost(1e9) } else { DeadlinePace::AtLeast(1e9) };
             let held = DeadlineFacts { pace, moving: MEASURED, ..slow };
-            assert!(matches!(plan(held).prospect, Prospect::Makes { .. }));
+            assert!(matches!(plan(held).outlook, DeadlineOutlook::Makes { .. }));
         }
     }
 
     /// Runs a transfer by the plan over a link of `link_bps` of which others leave `left_bps` to who yields.
     /// Yields the share of the time that it has used.
     fn used(link_bps: f64, left_bps: f64, is_smooth: bool, bytes: u64, time: f64, scan: f64) -> f64 {
-        let (mut now, mut left, mut pace, mut since) = (0.0, bytes as f64, Pace::Free, 0.0);
+        let (mut now, mut left, mut pace, mut since) = (0.0, bytes as f64, DeadlinePace::Free, 0.0);
         while left > 0.0 && now < time * 3.0 {
             let rate = match pace {
-                Pace::Free => link_bps,
-                Pace::AtLeast(bps) => link_bps.min(left_bps.max(bps)),
-                Pace::AtMost(bps) => link_bps.min(bps),
+                DeadlinePace::Free => link_bps,
+                DeadlinePace::AtLeast(bps) => link_bps.min(left_bps.max(bps)),
+                DeadlinePace::AtMost(bps) => link_bps.min(bps),
             };
             let look = if now < 3.0 { 0.1 } else { 1.0 };
             let moved = (rate / 8.0 * look).min(left);
@@ -293,7 +301,7 @@ mod tests {
     fn a_slow_job_whose_content_comes_in_blocks_is_not_taken_for_late() {
         let (total, time, block) = (100 << 30_u64, 72_000.0, 1_048_576.0);
         let (mut speed, mut now, mut sent) = (ArrivalSpeed::default(), 0.0, 0.0);
-        let mut pace = Pace::Free;
+        let mut pace = DeadlinePace::Free;
         for _ in 0..1800 {
             now += 1.0;
             sent += pace.bps().unwrap_or(60e6) / 8.0;
@@ -311,7 +319,7 @@ mod tests {
                 goodput_bps: speed.bps().unwrap_or(0.0),
                 moving: if speed.bps().is_some() { age } else { Duration::ZERO },
             });
-            assert!(!matches!(plan.prospect, Prospect::Misses { .. }), "at {now}: {plan:?}");
+            assert!(!matches!(plan.outlook, DeadlineOutlook::Misses { .. }), "at {now}: {plan:?}");
             pace = plan.pace;
         }
         let needed = total as f64 * 8.0 / (time * USED);

@@ -1,6 +1,6 @@
 //! One connection to the API: its place among all of them, and how long each of its phases may take.
 //!
-//! How to read it: `places.rs` says who gets a place, `pace.rs` how slow an end may be, `stream.rs` watches
+//! How to read it: `places.rs` says who gets a place, `body_pace.rs` how slow an end may be, `stream.rs` watches
 //! what comes and goes. A [`Connection`] is shared by the task that serves it and by its requests, which say
 //! whose it is.
 //!
@@ -8,7 +8,7 @@
 //! request, its body, the answer that is to be taken, the pause between two requests. Only an answer that we
 //! owe takes as long as it takes, such as a stream of events.
 
-mod pace;
+mod body_pace;
 mod places;
 mod stream;
 
@@ -21,7 +21,7 @@ use farhaul_handover::Held as _;
 pub(crate) use places::{AnswersNotTaken, Eviction, Network, NoPlace, PlaceCounts, Places};
 pub(crate) use stream::{AnswerBody, BodyTooSlow, PacedBody, WatchedStream};
 
-use pace::Pace;
+use body_pace::BodyPace;
 use places::Place;
 
 /// How often it is looked whether a connection takes too long.
@@ -34,7 +34,7 @@ pub(crate) struct TimeLimits {
     pub(crate) head: Duration,
     /// The pause before a request.
     pub(crate) idle: Duration,
-    /// All waits for a body together, and all waits for an answer to be taken; see [`Pace`].
+    /// All waits for a body together, and all waits for an answer to be taken; see [`BodyPace`].
     pub(crate) patience: Duration,
 }
 
@@ -73,7 +73,7 @@ struct State {
     /// When the phase began.
     since: Instant,
     /// How the answer is taken.
-    answer: Pace,
+    answer: BodyPace,
 }
 
 impl Connection {
@@ -83,7 +83,7 @@ impl Connection {
             place,
             phase,
             since: Instant::now(),
-            answer: Pace::default(),
+            answer: BodyPace::default(),
         })))
     }
 
@@ -130,7 +130,7 @@ impl Connection {
     pub(crate) fn begin_request(&self) {
         let mut state = self.state();
         state.begin(Phase::Request, Instant::now());
-        state.answer = Pace::default();
+        state.answer = BodyPace::default();
         state.place.set_idle(false);
     }
 
@@ -199,7 +199,7 @@ impl State {
     }
 }
 
-fn end(phase: Phase, since: Instant, answer: &Pace, limits: &TimeLimits) -> Option<Instant> {
+fn end(phase: Phase, since: Instant, answer: &BodyPace, limits: &TimeLimits) -> Option<Instant> {
     if answer.is_waiting() {
         return answer.end(limits.patience);
     }
@@ -219,7 +219,7 @@ mod tests {
     fn each_phase_in_which_the_other_end_owes_something_has_an_end() {
         let begin = Instant::now();
         let seconds = |count| Some(begin + Duration::from_secs(count));
-        let taken = Pace::default();
+        let taken = BodyPace::default();
         for (phase, of_stranger, of_known) in [
             (Phase::Handshake, seconds(10), seconds(10)),
             (Phase::Head, seconds(10), seconds(10)),
@@ -229,7 +229,7 @@ mod tests {
             assert_eq!(end(phase, begin, &taken, &FOR_STRANGERS), of_stranger, "{phase:?}");
             assert_eq!(end(phase, begin, &taken, &FOR_KNOWN), of_known, "{phase:?}");
         }
-        let mut not_taken = Pace::default();
+        let mut not_taken = BodyPace::default();
         not_taken.wait(begin + Duration::from_secs(100));
         for phase in [Phase::Request, Phase::Idle] {
             assert_eq!(end(phase, begin, &not_taken, &FOR_STRANGERS), seconds(110), "{phase:?}");

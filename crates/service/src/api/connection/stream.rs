@@ -12,7 +12,7 @@ use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::{Connection, Pace};
+use super::{BodyPace, Connection};
 
 /// A stream that tells its connection what happens.
 pub(crate) struct WatchedStream<S> {
@@ -93,13 +93,13 @@ pub(crate) struct BodyTooSlow;
 pub(crate) struct PacedBody {
     body: Incoming,
     connection: Connection,
-    pace: Pace,
+    pace: BodyPace,
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl PacedBody {
     pub(crate) fn new(body: Incoming, connection: Connection) -> PacedBody {
-        PacedBody { body, connection, pace: Pace::default(), alarm: None }
+        PacedBody { body, connection, pace: BodyPace::default(), alarm: None }
     }
 }
 

@@ -43,7 +43,8 @@ impl Fixture {
         let audit = Arc::new(
             Audit::open(&folder.path().join("audit.log"), crate::audit::Chain::Off, 1 << 30).unwrap(),
         );
-        let router = service(node.clone(), Arc::new(Gate::new(&config)), audit, AddressScope::Everything);
+        let router =
+            service(node.clone(), Arc::new(RequestRules::new(&config)), audit, AddressScope::Everything);
         Fixture { folder, node, router, conductor }
     }
 

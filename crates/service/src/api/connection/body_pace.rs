@@ -10,14 +10,14 @@ const BYTES_PER_S: u64 = 4 << 10;
 
 /// The waits of one body or one answer, added up, and what has moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct BodyPace {
     waited: Duration,
     /// The wait that goes on now.
     since: Option<Instant>,
     bytes: u64,
 }
 
-impl Pace {
+impl BodyPace {
     /// Nothing moves now.
     pub(crate) fn wait(&mut self, now: Instant) {
         self.since.get_or_insert(now);
@@ -53,7 +53,7 @@ mod tests {
     fn a_byte_now_and_then_buys_no_time_and_steady_bytes_do() {
         let begin = Instant::now();
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        let mut pace = Pace::default();
+        let mut pace = BodyPace::default();
         assert_eq!(pace.end(PATIENCE), None);
         for second in 0..9 {
             pace.wait(at(second));
@@ -62,7 +62,7 @@ mod tests {
         pace.wait(at(9));
         let end = pace.end(PATIENCE).unwrap();
         assert!(end < at(11) && end >= at(10), "nine bytes earn milliseconds");
-        let mut steady = Pace::default();
+        let mut steady = BodyPace::default();
         for second in 0..1000 {
             steady.wait(at(second));
             assert!(steady.end(PATIENCE).unwrap() >= at(second + 1), "{second}");
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn only_waits_count() {
         let begin = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = BodyPace::default();
         pace.moved(0, begin + Duration::from_secs(500));
         pace.wait(begin + Duration::from_secs(600));
         pace.wait(begin + Duration::from_secs(601));

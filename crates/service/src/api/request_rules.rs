@@ -12,7 +12,7 @@ use crate::config::Config;
 
 /// The rules, shared by all requests.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct RequestRules {
     /// Names that the configuration lists.
     hosts: RwLock<Vec<String>>,
     /// `localhost`, and the addresses that the node listens at.
@@ -21,16 +21,16 @@ pub(crate) struct Gate {
     body_max: AtomicUsize,
 }
 
-impl Gate {
-    pub(crate) fn new(config: &Config) -> Gate {
-        let gate = Gate {
+impl RequestRules {
+    pub(crate) fn new(config: &Config) -> RequestRules {
+        let rules = RequestRules {
             hosts: RwLock::default(),
             own: RwLock::new(vec!["localhost".into()]),
             limits: RequestLimits::default(),
             body_max: AtomicUsize::new(0),
         };
-        gate.change(config);
-        gate
+        rules.change(config);
+        rules
     }
 
     /// Takes over the values of a new configuration.

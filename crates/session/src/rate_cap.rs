@@ -8,21 +8,21 @@
 //! allows, so that a sender who ignores the request gains nothing.
 //!
 //! The members of a cap get parts in proportion to their weights. Guarantees of sessions come before that
-//! ([`RateGuarantee`]). Rate that a member does not want, or has
-//! not used lately, goes to the others. A cap within another is one member of that, however many sessions it
-//! has, and divides the part that it gets there. A session may be in several caps, also of different trees.
-//! Its part is then what the tightest of them leaves it, and what it does not use in one goes to the others
-//! there (`rate_cap/fill.rs`). The owner of named caps may move a session to others while it runs
-//! (`rate_cap/memberships.rs`).
+//! ([`RateGuarantee`]). Rate that a member does not want, or has not used lately, goes to the cap's other members. A
+//! cap within another cap is one member of the outer cap, however many sessions the inner cap has. The inner cap
+//! divides its part of the outer cap among its own members. A session may be in several caps, also of different
+//! trees. Then its part is what the tightest of these caps leaves it. Rate of the other caps that the session cannot
+//! use goes to the other members of those caps (`rate_cap/fill.rs`). The owner of named caps may move a running
+//! session to other caps (`rate_cap/memberships.rs`).
 //!
-//! When parts change, the members whose parts fall are told first, and the others get what these have
-//! confirmed to give up (`rate_cap/order.rs`). A sender here has confirmed when its pacers have the new rate.
-//! A sender at the far end has when it has acknowledged the message, or when less arrives. After two seconds
-//! a change counts as confirmed in any case.
+//! When parts change, the members whose parts fall are told first. The members whose parts rise get the rate that
+//! the falling members have confirmed to give up (`rate_cap/order.rs`). A sender here has confirmed when its pacers
+//! have the new rate. A sender at the far end has confirmed when it has acknowledged the message, or when less
+//! arrives. After two seconds a change counts as confirmed in any case.
 //!
 //! If parts are not used as fast as they are given, some of a cap is lost although everybody wants more.
-//! `rate_cap/lag.rs` makes up for that: the code below divides an adjusted cap, which is at most a twentieth
-//! more or less than the one that was set.
+//! `rate_cap/lag.rs` makes up for that loss: the code divides an adjusted cap, which is at most a twentieth more or
+//! less than the cap that was set.
 //!
 //! Always true: the parts come to no more than the cap (except for sessions that have the smallest possible
 //! rate), and to all of it if the members want that much. No part rises while the sum, with what others may

@@ -110,35 +110,37 @@ fn burst(bps: f64) -> f64 {
     (BURST_BLOCKS * BLOCK_BYTES as f64).max(bps * BITS * BURST_SECONDS)
 }
 
+/// A session, as a member of its caps.
 pub(super) struct Member {
-    /// The caps that it is directly in, with its weight in each, and a factor for all these weights.
+    /// The caps that the session is directly in, with its weight in each cap.
     memberships: Vec<(u64, f64)>,
+    /// A factor for the weights of all memberships.
     weight: f64,
-    /// These caps, and all that they lie within; each once.
+    /// The caps that the session is directly in, and all caps that these lie within; each once.
     caps: Vec<u64>,
-    /// The most that its users want, if they have said so.
+    /// The most that the session's users want, if they have said so.
     wish_bps: Option<u64>,
-    /// The rate that it is to have whatever others want.
+    /// The rate that the session is to have whatever other sessions want.
     guarantee: Option<RateGuarantee>,
-    /// The need that it seems to have.
+    /// The need that the session seems to have.
     demand: RateDemand,
-    /// The part that it would get if all sessions wanted everything.
+    /// The part that the session would get if all sessions wanted everything.
     even: u64,
     sends: bool,
     receives: bool,
-    /// The IP bytes that it has moved.
+    /// The IP bytes that the session has moved.
     moved: u64,
     rate: MemberRate,
-    /// The bits that its parts would have let it move since its demand was last measured, and up to which
-    /// time they are counted.
+    /// The bits that the session's parts would have let it move since its demand was last measured, and the time up
+    /// to which these bits are counted.
     allowed: (f64, Instant),
-    /// Since when it may use more than it was given.
+    /// The time since which the session may use more than it was given.
     fell: Option<Instant>,
-    /// When its rate was last measured, and how much it had moved by then.
+    /// The time when the session's rate was last measured, and the bytes that the session had moved by then.
     measured: (Instant, u64),
     bucket: TokenBucket,
-    /// The bytes that it has taken from the bucket of each of these caps since it came into it, without those
-    /// given back: no more than that can go back.
+    /// For each of `caps`: the bytes that the session has taken from the cap's bucket since the session came into
+    /// the cap, without the bytes given back. The session can give back no more than these.
     taken: Vec<f64>,
     follower: Option<(Arc<AtomicBool>, PartObserver)>,
 }
@@ -278,9 +280,9 @@ impl Balance {
         Ok(id)
     }
 
-    /// Moves a session into these caps, and into those that they lie within. The rate that it may still be
-    /// using counts there at once: it is given less if it is to have less, and the others rise as it confirms
-    /// that it uses less.
+    /// Moves a session into these caps, and into the caps that these lie within. The rate that the session may still
+    /// be using counts in the new caps at once. A session that is to have less is given less at once; other
+    /// sessions rise as the session confirms that it uses less.
     pub(super) fn move_to(&mut self, id: u64, memberships: &[(u64, f64)], now: Instant) {
         let (memberships, caps) = self.resolved(memberships);
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -292,7 +294,8 @@ impl Balance {
         }
     }
 
-    /// Each of these caps once, with its weight, and the ids of these and of all caps that they lie within.
+    /// Returns each of these memberships once, with its weight kept within bounds; and the ids of their caps and of
+    /// all caps that their caps lie within.
     fn resolved(&self, memberships: &[(u64, f64)]) -> (Vec<(u64, f64)>, Vec<u64>) {
         let mut own: Vec<(u64, f64)> = Vec::new();
         let mut caps = Vec::new();
@@ -308,8 +311,14 @@ impl Balance {
 
     /// Checks that each member of the caps that a session is in could have the smallest rate.
     fn has_room(&self, id: u64) -> Result<(), RateUsedUp> {
-        // The members of each cap: the caps within it that have sessions, and the sessions that are directly
-        // in it.
+        let members = self.member_counts();
+        let memberships = &self.sessions[&id].memberships;
+        memberships.iter().try_for_each(|(cap, _)| self.has_room_in(*cap, &members))
+    }
+
+    /// The number of members of each cap: the caps directly within the cap that have sessions, and the sessions that
+    /// are directly in the cap.
+    fn member_counts(&self) -> BTreeMap<u64, u64> {
         let mut members: BTreeMap<u64, u64> = BTreeMap::new();
         let mut seen = std::collections::BTreeSet::new();
         for session in self.sessions.values() {
@@ -320,17 +329,22 @@ impl Balance {
                 }
             }
         }
-        for (own_cap, _) in &self.sessions[&id].memberships {
-            let mut most: Option<(u64, &Arc<str>)> = None;
-            let mut members_above = 1;
-            for cap in self.chain(*own_cap).into_iter().rev() {
-                let own = self.caps[&cap].most_bps.map(|bps| (bps, &self.caps[&cap].whose));
-                let of_above = most.map(|(bps, whose)| (bps / members_above, whose));
-                most = own.into_iter().chain(of_above).min_by_key(|(bps, _)| *bps);
-                members_above = members.get(&cap).copied().unwrap_or(1).max(1);
-                if let Some((most_bps, whose)) = most.filter(|(bps, _)| bps / members_above < RATE_MIN_BPS) {
-                    return Err(RateUsedUp { whose: whose.clone(), most_bps });
-                }
+        members
+    }
+
+    /// Checks that each member of a cap could have the smallest rate, and so could each member of the caps that the
+    /// cap lies within. `members` has the number of members of each cap.
+    fn has_room_in(&self, cap: u64, members: &BTreeMap<u64, u64>) -> Result<(), RateUsedUp> {
+        // The most that the cap can have, and the owner of the cap that sets this bound.
+        let mut most: Option<(u64, &Arc<str>)> = None;
+        let mut members_above = 1;
+        for cap in self.chain(cap).into_iter().rev() {
+            let own = self.caps[&cap].most_bps.map(|bps| (bps, &self.caps[&cap].whose));
+            let of_above = most.map(|(bps, whose)| (bps / members_above, whose));
+            most = own.into_iter().chain(of_above).min_by_key(|(bps, _)| *bps);
+            members_above = members.get(&cap).copied().unwrap_or(1).max(1);
+            if let Some((most_bps, whose)) = most.filter(|(bps, _)| bps / members_above < RATE_MIN_BPS) {
+                return Err(RateUsedUp { whose: whose.clone(), most_bps });
             }
         }
         Ok(())
@@ -372,15 +386,7 @@ impl Balance {
         let more = ip_bytes.saturating_sub(session.moved);
         session.moved += more;
         self.is_stale |= session.look_at_demand(now);
-        let (at, moved) = session.measured;
-        let time = now.saturating_duration_since(at);
-        let mut has_fallen = false;
-        if time >= FALL_LOOK {
-            session.measured = (now, session.moved);
-            let used = 8.0 * (session.moved - moved) as f64 / time.as_secs_f64();
-            let is_news = session.fell.is_some_and(|fell| fell <= at);
-            has_fallen = is_news && used <= FALL_NEAR * session.rate.given as f64;
-        }
+        let has_fallen = session.look_at_fall(now);
         session.bucket.bytes -= beside_content as f64;
         for cap in &session.caps {
             if let Some(cap) = self.caps.get_mut(cap) {
@@ -394,13 +400,7 @@ impl Balance {
         if has_fallen {
             self.count_as_confirmed(id);
         }
-        let falling = self.is_any_falling.then_some(&self.sessions).into_iter().flatten();
-        let overdue: Vec<u64> = falling
-            .filter(|(_, session)| {
-                session.fell.is_some_and(|fell| now.saturating_duration_since(fell) >= CONFIRM_MAX)
-            })
-            .map(|(id, _)| *id)
-            .collect();
+        let overdue = self.overdue(now);
         overdue.iter().for_each(|id| self.count_as_confirmed(*id));
         let is_due = self.made.is_none_or(|made| now.saturating_duration_since(made) >= DEMANDS_EVERY);
         if self.is_stale && is_due {
@@ -408,6 +408,17 @@ impl Balance {
         } else if has_fallen || !overdue.is_empty() {
             self.raise(now);
         }
+    }
+
+    /// The sessions that should have confirmed a smaller part by now.
+    fn overdue(&self, now: Instant) -> Vec<u64> {
+        if !self.is_any_falling {
+            return Vec::new();
+        }
+        let is_overdue = |session: &Member| {
+            session.fell.is_some_and(|fell| now.saturating_duration_since(fell) >= CONFIRM_MAX)
+        };
+        self.sessions.iter().filter(|(_, session)| is_overdue(session)).map(|(id, _)| *id).collect()
     }
 
     /// Counts the session as using no more than it was given.
@@ -437,8 +448,9 @@ impl Balance {
         taken
     }
 
-    /// Takes a block for a session that has none left. Others may hold all that there is as blocks ahead, so
-    /// this block is lent. Once every receiver has been lent one, all wait until there is more.
+    /// Takes a block for a session that has none left. Other sessions may hold all bytes of a cap as blocks ahead, so
+    /// the cap lends this block. Once a cap has lent a block to each of its receivers, all of them wait until
+    /// the cap's bucket has filled again.
     pub(super) fn take_when_dry(&mut self, id: u64, now: Instant) -> u64 {
         let Some(session) = self.sessions.get_mut(&id) else { return 1 };
         if session.part_bps().is_none() {
@@ -534,9 +546,8 @@ impl Balance {
         let now = self.latest.map_or(now, |latest| latest.max(now));
         self.latest = Some(now);
         let cap_rates: Vec<_> = nodes.iter().map(|node| node.most).collect();
-        let before: Vec<MemberRate> = self.sessions.values().map(|session| session.rate).collect();
-        let mut rates = before.clone();
-        // Falling parts first, as a session that nobody follows gives up the difference at once.
+        let mut rates: Vec<MemberRate> = self.sessions.values().map(|session| session.rate).collect();
+        // Falling parts first: a session that nobody follows moves nothing, so it gives up the difference at once.
         for (rate, session) in rates.iter_mut().zip(self.sessions.values()) {
             if session.follower.is_none() {
                 rate.given = rate.given.min(rate.target);
@@ -545,19 +556,8 @@ impl Balance {
         }
         change(&cap_rates, &caps, &mut rates);
         self.is_any_falling = rates.iter().any(MemberRate::is_falling);
-        for ((session, rate), before) in self.sessions.values_mut().zip(rates).zip(before) {
-            session.settle_allowed(now);
-            session.rate = rate;
-            session.fell = rate.is_falling().then(|| match before.given > rate.given {
-                true => now,
-                false => session.fell.unwrap_or(now),
-            });
-            if rate.given != before.given
-                && let Some((news, ring)) = &session.follower
-                && !news.swap(true, Ordering::AcqRel)
-            {
-                self.to_ring.push(ring.clone());
-            }
+        for (session, rate) in self.sessions.values_mut().zip(rates) {
+            self.to_ring.extend(session.take_rate(rate, now));
         }
         self.trace();
         self.set_granting(now);
@@ -623,11 +623,38 @@ impl Balance {
 }
 
 impl Member {
+    /// Returns whether the session, whose part has fallen, now uses no more than that part. Looks once every
+    /// [`FALL_LOOK`].
+    fn look_at_fall(&mut self, now: Instant) -> bool {
+        let (at, moved) = self.measured;
+        let time = now.saturating_duration_since(at);
+        if time < FALL_LOOK {
+            return false;
+        }
+        self.measured = (now, self.moved);
+        let used = 8.0 * (self.moved - moved) as f64 / time.as_secs_f64();
+        let is_news = self.fell.is_some_and(|fell| fell <= at);
+        is_news && used <= FALL_NEAR * self.rate.given as f64
+    }
+
     /// Counts the time until now with the part that held until now.
     fn settle_allowed(&mut self, now: Instant) {
         let (bits, at) = &mut self.allowed;
         *bits += now.saturating_duration_since(*at).as_secs_f64() * self.rate.given as f64;
         *at = now.max(*at);
+    }
+
+    /// Sets a new rate. Returns the observer to call, if the session's part has changed and its follower does not
+    /// know of a change yet.
+    fn take_rate(&mut self, rate: MemberRate, now: Instant) -> Option<PartObserver> {
+        self.settle_allowed(now);
+        let before = std::mem::replace(&mut self.rate, rate);
+        self.fell = rate.is_falling().then(|| match before.given > rate.given {
+            true => now,
+            false => self.fell.unwrap_or(now),
+        });
+        let (news, ring) = self.follower.as_ref().filter(|_| rate.given != before.given)?;
+        (!news.swap(true, Ordering::AcqRel)).then(|| ring.clone())
     }
 
     /// Returns whether the session needs more or less than before.

@@ -4,10 +4,10 @@
 //! Guarantees come before that, one turn after the other, and do not depend on weights. A session that yields
 //! rises beyond its guarantee only when all others have what they need.
 //!
-//! A cap that is used up stops its sessions, and those beside it go on with what it leaves. So a cap within
-//! another gets the part of one member, however many sessions it has, and divides it. A session in several
-//! caps rises no faster than the slowest of them lets it, and counts once in a cap that it reaches by two
-//! ways.
+//! A cap that is used up stops its sessions; the sessions beside that cap go on with what it leaves. So a cap within
+//! another cap gets the part of one member there, however many sessions the inner cap has, and divides that part
+//! among them. A session in several caps rises no faster than the slowest of these caps lets it. It counts once in
+//! a cap that it is in by two ways.
 //!
 //! Always true: the parts in a cap come to no more than the cap; nobody has more than it wishes; the rest of
 //! a cap is what nobody in it wants or may have because of another cap, except for a few bits.
@@ -42,6 +42,22 @@ impl FillLeaf {
     fn yields(&self) -> bool {
         self.guarantee.is_some_and(|guarantee| guarantee.yields)
     }
+
+    /// What the session's guarantee gives it in this turn, in bits a second.
+    fn guaranteed_in(&self, turn: i64) -> Option<u64> {
+        match self.guarantee.filter(|guarantee| guarantee.turn == turn) {
+            Some(guarantee) => [self.wish, self.need].into_iter().flatten().chain([guarantee.bps]).min(),
+            None => Some(0),
+        }
+    }
+}
+
+/// The turns of all guarantees, the earliest first; each once.
+fn turns_of(leaves: &[FillLeaf]) -> Vec<i64> {
+    let mut turns: Vec<i64> = leaves.iter().filter_map(|leaf| Some(leaf.guarantee?.turn)).collect();
+    turns.sort_unstable();
+    turns.dedup();
+    turns
 }
 
 /// The bits a second of each session; [`FREE`] if no cap bounds it.
@@ -55,9 +71,9 @@ pub(super) struct FillResult {
 /// In bits a second: sums of fractions are not exact.
 const ROUNDING: f64 = 1e-4;
 
-/// Divides the caps. First come guarantees, the earliest turn first. Then nobody gets more than it needs, and
-/// those who yield come last; then the rest is divided among those who may have it. Of its guarantee, too, a
-/// session gets only what it needs.
+/// Divides the caps in three rounds. First come guarantees, the earliest turn first; of its guarantee, too, a session
+/// gets only what it needs. Then each session gets what it needs, and sessions that yield come last. Then the rest
+/// of each cap is divided among the sessions that wish more, and again sessions that yield come last.
 pub(super) fn fill(nodes: &[FillNode], leaves: &[FillLeaf]) -> FillResult {
     let bounding: Vec<Vec<usize>> = leaves.iter().map(|leaf| bounding(nodes, leaf)).collect();
     let mut filling = WaterFilling {
@@ -69,18 +85,15 @@ pub(super) fn fill(nodes: &[FillNode], leaves: &[FillLeaf]) -> FillResult {
     };
     let is_bounded: Vec<bool> = bounding.iter().map(|nodes| !nodes.is_empty()).collect();
     let even = filling.speeds(&is_bounded);
-    let first =
-        |at: usize, leaf: &FillLeaf| if leaf.is_new { Some(even[at] as u64 / KEPT) } else { leaf.need };
-    let mut turns: Vec<i64> = leaves.iter().filter_map(|leaf| Some(leaf.guarantee?.turn)).collect();
-    turns.sort_unstable();
-    turns.dedup();
-    for turn in turns {
-        filling.rise(|_, leaf| match leaf.guarantee.filter(|guarantee| guarantee.turn == turn) {
-            Some(guarantee) => [leaf.wish, leaf.need].into_iter().flatten().chain([guarantee.bps]).min(),
-            None => Some(0),
-        });
+    for turn in turns_of(leaves) {
+        filling.rise(|_, leaf| leaf.guaranteed_in(turn));
     }
-    let needed = |at: usize, leaf: &FillLeaf| leaf.wish.into_iter().chain(first(at, leaf)).min();
+    // The need of a new session is hardly known: it gets what shows whether it wants more.
+    let need = |at: usize, leaf: &FillLeaf| match leaf.is_new {
+        true => Some(even[at] as u64 / KEPT),
+        false => leaf.need,
+    };
+    let needed = |at: usize, leaf: &FillLeaf| leaf.wish.into_iter().chain(need(at, leaf)).min();
     for yields in [false, true] {
         filling.rise(|at, leaf| if leaf.yields() == yields { needed(at, leaf) } else { Some(0) });
     }
@@ -129,33 +142,41 @@ impl WaterFilling<'_> {
             .collect();
         while rising.contains(&true) {
             let speeds = self.speeds(&rising);
-            let mut loads = vec![0.0; self.nodes.len()];
-            // How long it takes until something stops, and the session that stops then in any case.
-            let (mut time, mut first) = (f64::INFINITY, None);
-            for leaf in (0..rising.len()).filter(|&leaf| rising[leaf]) {
-                for &node in &self.bounding[leaf] {
-                    loads[node] += speeds[leaf];
-                }
-            }
-            for leaf in (0..rising.len()).filter(|&leaf| rising[leaf]) {
-                let room = (limits[leaf] - self.rates[leaf]) / speeds[leaf];
-                let of_caps = self.bounding[leaf].iter().map(|&node| self.left[node] / loads[node]);
-                let until = of_caps.fold(room, f64::min).max(0.0);
-                if until < time {
-                    (time, first) = (until, Some(leaf));
-                }
-            }
-            let Some(first) = first else { return };
-            for leaf in (0..rising.len()).filter(|&leaf| rising[leaf]) {
-                let more = speeds[leaf] * time;
-                self.rates[leaf] += more;
-                for &node in &self.bounding[leaf] {
-                    self.left[node] -= more;
-                }
-            }
+            let Some((time, first)) = self.first_stop(&rising, &speeds, &limits) else { return };
+            self.rise_for(time, &rising, &speeds);
             for leaf in 0..rising.len() {
                 rising[leaf] &= leaf != first && self.may_rise(leaf, limits[leaf]);
             }
+        }
+    }
+
+    /// How long these sessions can rise until one of them has to stop, and that session. `None` if none ever has to.
+    fn first_stop(&self, rising: &[bool], speeds: &[f64], limits: &[f64]) -> Option<(f64, usize)> {
+        let rising = || (0..rising.len()).filter(move |&leaf| rising[leaf]);
+        // How fast the sessions of each cap rise together.
+        let mut loads = vec![0.0; self.nodes.len()];
+        for leaf in rising() {
+            self.bounding[leaf].iter().for_each(|&node| loads[node] += speeds[leaf]);
+        }
+        let mut first = None;
+        let mut least = f64::INFINITY;
+        for leaf in rising() {
+            let of_limit = (limits[leaf] - self.rates[leaf]) / speeds[leaf];
+            let of_caps = self.bounding[leaf].iter().map(|&node| self.left[node] / loads[node]);
+            let time = of_caps.fold(of_limit, f64::min).max(0.0);
+            if time < least {
+                (least, first) = (time, Some((time, leaf)));
+            }
+        }
+        first
+    }
+
+    /// Raises these sessions for that long, and takes what they get from their caps.
+    fn rise_for(&mut self, time: f64, rising: &[bool], speeds: &[f64]) {
+        for leaf in (0..rising.len()).filter(|&leaf| rising[leaf]) {
+            let more = speeds[leaf] * time;
+            self.rates[leaf] += more;
+            self.bounding[leaf].iter().for_each(|&node| self.left[node] -= more);
         }
     }
 
@@ -164,20 +185,10 @@ impl WaterFilling<'_> {
             && self.bounding[leaf].iter().all(|&node| self.left[node] > ROUNDING)
     }
 
-    /// How fast each of these sessions rises: in proportion to what it would have if its caps were divided
-    /// among these alone.
+    /// How fast each of these sessions rises: in proportion to the rate that it would have if its caps were divided
+    /// among these sessions alone.
     fn speeds(&self, rising: &[bool]) -> Vec<f64> {
-        let mut weights = vec![0.0; self.nodes.len()];
-        for (leaf, _) in self.leaves.iter().zip(rising).filter(|(_, is_rising)| **is_rising) {
-            for &(node, weight) in &leaf.memberships {
-                weights[node] += weight;
-            }
-        }
-        for (at, node) in self.nodes.iter().enumerate().rev() {
-            if let Some(above) = node.above.filter(|_| weights[at] > 0.0) {
-                weights[above] += node.weight;
-            }
-        }
+        let weights = self.weights(rising);
         let mut speeds: Vec<f64> = Vec::with_capacity(self.nodes.len());
         for node in self.nodes {
             let of_above = node.above.map(|above| speeds[above] * node.weight / weights[above]);
@@ -190,6 +201,23 @@ impl WaterFilling<'_> {
             of_memberships.fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE)
         };
         self.leaves.iter().zip(rising).map(|(leaf, rising)| if *rising { speed(leaf) } else { 0.0 }).collect()
+    }
+
+    /// For each cap, the sum of its members' weights: those of these sessions, and of the caps within it that have
+    /// such a session.
+    fn weights(&self, rising: &[bool]) -> Vec<f64> {
+        let mut weights = vec![0.0; self.nodes.len()];
+        for (leaf, _) in self.leaves.iter().zip(rising).filter(|(_, is_rising)| **is_rising) {
+            for &(node, weight) in &leaf.memberships {
+                weights[node] += weight;
+            }
+        }
+        for (at, node) in self.nodes.iter().enumerate().rev() {
+            if let Some(above) = node.above.filter(|_| weights[at] > 0.0) {
+                weights[above] += node.weight;
+            }
+        }
+        weights
     }
 }
 

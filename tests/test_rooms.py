@@ -90,3 +90,9 @@ def test_what_reads_bytes_of_others_is_compiled_with_overflow_checks():
     crates = {folder.parent.name for folder in (ROOT / "crates").glob("*/Cargo.toml")}
     assert crates == checked | UNCHECKED.keys()
     assert not checked & UNCHECKED.keys()
+
+
+def test_a_module_with_children_is_a_folder_with_mod_rs():
+    """There is one form of modules: `noun/mod.rs` joins, its children compute."""
+    files = [path for path in (ROOT / "crates").glob("*/src/**/*.rs") if path.with_suffix("").is_dir()]
+    assert not files, f"move each to mod.rs in the folder of its name: {[str(path.relative_to(ROOT)) for path in files]}"

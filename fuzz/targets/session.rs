@@ -1,7 +1,7 @@
 //! Conversations: one end of a session, with its threads and files, and a peer that sends anything in any
 //! order.
 //!
-//! `copy/src/fuzzing.rs` says what an input means.
+//! `copy/src/fuzzing/mod.rs` says what an input means.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! `farhaul`, the one binary. It parses the command line, calls farhaul, service, bench or wanem, and shows
 //! the result.
 //!
-//! How to read it: `args.rs` has every option once; help, man page and completions come from it.
+//! How to read it: `args/mod.rs` has every option once; help, man page and completions come from it.
 //! `selection.rs` turns the options that choose files into those of the crate `farhaul`. `commands/` has a file for
 //! each verb; only these call farhaul, the service, bench or wanem. `ui/` turns counters and reports into
 //! lines. Data go to stdout, everything else to stderr.

@@ -1,11 +1,11 @@
 //! Finds the far end, over ssh or at a daemon's port; both ways yield an [`EstablishedSession`].
 //!
-//! How to read it: over ssh, [`ssh_connect`] meets [`ssh_endpoint`] at the other end (`ssh.rs`,
-//! `endpoint.rs`). To a daemon, [`daemon_connect`] (`dial.rs`, which lets `quic.rs` and `tcp.rs` race) meets
+//! How to read it: over ssh, [`ssh_connect`] meets [`ssh_endpoint`] at the other end (`ssh/mod.rs`,
+//! `endpoint.rs`). To a daemon, [`daemon_connect`] (`dial/mod.rs`, which lets `quic.rs` and `tcp.rs` race) meets
 //! [`Daemon`] (`listen.rs`, `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote_program.rs`) is the way
 //! over ssh to a program without a session. Whoever waits for one of these is a [`DialRequester`]
 //! (`dial_requester.rs`). The sockets, addresses and ids of a session's flows are chosen in `flows.rs`.
-//! Keys and trust: `identity.rs`, `known_hosts.rs`, `authorized_keys.rs`, `tls.rs`. Principals and their
+//! Keys and trust: `identity.rs`, `known_hosts.rs`, `authorized_keys/mod.rs`, `tls.rs`. Principals and their
 //! rights: `principal.rs`, `rights.rs`, `accounts.rs`, `prefixes.rs`. Keys that come on behalf of
 //! a principal: `grants.rs`, `client_tables.rs`.
 //!

@@ -3,7 +3,7 @@
 //!
 //! How to read it: [`copy`] (`delegation.rs`) is what a client does: it asks one daemon for a grant and lets
 //! the other one use it, through a [`ControlSession`] (`control.rs`) with each. [`serve()`] (`serve.rs`) is a
-//! daemon's part. The messages are in `messages.rs`, the commission for the copying daemon in
+//! daemon's part. The messages are in `messages/mod.rs`, the commission for the copying daemon in
 //! `commission.rs`, and that daemon's reports in `copy_status.rs`; `tame.rs` bounds what they say.
 //!
 //! Always true: a daemon does for a client only what the client may do itself; texts from a daemon are made

@@ -1,10 +1,10 @@
 //! Copies a tree of files from one end of a session to the other.
 //!
 //! `job.rs` is for `farhaul cp` and `farhaul sync`, with `location_checks.rs`; `serve.rs` is for the far
-//! end, `daemon_to_daemon.rs` for two daemons that copy for a client. The sending end is `sender.rs` with
-//! `read_queue.rs`; the receiving end is `receiver.rs` (with what is in `receiver/`), `writer.rs`,
+//! end, `daemon_to_daemon.rs` for two daemons that copy for a client. The sending end is `sender/mod.rs` with
+//! `read_queue/mod.rs`; the receiving end is `receiver/mod.rs` (with what is in `receiver/`), `writer.rs`,
 //! `incoming_file.rs`, `destination.rs`, `roots.rs`, `directory_tree.rs`, `hard_links.rs` and, for a sync,
-//! `surplus.rs`. The ends' messages are in `messages.rs`; `conversation.rs` sends them. `verify.rs` and
+//! `surplus.rs`. The ends' messages are in `messages/mod.rs`; `conversation.rs` sends them. `verify/mod.rs` and
 //! `clean.rs` need no session.
 #![forbid(unsafe_code)]
 

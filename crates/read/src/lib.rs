@@ -1,7 +1,7 @@
 //! Looks at files where they are: lists, attributes, random reads and digests of files on a far host, over a
 //! session that lasts as long as somebody wants to read.
 //!
-//! How to read it: a program holds a [`Remote`] (`remote.rs`), which talks (`messages.rs`) with [`serve()`]
+//! How to read it: a program holds a [`Remote`] (`remote/mod.rs`), which talks (`messages/mod.rs`) with [`serve()`]
 //! at the other end (`serve.rs`). Contents come in blocks, each of which carries pieces of answers
 //! (`pieces.rs`).
 //!

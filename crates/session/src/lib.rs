@@ -2,7 +2,7 @@
 //!
 //! A service uses `session.rs`: it starts a session, begins and accepts requests, and talks with the peer in
 //! a `Dialogue`. `request.rs` is what the threads of a request share; `exchange.rs` passes their blocks.
-//! Below that, `supervisor.rs` owns and watches the flows (`flow_thread.rs`, with `packets.rs` and
+//! Below that, `supervisor/mod.rs` owns and watches the flows (`flow_thread/mod.rs`, with `packets.rs` and
 //! `peer_address.rs`). `shared_state.rs` is what all threads of one end share.
 #![forbid(unsafe_code)]
 

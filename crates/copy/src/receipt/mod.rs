@@ -1,7 +1,7 @@
 //! Receipts: both ends of a copy sign a statement, and the client keeps them. docs/guide/receipts.md has the
 //! document and the bytes that are signed.
 //!
-//! `statement.rs` has a statement and how it is signed, `exchange.rs` how the two ends of a session exchange
+//! `statement.rs` has a statement and how it is signed, `exchange/mod.rs` how the two ends of a session exchange
 //! theirs, `check.rs` the checks for whoever has the document later, without a network; `file.rs` writes the
 //! document.
 //!

@@ -1,7 +1,7 @@
 //! Tells others when a job begins, goes on and ends: runs programs of this host, and calls webhooks.
 //!
 //! How to read it: `config.rs` says which programs run when; `message.rs` is the JSON that both kinds get;
-//! `batch.rs` collects results of files; `program.rs` runs a program; `webhook/` delivers a message by HTTP.
+//! `batch.rs` collects results of files; `program/mod.rs` runs a program; `webhook/` delivers a message by HTTP.
 //!
 //! Nothing here knows the job store: the caller says what happened, and keeps the outcome.
 

@@ -7,7 +7,7 @@
 //! programs before an attempt; `take_up.rs` goes on
 //! with what an earlier process has left; `accounts.rs` counts what callers make the node keep; `retention.rs` deletes
 //! what is too old, and `moments.rs` says what time it is. `outbox.rs` says which hooks and webhooks hear of the end of a run, `hook_feed.rs` which files they hear of, and
-//! `courier.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
+//! `courier/mod.rs` is the thread that delivers. `watches/` makes jobs of files that appear in folders.
 //! `logins.rs` says who a caller is, by `proofs.rs`; `tokens.rs` makes tokens, and `owners.rs` says what becomes
 //! of the jobs of a token that is not valid any more.
 //!

@@ -2,7 +2,7 @@
 //! when that changes.
 //!
 //! Caps count with their schedules. What a path carries is taken from the records of transfers with the same
-//! peer, and for a running job from its own speed. `scheduler/promises.rs` decides.
+//! peer, and for a running job from its own speed. `scheduler/promises/mod.rs` decides.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! Watched folders: takes files that something else writes, an instrument for example, when they are
 //! complete.
 //!
-//! How to read it: [`FolderWatch`] has the settings of a folder. `folder.rs` decides, from what was seen and
-//! when, which file is taken; it reads no clock and no disk. `watcher.rs` looks at the folder: it combines
+//! How to read it: [`FolderWatch`] has the settings of a folder. `folder/mod.rs` decides, from what was seen and
+//! when, which file is taken; it reads no clock and no disk. `watcher/mod.rs` looks at the folder: it combines
 //! `events.rs` (inotify), `tree.rs` (scans, and looks at single files) and `writers.rs` (who has a file
-//! open). `entry.rs` has the rows that a store keeps, so that a restart goes on from there. `after_action.rs`
+//! open). `entry.rs` has the rows that a store keeps, so that a restart goes on from there. `after_action/mod.rs`
 //! acts on a file that has arrived.
 //!
 //! Always true: full scans find everything, and events only make that faster; no version of a file is taken

@@ -1,4 +1,4 @@
-//! The check of every [`CHECK_INTERVAL`]: takes the facts, has them judged (`judge.rs`), and carries out the
+//! The check of every [`CHECK_INTERVAL`]: takes the facts, has them judged (`judge/mod.rs`), and carries out the
 //! decisions.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Webhooks: one message, delivered by an HTTP POST to an address that somebody named.
 //!
 //! How to read it: [`WebhookUrl`] says where to; `address.rs` judges which addresses may be connected to;
-//! `signature.rs` signs; `delivery.rs` makes one request; `backoff.rs` says when to try again. The caller
+//! `signature.rs` signs; `delivery/mod.rs` makes one request; `backoff.rs` says when to try again. The caller
 //! keeps the message, counts the attempts and gives up.
 //!
 //! Always true: a name is looked up once per attempt, and the connection goes only to an address that was

@@ -1,7 +1,7 @@
 //! The sending end of a transfer: it scans, announces entries, and reads what the receiver wants, until every
 //! entry is accounted for.
 //!
-//! One thread scans and announces entries, some read (see `read_queue.rs`), and the caller's thread talks to
+//! One thread scans and announces entries, some read (see `read_queue/mod.rs`), and the caller's thread talks to
 //! the receiver. An entry is outstanding from its announcement until the receiver has said what became of it.
 //! Their number is bounded, and so is the memory for a tree of any size.
 //!

@@ -656,5 +656,4 @@ pub(super) fn session_secret(
 }
 
 #[cfg(test)]
-#[path = "ssh/tests.rs"]
 pub(crate) mod tests;

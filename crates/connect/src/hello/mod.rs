@@ -632,5 +632,4 @@ fn up_to_zero(text: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
-#[path = "hello/tests.rs"]
 mod tests;

@@ -7,7 +7,7 @@
 //! kept for five minutes.
 //!
 //! The parts: `supervisor/startup.rs` begins a session; `flows.rs` opens a flow; `check.rs` looks at
-//! everything regularly, and `judge.rs` decides what is done about it; `carriers.rs` changes carriers;
+//! everything regularly, and `judge/mod.rs` decides what is done about it; `carriers.rs` changes carriers;
 //! `peer_loss.rs` has the messages about a peer that is gone; `usage.rs` says which paths are used, and what
 //! the host lacks for them; `further_paths.rs` adds paths; `reply.rs` handles a late reply to the hello;
 //! `shutdown.rs` ends a session.

@@ -290,7 +290,8 @@ def test_backups_are_kept_as_by_rsync(net, near, seed):
             change_kinds(source, draw)
         for there in (source, *(end / "tree" for end in ends.values())):
             linked.update(name for group in several_names(there) if len(group) > 1 for name in group)
-        given = {name: [*(option.format(kept=end / "kept") for option in naming), *deletes, *options] for name, end in ends.items()}
+        given = {name: [*(option.format(kept=end / "kept") for option in naming), *deletes, *options]
+                 for name, end in ends.items()}
         has_failed = rsync(*given["theirs"], f"{source}/", ends["theirs"] / "tree", some_fail=True)
         run = [net.alpha, "--specials", *given["ours"], *in_place, source, ends["ours"] / "tree"]
         dry = cp(*run, "--dry-run", verb="sync", check=False)
@@ -405,7 +406,8 @@ def test_backups_lie_where_the_destination_may_lie(net, near):
         net.alpha, "--accept-new", "--backup-dir", given, f"{near / 'source'}/", net.daemon.url("copy/"), **options)
     try:
         (root / "copy/a").write_text("old")
-        for given in ("../../outside", "/../outside", "../leads-out", "/leads-out", "../leads-out/new", "/nowhere", ".", "../copy"):
+        for given in ("../../outside", "/../outside", "../leads-out", "/leads-out", "../leads-out/new", "/nowhere", ".",
+                      "../copy"):
             outcome = go(given, check=False)
             assert outcome.code in (EXIT_FILES, EXIT_USAGE) and (root / "copy/a").read_text() == "old", outcome
         # A link in the backup directory makes room for a directory, and is not followed.

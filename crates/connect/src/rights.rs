@@ -356,7 +356,8 @@ mod tests {
             (allowed.root(), allowed.within()),
             (Path::new("a"), errand(false, false).within.as_ref())
         );
-        let all = CopyReach { deletes: true, follows: true, looks_beside: false, writes_beside: false, ..copy };
+        let all =
+            CopyReach { deletes: true, follows: true, looks_beside: false, writes_beside: false, ..copy };
         assert!(judge(errand(true, true), asked(all)).is_ok());
         let (other, two) = ([b"in/x/".to_vec()], [b"in/x".to_vec(), b"in/x".to_vec()]);
         for (asked, words) in [

@@ -237,7 +237,11 @@ impl Server<'_> {
                 // The copy that this message is about may have ended meanwhile.
                 ControlMessage::Hold { number, is_held } => {
                     if let Some(RunningCopy { handle, hold, .. }) = running {
-                        if is_held { handle.pause() } else { handle.resume() }
+                        if is_held {
+                            handle.pause()
+                        } else {
+                            handle.resume()
+                        }
                         hold.store(number, Ordering::SeqCst);
                     }
                 }

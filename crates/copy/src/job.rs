@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
-use farhaul_connect::{DaemonTarget, DialRequester as _, EstablishedSession, HelloParams, PathPrefixes, SshTarget};
+use farhaul_connect::{
+    DaemonTarget, DialRequester as _, EstablishedSession, HelloParams, PathPrefixes, SshTarget,
+};
 use farhaul_session::budget::Budget;
 use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;

@@ -37,8 +37,8 @@ pub(crate) mod manifest;
 pub(crate) mod messages;
 mod name_clashes;
 mod options;
-mod owners;
 mod output_file;
+mod owners;
 mod read_queue;
 pub(crate) mod receipt;
 mod receive_rules;
@@ -67,9 +67,9 @@ pub use job::{CopyJob, JobConfines, Location, check, copy, spread_of};
 pub use location_checks::receipt_is_possible;
 pub use manifest::{ManifestCopy, is_manifest_result};
 pub use options::{
-    BackupOptions, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions, FileOptions, IntegrityOptions,
-    ManifestOptions, OverwriteMode, SelectOptions, SourceRoot, SpreadOptions, SyncOptions, TransferOptions,
-    VerifyMode,
+    BackupOptions, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions, FileOptions,
+    IntegrityOptions, ManifestOptions, OverwriteMode, SelectOptions, SourceRoot, SpreadOptions, SyncOptions,
+    TransferOptions, VerifyMode,
 };
 pub use owners::OwnerOptions;
 pub use receipt::{

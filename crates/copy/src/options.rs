@@ -243,7 +243,8 @@ impl BackupOptions {
 
     /// The path of the directory below the destination, as far as its text says that it lies there.
     pub(crate) fn own_directory(&self) -> Option<RelPath> {
-        let plain = crate::resolution::earlier_path(b"", &self.dir).filter(|_| !self.dir.starts_with(b"/"))?;
+        let plain =
+            crate::resolution::earlier_path(b"", &self.dir).filter(|_| !self.dir.starts_with(b"/"))?;
         RelPath::from_bytes(plain.strip_prefix(b"/")?).ok()
     }
 

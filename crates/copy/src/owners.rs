@@ -193,12 +193,8 @@ impl OwnerNames {
                 found.entry((kind, id)).or_insert_with(look).clone()
             }
         };
-        let owner = || EntryOwner {
-            uid,
-            gid,
-            user: name(IdKind::User, uid),
-            group: name(IdKind::Group, gid),
-        };
+        let owner =
+            || EntryOwner { uid, gid, user: name(IdKind::User, uid), group: name(IdKind::Group, gid) };
         self.is_wanted.then(owner)
     }
 }
@@ -265,7 +261,8 @@ impl IdRules {
                 false => kind.number_of(to.as_bytes()).ok_or_else(|| {
                     let (word, to) = (kind.word(), escape(to.as_bytes()));
                     let what = format!("{}: the receiving host knows no {word} '{to}'", kind.flag());
-                    Error::new(Code::BadOption, what).with_hint(format!("name a {word} of that host, or its number"))
+                    Error::new(Code::BadOption, what)
+                        .with_hint(format!("name a {word} of that host, or its number"))
                 })?,
             };
             // The system takes this number for "leave it as it is".

@@ -20,7 +20,9 @@ use farhaul_volume::{
 };
 
 use super::confines::{self, ConfinedPath, Confines};
-use super::destination::{BackupPlace, EarlierCopies, PulledNames, TargetDirectory, last_component, with_slash_if_home};
+use super::destination::{
+    BackupPlace, EarlierCopies, PulledNames, TargetDirectory, last_component, with_slash_if_home,
+};
 use super::failures::plain;
 use super::name_clashes::are_distinct;
 use super::request::CopyRequest;

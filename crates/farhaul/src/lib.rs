@@ -61,15 +61,15 @@ pub use farhaul_connect::{
     no_key,
 };
 pub use farhaul_copy::{
-    BackupOptions, CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, Confines, CopyDirection,
-    CopyJob, DeleteLimit, DeleteOptions, DeleteWhen, DeletionStop, DeletionStopCause, Difference, Durability,
-    EarlierOptions, FailedAction, FailedEntry, FailedRun, FileOptions, Finding, HostSpec, IntegrityOptions,
-    JobConfines, Location, LocationSpec, ManifestOptions, NotSetEntry, OverwriteMode, OwnerOptions, RECEIPT_SCHEMA,
-    REPORT_SCHEMA, Receipt, ReceiptOptions, Report, RetrySelection, SelectOptions, SignedStatement,
-    SkippedEntry, SourceRoot, SpreadFigures, SpreadOptions, Statement, StatementSide, SyncOptions,
-    TransferOptions, VERIFY_SCHEMA, VanishedEntry, VerifyJob, VerifyMode, VerifyReport, check as check_copy,
-    clean as run_clean, earlier_path, is_manifest_result, manifest_root, receipt_is_possible, spread_of,
-    verify as run_verify,
+    BackupOptions, CLEAN_SCHEMA, CheckedReceipt, CleanFailure, CleanJob, CleanReport, CleanedFile, Confines,
+    CopyDirection, CopyJob, DeleteLimit, DeleteOptions, DeleteWhen, DeletionStop, DeletionStopCause,
+    Difference, Durability, EarlierOptions, FailedAction, FailedEntry, FailedRun, FileOptions, Finding,
+    HostSpec, IntegrityOptions, JobConfines, Location, LocationSpec, ManifestOptions, NotSetEntry,
+    OverwriteMode, OwnerOptions, RECEIPT_SCHEMA, REPORT_SCHEMA, Receipt, ReceiptOptions, Report,
+    RetrySelection, SelectOptions, SignedStatement, SkippedEntry, SourceRoot, SpreadFigures, SpreadOptions,
+    Statement, StatementSide, SyncOptions, TransferOptions, VERIFY_SCHEMA, VanishedEntry, VerifyJob,
+    VerifyMode, VerifyReport, check as check_copy, clean as run_clean, earlier_path, is_manifest_result,
+    manifest_root, receipt_is_possible, spread_of, verify as run_verify,
 };
 #[doc(hidden)]
 pub use farhaul_copy::{GivenUp, InterruptibleOutput};

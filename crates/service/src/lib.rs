@@ -35,8 +35,9 @@ pub use clock::Clock;
 pub use hooks::webhook::{AddressRules, AllowedNetwork, WebhookReceiver, WebhookSettings, WebhookUrl};
 pub use hooks::{BatchBounds, Hook, HookMoment};
 pub use job::{
-    BackupRules, EarlierRules, FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobDeed, JobId, JobKind, JobOption, JobOptions, JobSpan,
-    JobSpec, JobState, Labels, OptionRule, PRIORITY_MAX, RepeatRule, RetryOptions, SelectRules,
+    BackupRules, EarlierRules, FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobDeed, JobId, JobKind, JobOption,
+    JobOptions, JobSpan, JobSpec, JobState, Labels, OptionRule, PRIORITY_MAX, RepeatRule, RetryOptions,
+    SelectRules,
 };
 pub use node::{NodeIdentity, NodeSettings, PeerSettings, RetentionRules, WatchSpec};
 pub use scheduler::choice::JobSlots;

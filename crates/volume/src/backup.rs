@@ -114,9 +114,7 @@ impl Backup<'_> {
                 };
                 clone_file(place, &self.root.open_read(self.path)?, to, &options, goes_on)
             }
-            FileKind::Symlink => {
-                place.symlink(&self.root.read_link(self.path)?, to, Some(there.mtime))
-            }
+            FileKind::Symlink => place.symlink(&self.root.read_link(self.path)?, to, Some(there.mtime)),
             FileKind::Special(node) => place
                 .make_node(to, node, there.mode)
                 .and_then(|()| place.set_meta(to, Some(there.mode & 0o777), Some(there.mtime))),

@@ -98,8 +98,7 @@ impl OwnerWish {
 
     /// What is to be changed of the entry `there`.
     fn change(self, there: &Metadata) -> (Option<Uid>, Option<Gid>) {
-        let (uid, gid) =
-            (self.uid.filter(|uid| *uid != there.uid), self.gid.filter(|gid| *gid != there.gid));
+        let (uid, gid) = (self.uid.filter(|uid| *uid != there.uid), self.gid.filter(|gid| *gid != there.gid));
         (uid.map(Uid::from_raw), gid.map(Gid::from_raw))
     }
 

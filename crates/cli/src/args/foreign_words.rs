@@ -110,17 +110,17 @@ const OPTIONS: &[ForeignOptions] = &[
                 &["--super", "--fake-super"],
                 "what the user at the destination may do is done: as root with --owner, --devices and the like",
             ),
-            (&["--cvs-exclude"], "write --exclude-from with a file of patterns (-C is an option of ssh here)"),
+            (
+                &["--cvs-exclude"],
+                "write --exclude-from with a file of patterns (-C is an option of ssh here)",
+            ),
             (
                 &["--no-owner", "--no-group", "--no-o", "--no-g", "--no-D"],
                 "it is not needed: owners, groups and devices are kept only with --owner, --group and --devices",
             ),
             (&["--no-p"], "write --no-perms"),
             (&["--no-t"], "write --no-times"),
-            (
-                &["--list-only"],
-                "`farhaul ls -lR` lists what is there, and --dry-run -v what would be copied",
-            ),
+            (&["--list-only"], "`farhaul ls -lR` lists what is there, and --dry-run -v what would be copied"),
             (
                 &["--ignore-missing-args", "--delete-missing-args"],
                 "a source that is not there fails by itself, and the others arrive",
@@ -137,11 +137,21 @@ const OPTIONS: &[ForeignOptions] = &[
     (
         &["cp"],
         &[(
-            &["--delete", "--del", "--delete-after", "--delete-before", "--delete-during", "--delete-excluded"],
+            &[
+                "--delete",
+                "--del",
+                "--delete-after",
+                "--delete-before",
+                "--delete-during",
+                "--delete-excluded",
+            ],
             "`farhaul sync --delete` deletes what the source does not have",
         )],
     ),
-    (&["sync"], &[(&["-y", "--fuzzy"], "write --detect-renames: it takes a file that has another name there")]),
+    (
+        &["sync"],
+        &[(&["-y", "--fuzzy"], "write --detect-renames: it takes a file that has another name there")],
+    ),
     (
         &["ls"],
         &[

@@ -7,10 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
-    Algorithm, BackupOptions, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions,
-    Error, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, OwnerOptions,
-    PathAddresses,
-    SyncOptions, TransferOptions, VerifyMode, flows_for_cores,
+    Algorithm, BackupOptions, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability,
+    EarlierOptions, Error, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode,
+    OwnerOptions, PathAddresses, SyncOptions, TransferOptions, VerifyMode, flows_for_cores,
 };
 use farhaul_service::config::values::ListenAddress;
 

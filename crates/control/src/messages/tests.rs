@@ -9,7 +9,8 @@ use crate::commission::COMMISSION_MAX;
 fn messages() -> Vec<(&'static str, ControlMessage)> {
     let within = PathPrefixes::new(["/in".into(), "/in 2/b".into()]).ok();
     let (way, path) = (ContentDirection::Write, b"in/\xff".to_vec());
-    let errand = Errand { way, path, deletes: true, follows: false, looks_beside: false, writes_beside: true, within };
+    let errand =
+        Errand { way, path, deletes: true, follows: false, looks_beside: false, writes_beside: true, within };
     let key = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU".to_string();
     let rate = RateOptions { policy: Policy::Low, rate_bps: Some(2_000_000_000), rate_min_bps: None };
     let all = vec![

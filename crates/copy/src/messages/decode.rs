@@ -4,7 +4,7 @@ use farhaul_session::codec::{ByteReader, Malformed};
 use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, FileTime, SpecialNode};
 
 use super::super::messages::{
-    ATTRIBUTES, OWNER, CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, Presence, RANGES_MAX,
+    ATTRIBUTES, CopyMessage, Decision, EntryContent, EntrySort, ManifestEntry, OWNER, Presence, RANGES_MAX,
 };
 use super::super::report::SpreadFigures;
 use crate::deletion_guard::DeletionStopCause;

@@ -5,7 +5,7 @@ use farhaul_session::messages::put_message;
 use farhaul_volume::{Border, CHUNK, SpecialNode};
 
 use super::super::messages::{
-    ATTRIBUTES, OWNER, CopyMessage, Decision, EntryContent, ManifestEntry, Presence, RANGES_MAX,
+    ATTRIBUTES, CopyMessage, Decision, EntryContent, ManifestEntry, OWNER, Presence, RANGES_MAX,
 };
 use super::super::report::SpreadFigures;
 use crate::deletion_guard::DeletionStopCause;

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
+use farhaul_session::budget::{Budget, Charge};
 use farhaul_volume::{
     Backup, Departure, Filter, Kept, OldName, RelPath, RemovalKeeper, make_backup_directories,
 };
@@ -21,22 +22,39 @@ use super::super::receiver::{CopyReceiver, Destination};
 use super::target_tree::TargetTree;
 use crate::options::DeleteOptions;
 
-/// The names that this run has given to what it keeps in directories of the destination, as keyed hashes. They
-/// are only needed where the filter does not protect them from deletion.
-#[derive(Debug, Default)]
+/// The names that this run has given to what it keeps in directories of the destination, as keyed hashes. The
+/// filter need not protect them from deletion.
+#[derive(Debug)]
 pub(super) struct MadeBackups {
     hasher: RandomState,
-    names: Mutex<HashSet<u64>>,
+    names: Mutex<MadeNames>,
 }
 
+#[derive(Debug)]
+struct MadeNames {
+    hashes: HashSet<u64>,
+    kept: Charge,
+}
+
+/// Bytes that such a name takes.
+const NAME_BYTES: u64 = 16;
+
 impl MadeBackups {
-    fn add(&self, path: &RelPath) {
-        self.names.lock().whole().insert(self.hasher.hash_one(path.as_bytes()));
+    pub(super) fn within(budget: &Budget) -> MadeBackups {
+        let names = MadeNames { hashes: HashSet::new(), kept: budget.nothing() };
+        MadeBackups { hasher: RandomState::new(), names: Mutex::new(names) }
     }
 
-    pub(super) fn has(&self, path: &RelPath) -> bool {
-        let names = self.names.lock().whole();
-        !names.is_empty() && names.contains(&self.hasher.hash_one(path.as_bytes()))
+    fn add(&self, path: &RelPath) -> io::Result<()> {
+        let MadeNames { hashes, kept } = &mut *self.names.lock().whole();
+        kept.hold((hashes.len() as u64 + 1) * NAME_BYTES)
+            .map_err(|full| io::Error::other(full.to_string()))?;
+        hashes.insert(self.hasher.hash_one(path.as_bytes()));
+        Ok(())
+    }
+
+    fn has(&self, path: &RelPath) -> bool {
+        self.names.lock().whole().hashes.contains(&self.hasher.hash_one(path.as_bytes()))
     }
 }
 
@@ -148,7 +166,9 @@ impl CopyReceiver {
                 place
             }
             None => {
-                self.made_backups.add(&to);
+                if self.rules.delete().is_some() {
+                    self.made_backups.add(&to)?;
+                }
                 root
             }
         };

@@ -285,7 +285,10 @@ impl CopyReceiver {
         let wanted = self.rules.mtime(entry.mtime());
         let owner = target.owner_of(entry);
         let has_other_owner = owner.differs(existing);
-        if has_other_mode || has_other_owner || wanted.is_some_and(|mtime| !target.is_time_of(path, existing, mtime)) {
+        if has_other_mode
+            || has_other_owner
+            || wanted.is_some_and(|mtime| !target.is_time_of(path, existing, mtime))
+        {
             self.part_from_earlier(target, item, existing)?;
         }
         // The system takes a file's capabilities off when it gives it to somebody else.

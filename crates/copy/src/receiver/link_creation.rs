@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error};
-use farhaul_volume::{FileKind, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, is_about_metadata, leads_out};
+use farhaul_volume::{
+    FileKind, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, is_about_metadata, leads_out,
+};
 use rustix::io::Errno;
 
 use super::super::failures::{Failure, plain};

@@ -64,8 +64,8 @@ mod warnings;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -281,7 +281,7 @@ impl CopyReceiver {
             tree: DirectoryTree::within(&shared.budget),
             links: HardLinks::within(&shared.budget),
             ambiguous_directories: AmbiguousDirectories::default(),
-            made_backups: MadeBackups::default(),
+            made_backups: MadeBackups::within(&shared.budget),
             lacks_links: AtomicBool::new(false),
             lists: ReportLists::new(dialogue, rules.is_daemon),
             warnings,

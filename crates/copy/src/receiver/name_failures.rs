@@ -52,7 +52,12 @@ impl CopyReceiver {
 
     /// Handles an entry that cannot have its place. If it is a directory, what is in it fails as `below`
     /// says.
-    pub(super) fn entry_without(&self, item: IncomingEntry, why: Failure, below: DirectoryAbsence) -> Result<(), Error> {
+    pub(super) fn entry_without(
+        &self,
+        item: IncomingEntry,
+        why: Failure,
+        below: DirectoryAbsence,
+    ) -> Result<(), Error> {
         match item.entry.what {
             EntryContent::Directory => {
                 self.fail(&item, &why);

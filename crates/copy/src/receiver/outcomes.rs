@@ -267,8 +267,10 @@ impl CopyReceiver {
                 target.roots.each_with(path, |root| root.set_attributes(path, &directory.attributes, kinds))
             }
         };
-        self.with_descriptor(|| target.set_of_directory(path, directory.owner, directory.mode, directory.mtime))
-            .map_err(|error| self.cannot("set its mode and time", path, &error))?;
+        self.with_descriptor(|| {
+            target.set_of_directory(path, directory.owner, directory.mode, directory.mtime)
+        })
+        .map_err(|error| self.cannot("set its mode and time", path, &error))?;
         attributed.map_err(|error| self.cannot("set its attributes", path, &error))
     }
 }

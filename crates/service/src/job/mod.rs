@@ -25,8 +25,8 @@ pub(crate) use options::UsedOption;
 pub use options::{JOB_OPTIONS, JobOption, OptionRule};
 pub(crate) use spec::RetryRule;
 pub use spec::{
-    BackupRules, EarlierRules, JOB_SCHEMA, JobKind, JobOptions, JobSpec, PRIORITY_MAX, RepeatRule, RetryOptions,
-    SelectRules,
+    BackupRules, EarlierRules, JOB_SCHEMA, JobKind, JobOptions, JobSpec, PRIORITY_MAX, RepeatRule,
+    RetryOptions, SelectRules,
 };
 pub use state::{JobState, JobStep, Resumption, StepRefusal};
 pub use times::{FinishBy, JobSpan};

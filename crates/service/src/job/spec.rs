@@ -5,9 +5,9 @@
 //! and is not silently ignored; an accepted document is kept as it was understood.
 
 use farhaul::{
-    BackupOptions, CopyJob, EarlierOptions, FileOptions, IntegrityOptions, Location, LocationSpec, ManifestOptions,
-    NetworkOptions, OwnerOptions, ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions,
-    receipt_is_possible, unescape,
+    BackupOptions, CopyJob, EarlierOptions, FileOptions, IntegrityOptions, Location, LocationSpec,
+    ManifestOptions, NetworkOptions, OwnerOptions, ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions,
+    TransferOptions, receipt_is_possible, unescape,
 };
 use farhaul_session::{Code, Error};
 use jiff::Timestamp;

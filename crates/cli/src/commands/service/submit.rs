@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
 use farhaul::{
-    BackupOptions, Code, EarlierOptions, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape, plain,
+    BackupOptions, Code, EarlierOptions, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape,
+    plain,
 };
 use farhaul_service::{
-    BackupRules, EarlierRules, FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule, RetryOptions,
-    SelectRules,
+    BackupRules, EarlierRules, FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule,
+    RetryOptions, SelectRules,
 };
 use serde_json::Value;
 

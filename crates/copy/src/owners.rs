@@ -92,7 +92,7 @@ impl IdKind {
 
 /// What a pair of a map applies to.
 #[derive(Debug, Clone)]
-enum Match {
+enum OwnerMatch {
     /// A name; the empty one is for numbers without a name.
     Name(Vec<u8>),
     /// Names that match a pattern.
@@ -102,31 +102,31 @@ enum Match {
     Numbers(u32, u32),
 }
 
-impl Match {
-    fn parse(text: &str, kind: IdKind) -> Result<Match, Error> {
+impl OwnerMatch {
+    fn parse(text: &str, kind: IdKind) -> Result<OwnerMatch, Error> {
         if text.starts_with(|first: char| first.is_ascii_digit()) {
             let (low, high) = text.split_once('-').unwrap_or((text, text));
             return match (low.parse(), high.parse()) {
-                (Ok(low), Ok(high)) => Ok(Match::Numbers(low, high)),
+                (Ok(low), Ok(high)) => Ok(OwnerMatch::Numbers(low, high)),
                 _ => Err(bad(kind, text, "is no number and no range of numbers such as 0-99")),
             };
         }
         if text == "*" {
-            return Ok(Match::All);
+            return Ok(OwnerMatch::All);
         }
         if text.contains(['*', '?', '[']) {
             let filter = Filter::new(&[[b"- /", text.as_bytes()].concat()]);
-            return Ok(Match::Pattern(filter.map_err(|error| bad(kind, text, &error.to_string()))?));
+            return Ok(OwnerMatch::Pattern(filter.map_err(|error| bad(kind, text, &error.to_string()))?));
         }
-        Ok(Match::Name(text.as_bytes().to_vec()))
+        Ok(OwnerMatch::Name(text.as_bytes().to_vec()))
     }
 
     fn takes(&self, id: u32, name: &[u8]) -> bool {
         match self {
-            Match::All => true,
-            Match::Name(own) => own == name,
-            Match::Pattern(filter) => !name.is_empty() && filter.excludes(name, false, FilterSide::Sender),
-            Match::Numbers(low, high) => (*low..=*high).contains(&id),
+            OwnerMatch::All => true,
+            OwnerMatch::Name(own) => own == name,
+            OwnerMatch::Pattern(filter) => !name.is_empty() && filter.excludes(name, false, FilterSide::Sender),
+            OwnerMatch::Numbers(low, high) => (*low..=*high).contains(&id),
         }
     }
 }
@@ -137,7 +137,7 @@ fn bad(kind: IdKind, text: &str, why: &str) -> Error {
 }
 
 /// The pairs of a map, each with the text of what it maps to.
-fn pairs(text: &str, kind: IdKind) -> Result<Vec<(Match, &str)>, Error> {
+fn pairs(text: &str, kind: IdKind) -> Result<Vec<(OwnerMatch, &str)>, Error> {
     if text.len() > MAP_BYTES_MAX || text.split(',').count() > PAIRS_MAX {
         let what = format!("{} takes up to 4096 pairs and 64 KiB", kind.flag());
         return Err(Error::new(Code::BadOption, what));
@@ -149,7 +149,7 @@ fn pairs(text: &str, kind: IdKind) -> Result<Vec<(Match, &str)>, Error> {
         .map(|pair| match pair.split_once(':') {
             None => Err(bad(kind, pair, "has no colon")),
             Some((_, "")) => Err(bad(kind, pair, "names nothing behind its colon")),
-            Some((from, to)) => Ok((Match::parse(from, kind)?, to)),
+            Some((from, to)) => Ok((OwnerMatch::parse(from, kind)?, to)),
         })
         .collect()
 }
@@ -209,7 +209,7 @@ pub(crate) struct OwnerRules {
 #[derive(Debug)]
 struct IdRules {
     kind: IdKind,
-    pairs: Vec<(Match, u32)>,
+    pairs: Vec<(OwnerMatch, u32)>,
     /// What was decided, by the sender's numbers. A number has the name with which it came first, as in rsync.
     known: Mutex<HashMap<u32, u32>>,
 }
@@ -255,7 +255,7 @@ impl OwnerRules {
 
 impl IdRules {
     fn new(kind: IdKind, map: &str) -> Result<IdRules, Error> {
-        let resolved = |(from, to): (Match, &str)| {
+        let resolved = |(from, to): (OwnerMatch, &str)| {
             let number = match to.starts_with(|first: char| first.is_ascii_digit()) {
                 true => to.parse().map_err(|_| bad(kind, to, "is no number"))?,
                 false => kind.number_of(to.as_bytes()).ok_or_else(|| {

@@ -32,7 +32,7 @@ pub enum OldName {
 
 /// What was done to keep an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeepOutcome {
     /// There is nothing to keep, or only a directory.
     Nothing,
     /// It has its other name now.
@@ -43,7 +43,7 @@ pub enum Kept {
 
 /// An entry that is to be kept, and its new place.
 #[derive(Debug, Clone, Copy)]
-pub struct Backup<'a> {
+pub struct EntryBackup<'a> {
     pub root: &'a Root,
     pub path: &'a RelPath,
     /// The directory that the new name is in, and the path there.
@@ -54,19 +54,19 @@ pub struct Backup<'a> {
     pub attributes: AttributeKinds,
 }
 
-impl Backup<'_> {
+impl EntryBackup<'_> {
     /// Keeps the entry. The directories of its new place must be there. `goes_on` is asked now and then while a
     /// file is copied.
-    pub fn keep(&self, goes_on: &dyn Fn() -> bool) -> io::Result<Kept> {
+    pub fn keep(&self, goes_on: &dyn Fn() -> bool) -> io::Result<KeepOutcome> {
         let Some(there) = self.root.metadata(self.path)?.filter(|there| !there.is_dir()) else {
-            return Ok(Kept::Nothing);
+            return Ok(KeepOutcome::Nothing);
         };
         match self.place.metadata(self.to)? {
             Some(earlier) if earlier.is_dir() => remove_tree(self.place, self.to)?,
             Some(earlier) if is_one_file(&earlier, &there) => {
                 // To rename one name of a file to another one does nothing.
                 self.end_old_name()?;
-                return Ok(Kept::Already);
+                return Ok(KeepOutcome::Already);
             }
             Some(_) | None => {}
         }
@@ -86,7 +86,7 @@ impl Backup<'_> {
             }
             kept => kept?,
         }
-        Ok(Kept::Now)
+        Ok(KeepOutcome::Now)
     }
 
     fn end_old_name(&self) -> io::Result<()> {
@@ -237,11 +237,11 @@ mod tests {
         RelPath::from_bytes(text.as_bytes()).unwrap()
     }
 
-    fn keep(root: &Root, from: &str, to: &str, old_name: OldName) -> io::Result<Kept> {
+    fn keep(root: &Root, from: &str, to: &str, old_name: OldName) -> io::Result<KeepOutcome> {
         let (path, to) = (path(from), path(to));
         make_backup_directories((root, &path), (root, &RelPath::empty()))?;
         let attributes = AttributeKinds::default();
-        Backup { root, path: &path, place: root, to: &to, old_name, attributes }.keep(&|| true)
+        EntryBackup { root, path: &path, place: root, to: &to, old_name, attributes }.keep(&|| true)
     }
 
     #[test]
@@ -252,19 +252,19 @@ mod tests {
         let inode = |name: &str| std_fs::symlink_metadata(at(name)).unwrap().ino();
         std_fs::write(at("a"), "old").unwrap();
         std_fs::write(at("a~"), "older").unwrap();
-        assert_eq!(keep(&root, "a", "a~", OldName::Replaced).unwrap(), Kept::Now);
+        assert_eq!(keep(&root, "a", "a~", OldName::Replaced).unwrap(), KeepOutcome::Now);
         assert_eq!(inode("a"), inode("a~"), "until it is replaced");
-        assert_eq!(keep(&root, "a", "a~", OldName::Replaced).unwrap(), Kept::Already);
-        assert_eq!(keep(&root, "a", "a~", OldName::Removed).unwrap(), Kept::Already);
+        assert_eq!(keep(&root, "a", "a~", OldName::Replaced).unwrap(), KeepOutcome::Already);
+        assert_eq!(keep(&root, "a", "a~", OldName::Removed).unwrap(), KeepOutcome::Already);
         assert!(!at("a").exists() && std_fs::read(at("a~")).unwrap() == b"old");
-        assert_eq!(keep(&root, "a", "a~", OldName::Removed).unwrap(), Kept::Nothing);
+        assert_eq!(keep(&root, "a", "a~", OldName::Removed).unwrap(), KeepOutcome::Nothing);
         // A directory is in the place of the backup.
         std::os::unix::fs::symlink("x", at("b")).unwrap();
         std_fs::create_dir_all(at("b~/c")).unwrap();
-        assert_eq!(keep(&root, "b", "b~", OldName::Removed).unwrap(), Kept::Now);
+        assert_eq!(keep(&root, "b", "b~", OldName::Removed).unwrap(), KeepOutcome::Now);
         assert!(at("b~").is_symlink() && !at("b").is_symlink());
         std_fs::create_dir(at("d")).unwrap();
-        assert_eq!(keep(&root, "d", "d~", OldName::Replaced).unwrap(), Kept::Nothing);
+        assert_eq!(keep(&root, "d", "d~", OldName::Replaced).unwrap(), KeepOutcome::Nothing);
     }
 
     #[test]

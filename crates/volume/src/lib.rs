@@ -63,7 +63,7 @@ mod temp_file;
 mod writeback;
 
 pub use attributes::{AttributeKinds, Attributes, FoundAttributes};
-pub use backup::{Backup, Kept, OldName, make_backup_directories};
+pub use backup::{EntryBackup, KeepOutcome, OldName, make_backup_directories};
 pub use clone::clone_file;
 pub use delta::{Marks, PIECE, Patch, write_patch};
 pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_volume::{
-    Backup, Departure, Filter, Kept, OldName, RelPath, RemovalKeeper, make_backup_directories,
+    Departure, EntryBackup, Filter, KeepOutcome, OldName, RelPath, RemovalKeeper, make_backup_directories,
 };
 
 use super::super::destination::{BackupPlace, TargetDirectory};
@@ -108,9 +108,9 @@ impl RemovalKeeper for DeletionKeeper<'_> {
         }
         let kept = self.receiver.keep(self.target, backups, path, OldName::Removed);
         Ok(match kept.map_err(|error| not_kept(&error))? {
-            Kept::Nothing => Departure::Goes,
-            Kept::Now | Kept::Already if backups.dir.is_none() => Departure::MovedBeside,
-            Kept::Now | Kept::Already => Departure::Moved,
+            KeepOutcome::Nothing => Departure::Goes,
+            KeepOutcome::Now | KeepOutcome::Already if backups.dir.is_none() => Departure::MovedBeside,
+            KeepOutcome::Now | KeepOutcome::Already => Departure::Moved,
         })
     }
 }
@@ -147,7 +147,7 @@ impl CopyReceiver {
         backups: &BackupPlace,
         path: &RelPath,
         old_name: OldName,
-    ) -> io::Result<Kept> {
+    ) -> io::Result<KeepOutcome> {
         let root = target.roots.first();
         let to = backups.name_of(path)?;
         if self.rules.dry_run {
@@ -155,10 +155,10 @@ impl CopyReceiver {
             if is_there {
                 self.note_backup(backups, path);
             }
-            return Ok(if is_there { Kept::Now } else { Kept::Nothing });
+            return Ok(if is_there { KeepOutcome::Now } else { KeepOutcome::Nothing });
         }
         if !root.metadata(path)?.is_some_and(|there| !there.is_dir()) {
-            return Ok(Kept::Nothing);
+            return Ok(KeepOutcome::Nothing);
         }
         let place = match &backups.dir {
             Some((place, below)) => {
@@ -173,9 +173,9 @@ impl CopyReceiver {
             }
         };
         let attributes = self.rules.attributes;
-        let backup = Backup { root, path, place, to: &to, old_name, attributes };
+        let backup = EntryBackup { root, path, place, to: &to, old_name, attributes };
         let kept = self.with_descriptor(|| backup.keep(&|| self.shared.rest()))?;
-        if kept == Kept::Now {
+        if kept == KeepOutcome::Now {
             self.note_backup(backups, path);
             if self.rules.durable && backups.dir.is_some() {
                 self.file_systems.note(place, &to.parent().unwrap_or_default());

@@ -130,7 +130,7 @@ impl<'a> Removal<'a> {
         let mut descent = Descent::new(&holder, MountId::of(&**holder)?);
         if !is_dir {
             let removed = self.remove_one(&descent, path, name, None, tell);
-            return Ok(matches!(removed, Some(Removed::Gone | Removed::KeptBeside)));
+            return Ok(matches!(removed, Some(EntryRemoval::Gone | EntryRemoval::KeptBeside)));
         }
         // Descriptors that are kept by paths must not be used for these paths any more.
         self.root.forget_parents();
@@ -142,12 +142,12 @@ impl<'a> Removal<'a> {
             let Some((name, is_dir)) = level.names.next() else {
                 let Some(done) = descent.leave()? else { break };
                 let is_gone = match done.is_kept {
-                    true => Some(Removed::Stays),
+                    true => Some(EntryRemoval::Stays),
                     false => self.remove_one(&descent, path, &done.name, Some(&done), tell),
                 };
-                let Some(above) = descent.lowest() else { return Ok(is_gone == Some(Removed::Gone)) };
+                let Some(above) = descent.lowest() else { return Ok(is_gone == Some(EntryRemoval::Gone)) };
                 let Some(is_gone) = is_gone else { break };
-                above.is_kept |= is_gone != Removed::Gone;
+                above.is_kept |= is_gone != EntryRemoval::Gone;
                 path.truncate(path.len() - done.name.len() - 1);
                 continue;
             };
@@ -165,8 +165,8 @@ impl<'a> Removal<'a> {
                 }
             } else {
                 match self.remove_one(&descent, path, &name, None, tell) {
-                    Some(Removed::Gone) => {}
-                    Some(Removed::KeptBeside | Removed::Stays) => descent.keep(),
+                    Some(EntryRemoval::Gone) => {}
+                    Some(EntryRemoval::KeptBeside | EntryRemoval::Stays) => descent.keep(),
                     None => break,
                 }
             }
@@ -206,7 +206,7 @@ impl<'a> Removal<'a> {
         name: &[u8],
         directory: Option<&DescentLevel>,
         tell: RemovalObserver<'_>,
-    ) -> Option<Removed> {
+    ) -> Option<EntryRemoval> {
         let is_below_root = path.contains(&b'/');
         let (path, is_whole) = told(path);
         let is_free = is_whole && self.free.contains(&path);
@@ -235,10 +235,10 @@ impl<'a> Removal<'a> {
         };
         let removed = match (removed, directory) {
             (Ok(()), None) => self.remove_or_keep(above, name, (&path, is_whole), is_free),
-            (removed, _) => removed.map(|()| Removed::Gone).map_err(|error| (Some(error), error.into())),
+            (removed, _) => removed.map(|()| EntryRemoval::Gone).map_err(|error| (Some(error), error.into())),
         };
-        let end = removed.as_ref().map_or(Removed::Stays, |removed| *removed);
-        if removed.is_ok() && end == Removed::Stays {
+        let end = removed.as_ref().map_or(EntryRemoval::Stays, |removed| *removed);
+        if removed.is_ok() && end == EntryRemoval::Stays {
             return Some(end);
         }
         let removed = match removed {
@@ -257,7 +257,7 @@ impl<'a> Removal<'a> {
 
 /// What has become of one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Removed {
+enum EntryRemoval {
     Gone,
     /// It has another name in its directory.
     KeptBeside,
@@ -275,11 +275,11 @@ impl Removal<'_> {
         name: &[u8],
         (path, is_whole): (&RelPath, bool),
         is_free: bool,
-    ) -> Result<Removed, RemovalError> {
+    ) -> Result<EntryRemoval, RemovalError> {
         let remove = || match self.dry_run {
-            true => Ok(Removed::Gone),
+            true => Ok(EntryRemoval::Gone),
             false => remove_file(above, name)
-                .map(|()| Removed::Gone)
+                .map(|()| EntryRemoval::Gone)
                 .map_err(|error| (Some(error), error.into())),
         };
         let Some(keeper) = self.keeper.filter(|_| !is_free && !own_files::is_ours(above, name)) else {
@@ -291,9 +291,9 @@ impl Removal<'_> {
         }
         match keeper.keep(path).map_err(|error| (Errno::from_io_error(&error), error))? {
             Departure::Goes => remove(),
-            Departure::Moved => Ok(Removed::Gone),
-            Departure::MovedBeside => Ok(Removed::KeptBeside),
-            Departure::Stays => Ok(Removed::Stays),
+            Departure::Moved => Ok(EntryRemoval::Gone),
+            Departure::MovedBeside => Ok(EntryRemoval::KeptBeside),
+            Departure::Stays => Ok(EntryRemoval::Stays),
         }
     }
 }

@@ -65,8 +65,7 @@ fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> 
             "the store {} is of an earlier version (shape {shape}, this version knows {BASE} and later ones)",
             path.display()
         );
-        let hint =
-            "start the version once that came between, or move the store away: then a new one is begun";
+        let hint = "an earlier version of Farhaul brings it to shape 7; or move it away, and the service begins a new one";
         return Err(Error::new(Code::StoreOlder, what).with_hint(hint));
     }
     if (1..newest).contains(&shape) {

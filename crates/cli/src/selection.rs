@@ -120,6 +120,7 @@ fn list_in(text: &[u8], separator: Separator) -> Result<List, String> {
         let names = text.split(|&byte| byte == 0).filter(|name| !name.is_empty());
         return Ok(List { names: names.map(<[u8]>::to_vec).collect(), comments: 0 });
     }
+    let text = farhaul::without_mark(text);
     let lines = || text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut numbered = (1..).zip(lines()).filter(|(_, line)| !line.is_empty()).peekable();
     // A file may be called {a}, so a line is JSON only if it parses.
@@ -175,6 +176,7 @@ mod tests {
         assert_eq!(newline("a\n\n# no\n; no\r\nb c\r\n{d}\n").unwrap(), ["a", "b c", "{d}"]);
         assert_eq!(newline("{\"path\":\"a\",\"size\":1}\n\n{\"path\":\"b\\n\"}").unwrap(), ["a", "b\n"]);
         assert!(newline("").unwrap().is_empty());
+        assert_eq!(newline("\u{feff}a\r\n\u{feff}b\r\n").unwrap(), ["a", "\u{feff}b"], "a list from Windows");
         let manifest = "{\"manifest\":1}\n{\"path\":\"?\",\"path_base64\":\"/w==\",\"result\":\"failed\"}\n\
                         {\"path\":\".\",\"kind\":\"directory\",\"result\":\"sent\"}\n\
                         {\"path\":\"old\",\"result\":\"deleted\"}\n\

@@ -100,6 +100,12 @@ pub fn unescape(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// A text without the byte order mark that programs of Windows put at the beginning of UTF-8. It would make the
+/// first line another one, which nobody sees.
+pub fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
 /// Text from the network for one line of a terminal: bounded, and with spaces for all unprintable characters.
 pub fn printable(bytes: &[u8], chars_max: usize) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(chars_max * 4)]);

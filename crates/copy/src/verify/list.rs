@@ -131,7 +131,11 @@ impl ExpectedList {
             let (number, shown) = (self.number, &self.shown);
             let at = |why: String| format!("{shown}, line {number}: {why}");
             let read = self.lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
-            if read.map_err(|error| at(plain(&error)))? == 0 {
+            let read = read.map_err(|error| at(plain(&error)))?;
+            if number == 1 {
+                line.drain(..line.len() - farhaul_text::without_mark(&line).len());
+            }
+            if read == 0 {
                 return match self.form {
                     Form::Undecided => Err(format!("{shown} is empty")),
                     Form::Sums if !self.has_sums => {
@@ -400,7 +404,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("SUMS");
         let hex = "ab".repeat(32);
-        std::fs::write(&path, format!("# from Windows\r\n{hex} *a\r\n\r\n\\{hex}  b\\r\r\n")).unwrap();
+        std::fs::write(&path, format!("\u{feff}# from Windows\r\n{hex} *a\r\n\r\n\\{hex}  b\\r\r\n")).unwrap();
         let mut list = ExpectedList::open(&path, Algorithm::Sha256, &Handle::new()).unwrap();
         let mut names = Vec::new();
         while let Some(entry) = list.next().unwrap() {

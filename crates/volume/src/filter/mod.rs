@@ -332,6 +332,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn separated(text: &[u8], separator: Separator) -> impl Iterator<Item = &[u8]> {
+    let text = if separator == Separator::Newline { farhaul_text::without_mark(text) } else { text };
     text.split(move |&byte| match separator {
         Separator::Newline => matches!(byte, b'\n' | b'\r'),
         Separator::Nul => byte == 0,

@@ -69,6 +69,11 @@ fn rules_that_make_no_sense_are_refused_in_one_line() {
 fn files_of_rules() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name);
+    // Windows puts a byte order mark in front.
+    std::fs::write(path("windows"), "\u{feff}secret\r\n").unwrap();
+    let mut list = RuleList::default();
+    list.exclude_from(&path("windows")).unwrap();
+    assert_eq!(list.lines(), [b"- secret"]);
     std::fs::write(path("patterns"), "# comment\n; comment\n\n+ a\r\nb\n- c").unwrap();
     std::fs::write(
         path("rules"),

@@ -151,6 +151,21 @@ def test_damaged_partial_never_gets_the_name(own_road):
     assert sha256(road.far / "file") == sha256(source)
 
 
+def test_what_another_program_has_written_to_a_partial_file_does_not_arrive(own_road):
+    """It changes content that counts already, some time after the run."""
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 200 * MIB)
+    process = road.start("--rate", "800M", source, road.url("file"))
+    kill_after(1.5, process)
+    [partial] = [path for path in leftovers(road.far) if path.suffix == ".fhpart"]
+    with open(partial, "r+b") as out:
+        out.write(b"evil" * 1000)
+    os.utime(partial, (time.time() + 5, time.time() + 5))
+    outcome = road.cp(source, road.url("file"))
+    assert sha256(road.far / "file") == sha256(source)
+    assert outcome.report["bytes_resumed"] > 0, "the other chunks count"
+
+
 def test_truncated_and_foreign_journals_are_survived(own_road):
     road = own_road
     source = make_file(road.net.folder("near") / "file", 100 * MIB)

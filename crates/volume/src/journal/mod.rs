@@ -104,6 +104,8 @@ pub(crate) struct LoadedJournal {
     pub(crate) is_same_source: bool,
     /// The inode number of the partial file when the journal was begun.
     pub(crate) partial_inode: u64,
+    /// When the last record was written.
+    pub(crate) changed_at: FileTime,
 }
 
 impl Journal {
@@ -224,12 +226,14 @@ impl Journal {
             }
             replay.apply(&record)?;
         }
+        // Before the length is set, which counts as a change.
+        let changed_at = Metadata::from(&fs::fstat(&file).ok()?).mtime;
         let journal = Journal { file, salt, records: replay.records, marks: of.marks };
         change::set_len(&journal.file, journal.end()).ok()?;
         let is_same_source = replay.source == identity.state;
         let earlier = replay.earlier(is_same_source);
         let (sure, doubtful) = replay.judge();
-        Some(LoadedJournal { journal, sure, doubtful, earlier, is_same_source, partial_inode: of.inode })
+        Some(LoadedJournal { journal, sure, doubtful, earlier, is_same_source, partial_inode: of.inode, changed_at })
     }
 
     /// Records that all chunks in the journal count under this boot. Call it only after the doubtful chunks

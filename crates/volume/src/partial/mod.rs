@@ -49,6 +49,8 @@ pub use old_version::{InPlace, PatchOutcome};
 
 /// The largest file that offsets can describe, with a chunk to spare.
 const SIZE_MAX: u64 = i64::MAX as u64 - CHUNK;
+/// A write and its record in the journal are this far apart at most, but for a kill in between.
+const UNTOLD_SECS: i64 = 1;
 /// The value of a chunk whose sender computes no digests.
 const NO_CV: ChunkCv = ChunkCv([0; 32]);
 
@@ -244,8 +246,10 @@ impl Partial {
         }
         let begins_anew = left.is_none();
         if let Some(mut loaded) = left {
-            if loaded.partial_inode != meta.ino {
-                // It may be a copy of the file that the journal was written for: each chunk is read back.
+            let is_changed = meta.mtime.secs > loaded.changed_at.secs.saturating_add(UNTOLD_SECS);
+            if loaded.partial_inode != meta.ino || is_changed {
+                // It may be a copy of the file that the journal was written for, or somebody else has written
+                // to it since: each chunk is read back.
                 loaded.doubtful.append(&mut loaded.sure);
             }
             partial.resume(loaded, resume)?;

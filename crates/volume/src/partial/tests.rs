@@ -449,6 +449,24 @@ fn after_an_error_of_the_disk_only_what_was_synced_before_counts() {
 }
 
 #[test]
+fn what_somebody_has_written_to_the_file_since_does_not_count() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open();
+    (0..4).for_each(|index| put(&partial, &bytes, index));
+    drop(partial);
+    let part = std::fs::File::options().write(true).open(place.part()).unwrap();
+    part.write_all_at(b"evil", CHUNK + 5).unwrap();
+    let later = std::time::SystemTime::now() + Duration::from_secs(3);
+    part.set_times(std::fs::FileTimes::new().set_modified(later)).unwrap();
+    let again = place.open();
+    assert_eq!(again.have_ranges(), [(0, 1), (2, 2)]);
+    [1, 4, 5].into_iter().for_each(|index| put(&again, &bytes, index));
+    again.finish(&WriteOptions::default()).unwrap();
+    assert!(std::fs::read(place.file(b"target")).unwrap() == bytes);
+}
+
+#[test]
 fn readback_sees_a_changed_byte() {
     let place = place(false);
     let bytes = content();

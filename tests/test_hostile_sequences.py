@@ -91,6 +91,29 @@ RECEIVERS = {
 }
 
 
+def failed(id):
+    return lambda s: s.message(peer.FAILED, peer.leb(id) + peer.counted(b"file") + peer.leb(4003) + peer.counted(b"no room"))
+
+
+def many(count, step):
+    return lambda s: [step(s) for _ in range(count)]
+
+
+#: What a receiver says more often than there can be of it. None of these words may go on for ever.
+REPEATED = {
+    "one failure twice": ("EntryNotOutstanding", in_turn(failed(0), failed(0)), 100),
+    "the failure of what was not announced": ("EntryNotOutstanding", failed(7), 100),
+    "the failure of what was announced again, and was not": ("EntryNotOutstanding", failed(1 << 48), 100),
+    "its name twice": ("UnexpectedMessage", many(2, lambda s: s.message(28, peer.counted(b"other"))), 100),
+    "its directories twice": ("UnexpectedMessage", many(2, lambda s: s.numbers(20, 1)), 100),
+    "what is left, though nothing is deleted": ("UnaskedDeletion", lambda s: s.message(54, peer.counted(b"d") + b"\0"), 100),
+    "more that is not set than there is": ("UnexpectedMessage", many(100, lambda s: s.message(15, peer.counted(b"file") + peer.counted(b"why"))), 100),
+    "more that is replaced than there is": ("UnexpectedMessage", many(100, lambda s: s.message(55, peer.counted(b"file") + b"\0\1")), 100),
+    "more that is parted than there is": ("UnexpectedMessage", many(100, lambda s: s.message(39, peer.counted(b"file"))), 100),
+}
+RECEIVERS |= REPEATED
+
+
 @pytest.mark.parametrize("case", RECEIVERS)
 def test_a_client_ends_well_by_what_a_receiver_says(net, case):
     misbehaviour, script, size = RECEIVERS[case]
@@ -115,7 +138,10 @@ def test_a_daemon_ends_a_session_by_what_a_receiver_says(net, case):
         assert reply["refusal"] is None
         session.message(peer.START)
         session.next(peer.ENTRY)
-        script(session)
+        try:
+            script(session)
+        except peer.Closed:
+            pass
         session.drain()
     assert_daemon_is_well(net, told)
 
@@ -219,3 +245,50 @@ def test_a_file_ends_as_it_was_announced(net, script):
     outcome = with_far_end(net, lambda _hello, session: script(session), "beta:/data/asked", f"{folder}/")
     assert outcome.code == EXIT_PROTOCOL, outcome
     assert not (folder / "asked").exists()
+
+
+# ---- a sender that says more than there is ----------------------------------------------------------------------------
+
+def after_a_file(*steps):
+    """These words, after a file that is wanted."""
+    def script(session):
+        session.entry("asked", size=100)
+        session.next(peer.DECIDE)
+        in_turn(*steps)(session)
+        session.next(peer.FINISH)
+    return script
+
+
+SENDERS = {
+    "the end of entries twice": ("UnexpectedMessage", after_a_file(many(2, lambda s: s.message(peer.ENTRIES_END)))),
+    "the end of a file that was not announced": ("EntryNotOutstanding", after_a_file(lambda s: s.numbers(peer.FILE_END, 9, 1, 1))),
+    "the failure of a file that was not announced": (
+        "EntryNotOutstanding", after_a_file(lambda s: s.message(peer.FILE_FAILED, peer.leb(9) + peer.leb(4005) + peer.counted(b"why")))),
+    "where the source lies, after an entry": ("UnexpectedMessage", after_a_file(lambda s: s.numbers(42, 1, 2))),
+    "where the source lies, twice": ("UnexpectedMessage", in_turn(many(2, lambda s: s.numbers(42, 1, 2)), after_a_file())),
+    "the end of a list ahead that nobody asked for": ("UnexpectedMessage", after_a_file(lambda s: s.message(9, b"\1"))),
+    "a list ahead that nobody asked for": ("UnexpectedMessage", after_a_file(lambda s: s.message(8, peer.counted(b"asked") + b"\0"))),
+}
+
+
+@pytest.mark.parametrize("case", SENDERS)
+def test_a_client_ends_well_by_what_a_sender_says(net, case):
+    misbehaviour, script = SENDERS[case]
+    folder = net.folder("inside")
+    outcome = with_far_end(net, lambda _hello, session: script(session), "beta:/data/asked", f"{folder}/")
+    assert outcome.code == EXIT_PROTOCOL and outcome.report["error_detail"]["misbehaviour"] == misbehaviour, outcome
+    assert "panicked" not in outcome.stderr and list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("case", SENDERS)
+def test_a_daemon_ends_a_session_by_what_a_sender_says(net, case):
+    told = net.daemon.log_text().count("broke the protocol")
+    with daemon_session(net, peer.request("push", "", target_is_directory=True)) as (reply, session):
+        assert reply["refusal"] is None
+        session.message(peer.START)
+        try:
+            SENDERS[case][1](session)
+        except peer.Closed:
+            pass
+        session.drain()
+    assert_daemon_is_well(net, told)

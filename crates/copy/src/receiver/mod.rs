@@ -69,11 +69,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crossbeam_channel::Receiver as Channel;
+use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_handover::Held as _;
 use farhaul_handover::permit::{Guarded, for_good};
 use farhaul_session::crew::{Crew, together};
-use farhaul_session::error::{Code, Error};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::SessionFigures;
 use farhaul_session::session::{Dialogue, DialogueStep};
@@ -103,7 +103,7 @@ use super::failures::is_vanished;
 use super::hard_links::HardLinks;
 use super::incoming_entry::IncomingEntry;
 use super::manifest::{EntryFate, ManifestRecord};
-use super::messages::{CopyMessage, Decoder, encode_spread};
+use super::messages::{CopyMessage, Decoder, RENEWAL, encode_spread};
 use super::name_clashes::TopNames;
 use super::owners::OwnerRules;
 use super::receipt::ReceiptExchange;
@@ -340,6 +340,8 @@ struct ConversationState {
     surplus: Option<Surplus>,
     /// Whether what is surplus may go, once that is decided.
     may_delete: Option<bool>,
+    /// The list that comes ahead of the entries has ended.
+    list_ahead_done: bool,
     /// True if a part of the source could not be listed.
     listing_failed: bool,
     /// Entries that wait until the directories in their places are deleted.
@@ -383,6 +385,7 @@ impl ConversationState {
                 surplus.counting(delete.is_judged())
             }),
             may_delete: None,
+            list_ahead_done: false,
             listing_failed: false,
             blocked: Vec::new(),
             staying_directories: HashSet::new(),
@@ -414,7 +417,11 @@ impl CopyReceiver {
                 DialogueStep::Finish(theirs) if conversation.finish_sent => return Ok(theirs),
                 DialogueStep::Finish(_) => return Err(unexpected("finish")),
                 DialogueStep::Message(bytes) => match decoder.decode(bytes).map_err(senseless)? {
+                    CopyMessage::PresentEnd { .. } if !self.awaits_list_ahead(&conversation) => {
+                        return Err(unexpected("present-end"));
+                    }
                     CopyMessage::PresentEnd { is_complete } => {
+                        conversation.list_ahead_done = true;
                         self.delete_surplus(is_complete, dialogue, &mut conversation);
                     }
                     message => {
@@ -589,6 +596,12 @@ impl CopyReceiver {
         }
     }
 
+    /// Whether a list may come ahead of the entries now.
+    fn awaits_list_ahead(&self, conversation: &ConversationState) -> bool {
+        let is_asked_for = self.rules.delete().is_some_and(|delete| delete.when == DeleteWhen::Before);
+        is_asked_for && conversation.next_id == 0 && !conversation.list_ahead_done
+    }
+
     fn handle(&self, message: CopyMessage, conversation: &mut ConversationState) -> Result<(), Error> {
         match message {
             CopyMessage::Entry(entry) => self.entry(entry, conversation),
@@ -598,11 +611,18 @@ impl CopyReceiver {
                 self.finish_directories(done);
                 Ok(())
             }
+            // It comes once, ahead of the entries.
+            CopyMessage::SourceRoot(_)
+                if conversation.next_id > 0 || self.source_root.lock().in_any_case().is_some() =>
+            {
+                Err(unexpected("source-root"))
+            }
             CopyMessage::SourceRoot(root) => {
                 *self.source_root.lock().in_any_case() = Some(root);
                 Ok(())
             }
             CopyMessage::LeftOut { path } => self.note_left_out(&path, conversation),
+            CopyMessage::Present { .. } if !self.awaits_list_ahead(conversation) => Err(unexpected("present")),
             CopyMessage::Present { path, presence } => self.present(&path, presence, conversation),
             CopyMessage::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies),
             CopyMessage::Compared { id, is_same } => self.compared(id, is_same, conversation),
@@ -621,6 +641,12 @@ impl CopyReceiver {
                 self.lists.add_skipped(&path, &reason);
                 self.notes.add(|| ManifestRecord::of_path(&path, EntryFate::Skipped).because(&reason));
                 Ok(())
+            }
+            CopyMessage::FileEnd { id, .. } | CopyMessage::FileFailed { id, .. }
+                if id % RENEWAL >= conversation.next_id =>
+            {
+                let what = format!("entry {id} was not announced");
+                Err(Error::misbehaved(Misbehaviour::EntryNotOutstanding, what))
             }
             CopyMessage::FileEnd { id, size, chunks } => {
                 if let Some(file) = self.files.get(id)
@@ -642,6 +668,7 @@ impl CopyReceiver {
                 Ok(())
             }
             CopyMessage::Renewed { id, entry } => self.renewed(id, entry, conversation),
+            CopyMessage::EntriesEnd if conversation.entries_done => Err(unexpected("entries-end")),
             CopyMessage::EntriesEnd => {
                 conversation.entries_done = true;
                 self.shared.handle.counts().scan_done.store(true, Relaxed);

@@ -260,6 +260,8 @@ struct Counts {
     files: u64,
     directories: u64,
     new_directories: u64,
+    /// The receiver has said how many directories there are.
+    has_directories: bool,
     links: u64,
     skipped: u64,
     renames: u64,
@@ -373,6 +375,7 @@ impl CopySender {
         match message {
             CopyMessage::Deleted { .. }
             | CopyMessage::NotDeleted { .. }
+            | CopyMessage::Left { .. }
             | CopyMessage::DeletionStopped { .. }
                 if !self.may_delete() =>
             {
@@ -380,6 +383,21 @@ impl CopySender {
             }
             CopyMessage::Renamed { .. } if !self.sync.is_some_and(|sync| sync.detect_renames) => {
                 Err(Error::from(Misbehaviour::UnaskedRenaming))
+            }
+            // No word may go on for ever: of these there are only so many for each entry.
+            CopyMessage::NotSet { .. } | CopyMessage::Replaced { .. } | CopyMessage::Parted { .. }
+                if !self.table.take_note() =>
+            {
+                Err(unexpected(message.name()))
+            }
+            // What is deleted may be kept, too, and of that there is any number.
+            CopyMessage::BackedUp { .. } if !self.may_delete() && !self.table.take_note() => {
+                Err(unexpected(message.name()))
+            }
+            // These come once.
+            CopyMessage::Placed { .. } if counts.renamed => Err(unexpected("placed")),
+            CopyMessage::DirectoriesDone { .. } if counts.has_directories => {
+                Err(unexpected("directories-done"))
             }
             CopyMessage::BackedUp { path } => {
                 let Some(backup) = &self.backup else { return Err(Error::from(Misbehaviour::UnaskedBackup)) };
@@ -407,6 +425,7 @@ impl CopySender {
             CopyMessage::Renamed { id, from } => self.renamed(id, from, counts),
             CopyMessage::Digests { id, digests } => self.table.note_digests(id, digests),
             CopyMessage::DirectoriesDone { count, new } => {
+                counts.has_directories = true;
                 counts.directories = counts.directories.saturating_add(count);
                 counts.new_directories = counts.new_directories.saturating_add(new.unwrap_or(count));
                 Ok(())
@@ -501,10 +520,11 @@ impl CopySender {
 
     /// Accounts for an entry that has failed at the receiver.
     fn failed(&self, id: u64, path: &[u8], failure: &Failure, counts: &mut Counts) -> Result<(), Error> {
-        let mut record = None;
+        let (mut record, mut is_here) = (None, false);
         // The news of this failure may have crossed the news that the file has changed.
         for id in [id].into_iter().chain(self.renewals.take(id)) {
             let Some(pending) = self.table.remove(id) else { continue };
+            is_here = true;
             let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
             counts.given_up = counts.given_up.saturating_add(given_up);
             if let Some(large) = pending.large() {
@@ -512,6 +532,9 @@ impl CopySender {
                 counts.kept += large.bytes_kept();
             }
             record = pending.record.or(record);
+        }
+        if !is_here {
+            self.table.fail_directory(id)?;
         }
         let record = record.or_else(|| self.directories.take(id));
         self.fail(path, failure, FailedAction::Copy, record);

@@ -18,6 +18,9 @@ use super::unknown;
 
 /// How often chunks of a file that arrive damaged are sent again before the file fails.
 const AGAIN_MAX: u32 = 3;
+/// The most notes of the receiver on one entry: that some of its metadata was not set, that it has replaced
+/// something, that that was kept, that it is a file of its own now.
+const NOTES_EACH: u64 = 8;
 /// How long the scan waits for room before it checks again whether it may go on.
 const ROOM_WAIT: Duration = Duration::from_millis(5);
 
@@ -147,6 +150,12 @@ struct State {
     pending: HashMap<u64, PendingEntry>,
     /// The receiver may speak of entries with ids below this one, and of those that are announced again.
     announced: u64,
+    /// How many entries were admitted. The other announced ones are directories.
+    admitted: u64,
+    /// How many directories have failed at the receiver.
+    failed_directories: u64,
+    /// How many notes on announced entries the receiver has sent.
+    notes: u64,
     entries_done: bool,
 }
 
@@ -185,7 +194,9 @@ impl EntryTable {
     }
 
     pub(super) fn admit(&self, id: u64, pending: PendingEntry) {
-        self.state.lock().whole().pending.insert(id, pending);
+        let mut state = self.state.lock().whole();
+        state.admitted += 1;
+        state.pending.insert(id, pending);
     }
 
     /// Replaces file `id` by its new announcement `job`, with the manifest record that `record` makes of the
@@ -265,6 +276,24 @@ impl EntryTable {
         Ok(Some(ResendSource { job, large, is_too_often }))
     }
 
+    /// An entry has failed at the receiver that is not here, so it has to be a directory. Each can fail once.
+    pub(super) fn fail_directory(&self, id: u64) -> Result<(), Error> {
+        let mut state = self.state.lock().whole();
+        let directories = state.announced.saturating_sub(state.admitted);
+        if id >= state.announced || state.failed_directories >= directories {
+            return Err(unknown(id));
+        }
+        state.failed_directories += 1;
+        Ok(())
+    }
+
+    /// Counts a note of the receiver on an entry. Returns false if there are more than entries can give rise to.
+    pub(super) fn take_note(&self) -> bool {
+        let mut state = self.state.lock().whole();
+        state.notes += 1;
+        state.notes <= NOTES_EACH * (state.announced + 1)
+    }
+
     /// Removes an entry that is accounted for.
     pub(super) fn remove(&self, id: u64) -> Option<PendingEntry> {
         let mut state = self.state.lock().whole();
@@ -293,6 +322,29 @@ impl EntryTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_directory_fails_once_and_nothing_else_does() {
+        let table = EntryTable::default();
+        let wrong = |id| Misbehaviour::of(&table.fail_directory(id));
+        assert_eq!(wrong(0), Some(Misbehaviour::EntryNotOutstanding), "nothing was announced");
+        for id in 0..4 {
+            table.announce(id);
+        }
+        table.admit(1, link());
+        assert_eq!(wrong(4), Some(Misbehaviour::EntryNotOutstanding), "it was not announced");
+        assert_eq!([wrong(0), wrong(2), wrong(3)], [None; 3]);
+        assert_eq!(wrong(0), Some(Misbehaviour::EntryNotOutstanding), "all have failed");
+    }
+
+    #[test]
+    fn notes_are_as_many_as_entries_can_give_rise_to() {
+        let table = EntryTable::default();
+        assert!((0..NOTES_EACH).all(|_| table.take_note()) && !table.take_note());
+        table.announce(99);
+        assert!((0..100).all(|_| table.take_note()));
+        assert!((0..1000).any(|_| !table.take_note()));
+    }
 
     fn link() -> PendingEntry {
         PendingEntry::new(0, None, None, None, Booking::new(&Arc::default(), 0, None))

@@ -300,6 +300,7 @@ impl<'a> TransferBench<'a> {
             within: Default::default(),
             receipt: None,
             means: farhaul::SessionLimits::default(),
+            check: Default::default(),
         };
         let (handle, done) = (Handle::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {

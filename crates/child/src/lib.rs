@@ -1,6 +1,6 @@
 //! Keeps programs that this process starts from inheriting open descriptors and the handling of signals.
 //!
-//! How to read it: the only function is [`inherit_nothing`]. The standard library marks its own descriptors
+//! How to read it: [`inherit_nothing`] is the usual case, [`inherit_only`] passes chosen descriptors on. The standard library marks its own descriptors
 //! as close-on-exec and empties the mask of signals. It does nothing about descriptors that this process was
 //! started with or that a C library has opened, nor about ignored signals. This crate handles both between
 //! `fork` and `exec`, for which there is no safe call.
@@ -13,11 +13,18 @@
 #[expect(unsafe_code, reason = "the raw system calls, each with its reason")]
 mod sys;
 
+use std::os::fd::OwnedFd;
 use std::process::Command;
 
 /// Makes the program begin with descriptors 0, 1 and 2 only, with default handling for each signal and no
 /// signal blocked.
 pub fn inherit_nothing(command: &mut Command) -> &mut Command {
-    sys::before_exec(command);
+    inherit_only(command, Vec::new())
+}
+
+/// The same, but the program also has these descriptors, under the numbers that they have in this process.
+/// They stay open here as long as `command` lives.
+pub fn inherit_only(command: &mut Command, passed: Vec<OwnedFd>) -> &mut Command {
+    sys::before_exec(command, passed);
     command
 }

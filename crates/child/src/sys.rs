@@ -7,6 +7,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::zeroed;
 use std::ops::RangeInclusive;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::null_mut;
@@ -34,13 +35,13 @@ const NAME_AT: usize = 19;
 /// many: descriptors may be older than the limit, and 2^20 is the kernel's own bound (`fs.nr_open`).
 const NUMBERS: RangeInclusive<c_int> = 1 << 16..=1 << 20;
 
-pub(crate) fn before_exec(command: &mut Command) {
+pub(crate) fn before_exec(command: &mut Command, passed: Vec<OwnedFd>) {
     // SAFETY: the function only makes system calls that may be made after `fork` (signal-safety(7)), and
-    // allocates no memory.
-    unsafe { command.pre_exec(in_child) };
+    // allocates no memory; `passed` was allocated before the `fork`, and is only read.
+    unsafe { command.pre_exec(move || in_child(&passed)) };
 }
 
-fn in_child() -> io::Result<()> {
+fn in_child(passed: &[OwnedFd]) -> io::Result<()> {
     for signal in SIGNALS {
         // SAFETY: the kernel reads the new action and writes no old one, as the pointer for that is null. For
         // SIGKILL and SIGSTOP it returns an error, which does not matter.
@@ -60,7 +61,17 @@ fn in_child() -> io::Result<()> {
     unsafe { libc::sigemptyset(&mut no_signals) };
     // SAFETY: the call reads the set; the pointer for the old set may be null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &no_signals, null_mut()) };
-    mark_descriptors()
+    mark_descriptors()?;
+    passed.iter().try_for_each(unmark)
+}
+
+/// Lets a descriptor live through `exec`, after all were marked.
+fn unmark(descriptor: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the call takes numbers and changes the flags of a descriptor that is open.
+    match unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Marks all descriptors from 3 on. `exec` closes them, not this function: the standard library still needs

@@ -61,6 +61,7 @@ impl Host {
             strip_setuid: true,
             mask: 0,
             testing: TestHooks::default(),
+            check: Default::default(),
         };
         let policy = ControlServerPolicy { copy: copies, identity };
         let serve = move |established: farhaul_connect::EstablishedSession| {
@@ -134,6 +135,7 @@ impl Fixture {
             within: Default::default(),
             receipt: None,
             means: Default::default(),
+            check: Default::default(),
         }
     }
 }

@@ -70,8 +70,8 @@ impl CopyConnection {
             RemoteEnd::Here => {
                 let pair = connect::local_pair(&opening, &own_features())?;
                 let (near, far) = both_within(pair, &plan.means)?;
-                let confines = plan.confines.clone();
-                let serve = move || drop(serve_here(far, confines));
+                let (confines, check) = (plan.confines.clone(), plan.check.clone());
+                let serve = move || drop(serve_here(far, confines, check));
                 let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
                 (near, Some(serving.map_err(Error::no_thread)?))
             }
@@ -189,6 +189,7 @@ mod tests {
             within: Default::default(),
             receipt: None,
             means: SessionLimits::default(),
+            check: Default::default(),
         }
     }
 

@@ -246,6 +246,8 @@ impl DelegatedCopy {
             more_paths: None,
             log: None,
             keys: None,
+            check: policy.check.clone(),
+            sender: None,
         };
         Ok(DelegatedCopy { request, side, terms, _kept: kept })
     }
@@ -277,6 +279,7 @@ impl DelegatedCopy {
             });
         }
         self.terms.log = log.clone();
+        self.terms.sender = established.peer_key.clone();
         let agreed = AgreedCopy::new(established, self.request);
         let outcome = super::run(agreed, self.side, &self.terms, handle).and_manifest(log.as_deref());
         let CopyOutcome { report, error } = outcome;
@@ -322,6 +325,7 @@ mod tests {
             within: Default::default(),
             receipt: None,
             means: Default::default(),
+            check: Default::default(),
         }
     }
 

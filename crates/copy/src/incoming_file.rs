@@ -20,7 +20,7 @@ use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::shared_state::CompleteBlock;
 use farhaul_volume::{
-    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, PatchOutcome, RelPath, Root, TempFile,
+    CHUNK, ChunkCv, ChunkMap, FileTree, LentFile, Partial, PartialError, Patch, PatchOutcome, RelPath, Root, TempFile,
     UnnamedFile, chunk_cv, whole_digest,
 };
 
@@ -180,6 +180,50 @@ impl IncomingFile {
     pub(crate) fn abandon(&self) {
         if let IncomingKind::Chunked(partial) = &self.kind {
             drop(partial.write().whole().take());
+        }
+    }
+
+    /// Gives the file up, and removes what there is of it.
+    pub(crate) fn discard(&self) {
+        match &self.kind {
+            IncomingKind::Chunked(partial) => {
+                if let Some(partial) = partial.write().whole().take() {
+                    partial.discard();
+                }
+            }
+            IncomingKind::Stream(stream) => drop(stream.temp.lock().whole().take()),
+            IncomingKind::Whole | IncomingKind::Pipe(_) | IncomingKind::Null(_) => {}
+        }
+    }
+
+    /// Lends the complete file to somebody who reads it. Returns `None` if it was given up, or is not kept.
+    pub(crate) fn lend(&self) -> std::io::Result<Option<LentFile>> {
+        match &self.kind {
+            IncomingKind::Chunked(_) => self.partial().map(|partial| partial.lend()).transpose(),
+            IncomingKind::Stream(stream) => {
+                stream.temp.lock().whole().as_ref().map(TempFile::lend).transpose()
+            }
+            IncomingKind::Whole | IncomingKind::Pipe(_) | IncomingKind::Null(_) => Ok(None),
+        }
+    }
+
+    /// Whether the content of the complete file has the digest of what arrived.
+    pub(crate) fn still_has_content(&self, goes_on: impl Fn() -> bool) -> std::io::Result<bool> {
+        match &self.kind {
+            IncomingKind::Chunked(_) => {
+                self.partial().map_or(Ok(true), |partial| partial.still_has_content(goes_on))
+            }
+            IncomingKind::Stream(stream) => has_content(stream, goes_on),
+            IncomingKind::Whole | IncomingKind::Pipe(_) | IncomingKind::Null(_) => Ok(true),
+        }
+    }
+
+    /// The digest of the chunks of a complete file that has no name yet.
+    pub(crate) fn digest_so_far(&self) -> Option<[u8; 32]> {
+        match &self.kind {
+            IncomingKind::Chunked(_) => self.partial().map(|partial| partial.digest().0),
+            IncomingKind::Stream(stream) => Some(stream.digest(self.size())),
+            IncomingKind::Whole | IncomingKind::Pipe(_) | IncomingKind::Null(_) => self.digest(),
         }
     }
 
@@ -483,6 +527,14 @@ fn write_pipe(state: &mut PipeState, handle: &Handle) -> Result<bool, Failure> {
 }
 
 fn readback(stream: &IncomingStream, goes_on: impl Fn() -> bool) -> std::io::Result<()> {
+    match has_content(stream, goes_on)? {
+        true => Ok(()),
+        false => Err(std::io::Error::other("the content does not read back as it was written")),
+    }
+}
+
+/// Whether each chunk of the file has the digest of what arrived.
+fn has_content(stream: &IncomingStream, goes_on: impl Fn() -> bool) -> std::io::Result<bool> {
     let mut buffer = vec![0; CHUNK as usize];
     for (&chunk, cv) in stream.chunks.lock().whole().iter() {
         if !goes_on() {
@@ -490,10 +542,10 @@ fn readback(stream: &IncomingStream, goes_on: impl Fn() -> bool) -> std::io::Res
         }
         let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;
         if chunk_cv(&buffer[..len]) != cv.0 {
-            return Err(std::io::Error::other("the content does not read back as it was written"));
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use farhaul_volume::{GeneratedSource, RelPath};
 
 use super::AgreedCopy;
 use super::confines::{self, Confines, resolved};
+use super::content_check::ReceiverCheck;
 use super::daemon_to_daemon::BetweenJob;
 use super::location_checks::{
     below, check_destination, check_within, no_receipt, why_no_receipt, written_places,
@@ -90,6 +91,8 @@ pub struct CopyJob {
     pub receipt: Option<ReceiptOptions>,
     /// The limits that this end's session shares with other sessions of this process.
     pub means: SessionLimits,
+    /// Looks at each file that arrives at this host before it gets its name.
+    pub check: ReceiverCheck,
 }
 
 /// The directories that a job may use at each of its ends: its locations, those of `spread` among them, have to
@@ -161,6 +164,9 @@ pub(crate) struct CopyPlan {
     /// Why there can be no receipt, if that is known already.
     no_receipt: Option<&'static str>,
     pub(crate) means: SessionLimits,
+    pub(crate) check: ReceiverCheck,
+    /// The host that the files come from, for that check.
+    sender: Option<String>,
 }
 
 /// The two ends of a job, and what the far one is asked for.
@@ -199,7 +205,8 @@ impl CopyPlan {
         check_destination(&job, &spread, confines)?;
         let (transfer, no_receipt) = transfer_of(&job)?;
         // The options are judged once they are complete.
-        let CopyJob { sources, destination, names, mut options, manifest, within, receipt, means, .. } = job;
+        let CopyJob { sources, destination, names, mut options, manifest, within, receipt, means, check, .. } =
+            job;
         options.spread = spread;
         options.integrity.receipt = transfer;
         means.budget.clone().unwrap_or_else(Budget::of_process).can_ever_hold(&options.network)?;
@@ -212,7 +219,20 @@ impl CopyPlan {
             (_, CopyDirection::Push) => within.far_destination,
         };
         let (names, confines) = (retried.or(names), confines.cloned());
-        Ok(CopyPlan { far, request, near, names, manifest, confines, receipt, no_receipt, means })
+        let sender = far.host();
+        Ok(CopyPlan {
+            far,
+            request,
+            near,
+            names,
+            manifest,
+            confines,
+            receipt,
+            no_receipt,
+            means,
+            check,
+            sender,
+        })
     }
 
     /// Resolves this end of the job. Errors of this end are found before the far end is asked.
@@ -238,7 +258,8 @@ impl CopyPlan {
         let needs = request::needs(&request);
         let needs = if is_receipt_needed { needs.and(&[request::RECEIPT]) } else { needs };
         let needs = if more_paths.is_some() { needs.and(&[request::MORE_PATHS]) } else { needs };
-        let terms = Terms { names, more_paths, log, ..Terms::default() };
+        let (check, sender) = (self.check.clone(), self.sender.clone());
+        let terms = Terms { names, more_paths, log, check, sender, ..Terms::default() };
         let options = &mut request.options;
         let follows = options.files.follow_growth_secs.is_some();
         options.files.delta =
@@ -608,6 +629,15 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&Confines>) -> Res
 }
 
 impl RemoteEnd {
+    /// The host at the other end.
+    fn host(&self) -> Option<String> {
+        match self {
+            RemoteEnd::Ssh(target) => Some(target.host.clone()),
+            RemoteEnd::Daemon(target) => Some(format!("fh://{}:{}", target.host, target.port)),
+            RemoteEnd::Here => None,
+        }
+    }
+
     pub(crate) fn is_same(&self, other: &RemoteEnd) -> bool {
         match (self, other) {
             (RemoteEnd::Ssh(a), RemoteEnd::Ssh(b)) => {
@@ -633,7 +663,8 @@ fn run_here(
         Ok(pair) => pair,
         Err(error) => return CopyOutcome::failed(error),
     };
-    let serve = move || super::serve_here(far, confines);
+    let check = terms.check.clone();
+    let serve = move || super::serve_here(far, confines, check);
     let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
         Ok(thread) => thread,
         Err(source) => return CopyOutcome::failed(Error::no_thread(source)),
@@ -696,6 +727,7 @@ mod tests {
             within: JobConfines::default(),
             receipt: None,
             means: SessionLimits::default(),
+            check: Default::default(),
         }
     }
 

@@ -13,6 +13,7 @@ mod chunked_file;
 pub(crate) mod clean;
 mod confines;
 mod connection;
+mod content_check;
 mod conversation;
 mod copy_outcome;
 mod daemon_to_daemon;
@@ -60,6 +61,7 @@ mod writer;
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use confines::{ConfinedPath, Confines};
 pub use connection::CopyConnection;
+pub use content_check::{CheckLimits, CheckVerdict, ContentCheck, ReceiverCheck, UncheckedFile};
 pub use daemon_to_daemon::{BetweenJob, DelegatedCopy, DrivingDaemon};
 #[doc(hidden)]
 pub use interruptible_io::{GivenUp, InterruptibleOutput};
@@ -108,6 +110,7 @@ use farhaul_session::session::{Dialogue, Session};
 use farhaul_session::setup::Setup;
 use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 
+use content_check::TransferCheck;
 use manifest::ManifestLog;
 use owners::{OwnerNames, OwnerRules};
 use receipt::ReceiptExchange;
@@ -146,6 +149,10 @@ pub(crate) struct Terms {
     pub(crate) log: Option<Arc<ManifestLog>>,
     /// The keys that the connection has proved; a receipt is signed with them.
     pub(crate) keys: Option<SessionKeys>,
+    /// Looks at each file that arrives here before it gets its name.
+    pub(crate) check: ReceiverCheck,
+    /// Who sends the files, for that check.
+    pub(crate) sender: Option<String>,
 }
 
 /// Computes the root of the digest tree for a receipt without a manifest. Dropping it ends its thread.
@@ -215,6 +222,15 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
     };
     let log = terms.log.clone().or_else(|| root_only.as_ref().map(|root| root.log.clone()));
     let options = request.options;
+    if matches!(&side, CopySide::Receive(Destination::Tree(_)))
+        && options.files.in_place
+        && terms.check.0.as_ref().is_some_and(|check| check.limits().is_some())
+    {
+        let error = content_check::not_in_place();
+        dialogue.abort(&error);
+        dialogue.close(Some(&error));
+        return CopyOutcome::failed(error);
+    }
     let dry_run = options.dry_run;
     // The rules that choose what is sent also protect entries at the destination from removal.
     let filter = match options.select.scan() {
@@ -254,7 +270,8 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
             let notes = receiver::EntryNotes::new(options.integrity.manifest.clone(), log, tells);
             let (names, more_paths) = (terms.names.as_deref(), terms.more_paths.as_deref());
             let wish = receiver::SourceRequest { filter, names, more_paths, notes, receipt: receipt.clone() };
-            receiver::run(&mut dialogue, destination, rules, wish, threads)
+            let check = TransferCheck::begin(&terms.check, terms.sender.as_deref().unwrap_or_default());
+            receiver::run(&mut dialogue, destination, (rules, check), wish, threads)
         }
     };
     let outcome = CopyOutcome::new(&dialogue, end, dry_run, error);
@@ -296,7 +313,7 @@ mod tests {
         let request = CopyRequest::new(CopyDirection::Push, paths, TransferOptions::default());
         let options = request.options.clone();
         let (near, far) = job::local_pair(&request).unwrap();
-        let serving = std::thread::spawn(move || serve_here(far, None).error);
+        let serving = std::thread::spawn(move || serve_here(far, None, ReceiverCheck::default()).error);
         let begun = Session::start(
             near.session,
             options.network,

@@ -19,6 +19,7 @@ use farhaul_session::supervisor::DeliveryOrder;
 use farhaul_session::test_hooks::TestHooks;
 
 use super::confines::Confines;
+use super::content_check::ReceiverCheck;
 use super::copy_outcome::CopyOutcome;
 use super::destination::is_null;
 use super::report::Report;
@@ -44,6 +45,8 @@ pub struct CopyServerPolicy {
     pub mask: u32,
     /// Faults that this end makes on purpose, for tests.
     pub testing: TestHooks,
+    /// Looks at each file that arrives before it gets its name.
+    pub check: ReceiverCheck,
 }
 
 /// A far end's summary of a session, or of a further request, that it has served.
@@ -79,12 +82,20 @@ pub fn serve(
     policy: Option<&CopyServerPolicy>,
     watch: &dyn CopyObserver,
 ) -> SessionSummary {
-    serve_in(None, established, policy, watch)
+    let check = policy.map(|policy| policy.check.clone()).unwrap_or_default();
+    let sender = established.guest.as_ref().map(|guest| guest.principal.id.name());
+    serve_in(None, established, policy, (check, sender), watch)
 }
 
 /// Serves the far end of a copy within this host; if `confines` are given, everything has to lie in them.
-pub(crate) fn serve_here(established: EstablishedSession, confines: Option<Confines>) -> SessionSummary {
-    serve_in(Some(Confinement::of_local(confines.as_ref())), established, None, &NoCopyObserver)
+/// `check` looks at what arrives.
+pub(crate) fn serve_here(
+    established: EstablishedSession,
+    confines: Option<Confines>,
+    check: ReceiverCheck,
+) -> SessionSummary {
+    let here = Some(Confinement::of_local(confines.as_ref()));
+    serve_in(here, established, None, (check, None), &NoCopyObserver)
 }
 
 /// Serves a session. The client is confined by the policy, if there is one; within this host by `here`; else by
@@ -93,6 +104,7 @@ fn serve_in(
     here: Option<Confinement>,
     mut established: EstablishedSession,
     policy: Option<&CopyServerPolicy>,
+    (check, sender): (ReceiverCheck, Option<String>),
     watch: &dyn CopyObserver,
 ) -> SessionSummary {
     if let Some(policy) = policy {
@@ -112,6 +124,8 @@ fn serve_in(
         more_paths: None,
         log: None,
         keys: established.keys.take(),
+        check,
+        sender,
     };
     let asked = contained(|| CopyRequest::of(&established.opening)).flatten();
     let direction = asked.as_ref().ok().map(|request| request.direction);

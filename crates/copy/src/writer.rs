@@ -25,12 +25,18 @@ use crate::options::VerifyMode;
 /// How often large files are synced, which bounds how much has to be read back after a reboot.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Runs a writer thread. Files that have to wait for the disk go `to_settle`.
-pub(crate) fn run(receiver: &CopyReceiver, to_settle: &ChannelEnd<WholeFile>) {
+/// Runs a writer thread. Files that have to wait for the disk go `to_settle`, others `to_check`, if files are
+/// checked.
+pub(crate) fn run(
+    receiver: &CopyReceiver,
+    to_settle: &ChannelEnd<WholeFile>,
+    to_check: Option<&ChannelEnd<WholeFile>>,
+) {
     let meter = |stage| receiver.shared.meters.meter(stage);
     let mut writer = Writer {
         receiver,
         to_settle,
+        to_check,
         digest: meter("digest"),
         write: meter("write"),
         finish_meter: meter("finish"),
@@ -82,6 +88,7 @@ pub(crate) fn checkpoints(receiver: &CopyReceiver) {
 struct Writer<'a> {
     receiver: &'a CopyReceiver,
     to_settle: &'a ChannelEnd<WholeFile>,
+    to_check: Option<&'a ChannelEnd<WholeFile>>,
     digest: Arc<Meter>,
     write: Arc<Meter>,
     finish_meter: Arc<Meter>,
@@ -243,7 +250,10 @@ impl Writer<'_> {
         }
         let named = match written {
             Ok(Some(unnamed)) if unnamed.needs_a_disk() => {
-                return self.receiver.wait_for_disk(self.to_settle, WholeFile::Small(file.clone(), unnamed));
+                return self.receiver.hand_on(self.to_settle, WholeFile::Small(file.clone(), unnamed));
+            }
+            Ok(Some(unnamed)) if let Some(to_check) = self.to_check => {
+                return self.receiver.hand_on(to_check, WholeFile::Small(file.clone(), unnamed));
             }
             Ok(Some(unnamed)) => self.write.clone().time(|| finish_small(self.receiver, file, unnamed)),
             Ok(None) => Ok(()),
@@ -264,7 +274,10 @@ impl Writer<'_> {
     /// Names a complete file, or hands it over to wait for the disk.
     fn finish(&mut self, file: &Arc<IncomingFile>) {
         if file.needs_a_disk() {
-            return self.receiver.wait_for_disk(self.to_settle, WholeFile::Large(file.clone()));
+            return self.receiver.hand_on(self.to_settle, WholeFile::Large(file.clone()));
+        }
+        if let Some(to_check) = self.to_check {
+            return self.receiver.hand_on(to_check, WholeFile::Large(file.clone()));
         }
         let result = self.finish_meter.clone().time(|| file.complete(self.receiver));
         if self.receiver.files.take(file.item.id()).is_some() {

@@ -54,6 +54,7 @@ impl Fixture {
             within: Default::default(),
             receipt: None,
             means: SessionLimits::default(),
+            check: Default::default(),
         }
     }
 

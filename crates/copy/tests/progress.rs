@@ -34,6 +34,7 @@ fn links_are_no_files_whether_they_are_made_or_there_already() {
             within: Default::default(),
             receipt: None,
             means: SessionLimits::default(),
+            check: Default::default(),
         };
         let handle = Handle::new();
         let (report, error) = copy(job, &handle);

@@ -41,6 +41,7 @@ fn copy_then(
         within: Default::default(),
         receipt: None,
         means: within,
+        check: Default::default(),
     };
     let handle = Handle::new();
     let watched = handle.clone();

@@ -70,6 +70,7 @@ impl Fixture {
             within: Default::default(),
             receipt: Some(ReceiptOptions { file: None, is_required: true }),
             means: Default::default(),
+            check: Default::default(),
         }
     }
 

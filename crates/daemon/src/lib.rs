@@ -59,6 +59,8 @@ pub struct ServeConfig {
     pub allow_cipher_none: bool,
     /// Faults at this end, for tests.
     pub testing: TestHooks,
+    /// Looks at each file that a client sends before the file gets its name.
+    pub check: farhaul_copy::ReceiverCheck,
     /// The memory that its sessions may have, in all and for each key.
     pub memory: MemoryLimits,
     /// The budget that its sessions lie in, with whatever else of this process does.
@@ -134,7 +136,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     }
     (config.ready)();
     let read_policy = farhaul_read::ReadServerPolicy { root: root.clone(), testing: config.testing };
-    let policy = CopyServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
+    let policy = CopyServerPolicy { root, strip_setuid: true, mask, testing: config.testing, check: config.check };
     let control_policy = farhaul_control::ControlServerPolicy { copy: policy.clone(), identity };
     daemon.run(Arc::new(move |established| {
         let visit = journal.begin(&established);

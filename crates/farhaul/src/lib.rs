@@ -72,7 +72,9 @@ pub use farhaul_copy::{
     manifest_root, receipt_is_possible, spread_of, verify as run_verify,
 };
 #[doc(hidden)]
-pub use farhaul_copy::{GivenUp, InterruptibleOutput};
+pub use farhaul_copy::{
+    CheckLimits, CheckVerdict, ContentCheck, GivenUp, InterruptibleOutput, ReceiverCheck, UncheckedFile,
+};
 pub use farhaul_read::{
     Answers, Depth, FileIdentity, FileRange, ListEntry, ListItem, PathKind, RangeQueue, RangeReader, Remote,
     RemoteFile, RemoteList,

@@ -81,6 +81,7 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
         within: Default::default(),
         receipt: None,
         means: SessionLimits::default(),
+        check: Default::default(),
     }
 }
 

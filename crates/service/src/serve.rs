@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use farhaul::ReceiverCheck;
 use farhaul_daemon::{HeldSockets, Observer, PrincipalCaps, ServeConfig, ShutdownHook};
 use farhaul_handover::Held as _;
 use farhaul_session::{Budget, Error, MemoryLimits, TestHooks};
@@ -82,6 +83,7 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
             observer: Arc::new(ClientMetrics(node.clone())),
             memory: node.settings().memory,
             within: node.accounts.memory().clone(),
+            check: ReceiverCheck(Some(node.verify_hooks.clone())),
         };
         let daemon = daemon(config, &loaded.files, state.path(), (mask, testing), beside)?;
         let _watchdog = Watchdog::start(move || conductor_moves.moves())?;
@@ -141,6 +143,8 @@ struct ExtraServeConfig {
     /// The memory of clients, and the budget that they have with the jobs together.
     memory: MemoryLimits,
     within: Budget,
+    /// Looks at the files that clients send.
+    check: ReceiverCheck,
 }
 
 /// The parameters of the daemon.
@@ -183,6 +187,7 @@ fn daemon(
         testing,
         memory: beside.memory,
         within: beside.within,
+        check: beside.check,
         rate_max_bps: serve.max_rate.map(|rate| rate.0),
         own,
         held: beside.held,

@@ -76,6 +76,11 @@ impl Request {
         self.is_shut_for_good() && !self.handle.is_cancelled()
     }
 
+    /// Whether long work that changes nothing should go on: nobody has paused the request, and it is not over.
+    pub fn is_going_on(&self) -> bool {
+        !self.is_paused() && !self.is_shut_for_good()
+    }
+
     /// A pass, if the gate is open.
     pub fn try_enter(self: &Arc<Self>) -> Admission {
         if self.is_shut_for_good() {

@@ -36,6 +36,7 @@ mod io_load;
 mod journal;
 mod kept_directories;
 mod leftovers;
+mod lent_file;
 mod links;
 mod metadata;
 mod mount;
@@ -77,6 +78,7 @@ pub use glob::{GlobAllowance, GlobBase, expand, expand_home, is_pattern, stands_
 pub use journal::PartialRequest;
 pub use kept_directories::is_out_of_descriptors;
 pub use leftovers::{Leftover, LeftoverFile, find_leftovers};
+pub use lent_file::LentFile;
 pub use links::leads_out;
 pub use metadata::{OwnerWish, is_about_metadata, umask};
 pub use mount::Border;

@@ -211,6 +211,7 @@ fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
             .clone()
             .map(|file| ReceiptOptions { file: Some(file), is_required: true }),
         means: farhaul::SessionLimits::default(),
+        check: Default::default(),
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
     }))

@@ -95,7 +95,7 @@ pub fn converse(end: FuzzedEnd, script: &[u8], folder: &Path) -> Option<Error> {
     };
     take_panic();
     let tap = Tap::Feed(Box::new(move |shared, out, wait| script.feed(shared, out, wait)));
-    let summary = tapped(tap, || crate::serve_here(ours, None));
+    let summary = tapped(tap, || crate::serve_here(ours, None, crate::ReceiverCheck::default()));
     if let Some(panic) = take_panic() {
         panic!("a thread of the session panicked: {panic}");
     }
@@ -376,7 +376,7 @@ pub fn record_session(
     let said = Rc::new(RefCell::new(Vec::new()));
     let record = said.clone();
     let tap = Tap::Listen(Box::new(move |bytes| record.borrow_mut().extend_from_slice(bytes)));
-    let error = tapped(tap, || crate::serve_here(ours, None)).error;
+    let error = tapped(tap, || crate::serve_here(ours, None, crate::ReceiverCheck::default())).error;
     let bytes = said.take();
     let peers = peer.join().expect("the peer does not panic");
     assert!(error.is_none() && peers.is_none(), "the recorded session failed: {error:?} {peers:?}");

@@ -464,9 +464,11 @@ impl CopyReceiver {
         let id = item.id();
         // For a file that may still grow, only the sender knows whether it stays empty.
         let may_grow = self.rules.files.follow_growth_secs.is_some();
+        // One that is to be checked comes to the check as all others do.
+        let is_checked = self.check.is_some();
         let is_empty = matches!(kind, IncomingKind::Whole)
             && matches!(item.entry.what, EntryContent::File { size: 0, .. });
-        if is_empty && !may_grow {
+        if is_empty && !may_grow && !is_checked {
             // An empty file is complete with its entry.
             let file = IncomingFile::new(item, kind);
             file.set_digest(farhaul_volume::whole_digest(&[]), self.rules);

@@ -10,6 +10,8 @@
 //!   the writers themselves and the conversing thread put them.
 //! - *settle* threads wait until the disk has whole files, then name them (`settlement.rs`). They get these from
 //!   the writers.
+//! - *check* threads, if files are checked before they get their names, have that done and name them
+//!   (`checking.rs`). They get these from the settling threads and from the writers.
 //! - *compare* threads compute digests of files that are there, and take renamed files over (`comparison.rs`).
 //!   They get these from the conversing thread, through [`ReceiverQueues::digest`].
 //! - *patch* threads tell the sender of old content (`patches.rs`), for the conversing thread
@@ -37,6 +39,7 @@
 
 mod ambiguous_directories;
 mod backups;
+mod checking;
 mod comparison;
 mod deletion;
 mod dry_run;
@@ -95,6 +98,7 @@ use self::told_chunks::ChunkWindow;
 pub(crate) use self::told_chunks::ToldChunks;
 use self::untold_count::UntoldCount;
 use self::warnings::Warnings;
+use super::content_check::TransferCheck;
 use super::conversation::Conversation;
 use super::destination::TargetDirectory;
 use super::directory_tree::DirectoryTree;
@@ -137,7 +141,7 @@ impl Destination {
 pub(crate) fn run(
     dialogue: &mut Dialogue,
     destination: Destination,
-    rules: ReceiveRules,
+    (rules, check): (ReceiveRules, Option<TransferCheck>),
     wanted: SourceRequest<'_>,
     writers: usize,
 ) -> (EndSummary, Option<Error>) {
@@ -146,7 +150,7 @@ pub(crate) fn run(
     let (names, more_paths) = (wanted.names, wanted.more_paths);
     dialogue.obey_gate();
     let _guarded = Guarded::thread();
-    let receiver = CopyReceiver::new(dialogue, destination, rules, wanted, over);
+    let receiver = CopyReceiver::new(dialogue, destination, (rules, check), wanted, over);
     // On success, everything has been written when this is called.
     let end_threads = || drop(running);
     let ended = together(&receiver.shared, end_threads, |crew| {
@@ -194,10 +198,11 @@ fn start_writers<'env>(
     receiver: &'env CopyReceiver,
     writers: usize,
 ) -> Result<(), Error> {
+    let to_check = receiver.check.as_ref().map(|check| start_checks(crew, receiver, check)).transpose()?;
     let (to_settle, whole_files) = settlement::queue();
     for _ in 0..settlement::THREADS {
-        let whole_files = whole_files.clone();
-        crew.start("settle", move || settlement::run(receiver, &whole_files))?;
+        let (whole_files, to_check) = (whole_files.clone(), to_check.clone());
+        crew.start("settle", move || settlement::run(receiver, &whole_files, to_check.as_ref()))?;
     }
     if let Destination::Tree(target) = &receiver.destination {
         for missing in &target.earlier.missing {
@@ -207,10 +212,25 @@ fn start_writers<'env>(
     // A pipe takes the content in its order.
     let writers = if matches!(receiver.destination, Destination::Pipe) { 1 } else { writers };
     for _ in 0..writers {
-        let to_settle = to_settle.clone();
-        crew.start("write", move || writer::run(receiver, &to_settle))?;
+        let (to_settle, to_check) = (to_settle.clone(), to_check.clone());
+        crew.start("write", move || writer::run(receiver, &to_settle, to_check.as_ref()))?;
     }
     Ok(())
+}
+
+/// Starts the threads that have files checked. They end when the last writer and the last settling thread have
+/// gone, as only these hold the sending end.
+fn start_checks<'env>(
+    crew: &Crew<'_, 'env>,
+    receiver: &'env CopyReceiver,
+    check: &'env TransferCheck,
+) -> Result<ChannelEnd<WholeFile>, Error> {
+    let (to_check, whole_files) = checking::queue();
+    for _ in 0..checking::threads(check) {
+        let whole_files = whole_files.clone();
+        crew.start("check", move || checking::run(receiver, check, &whole_files))?;
+    }
+    Ok(to_check)
 }
 
 /// The state that the receiving end's threads share.
@@ -218,6 +238,8 @@ pub(crate) struct CopyReceiver {
     pub(crate) shared: Arc<Conversation>,
     pub(crate) destination: Destination<TargetTree>,
     pub(crate) rules: ReceiveRules,
+    /// Looks at each file before it gets its name.
+    check: Option<TransferCheck>,
     pub(crate) queues: ReceiverQueues,
     /// Closed when the threads are to end.
     pub(crate) over: Channel<Infallible>,
@@ -250,7 +272,7 @@ impl CopyReceiver {
     fn new(
         dialogue: &Dialogue,
         destination: Destination,
-        rules: ReceiveRules,
+        (rules, check): (ReceiveRules, Option<TransferCheck>),
         wanted: SourceRequest<'_>,
         over: Channel<Infallible>,
     ) -> CopyReceiver {
@@ -262,6 +284,7 @@ impl CopyReceiver {
             Destination::Tree(directory) => backups::protecting(filter, directory, rules.delete()),
             Destination::Pipe | Destination::Null => filter,
         };
+        let is_kept = matches!(destination, Destination::Tree(_));
         CopyReceiver {
             destination: match destination {
                 Destination::Tree(directory) => {
@@ -271,6 +294,8 @@ impl CopyReceiver {
                 Destination::Null => Destination::Null,
             },
             rules,
+            // What is not kept gets no name.
+            check: check.filter(|_| is_kept),
             queues: ReceiverQueues::default(),
             over,
             protection,

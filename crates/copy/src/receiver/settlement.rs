@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_handover::permit::for_good;
 use farhaul_session::error::Code;
-use farhaul_volume::UnnamedFile;
+use farhaul_volume::{LentFile, RelPath, UnnamedFile};
 use rustix::process::{Resource, getrlimit};
 
 use super::super::incoming_file::{IncomingFile, IncomingKind};
@@ -48,7 +48,13 @@ pub(super) fn queue() -> (ChannelEnd<WholeFile>, Channel<WholeFile>) {
 }
 
 /// Runs one of the threads. It ends when all senders of the queue are gone, after it has settled everything.
-pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
+///
+/// With a check, files go there next, unless the disk has failed.
+pub(super) fn run(
+    receiver: &CopyReceiver,
+    whole: &Channel<WholeFile>,
+    to_check: Option<&ChannelEnd<WholeFile>>,
+) {
     let meter = receiver.shared.meters.meter("write");
     let mut batch = Vec::new();
     while let Ok(first) = whole.recv() {
@@ -67,10 +73,12 @@ pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
         // Once the request is over, what has no name yet gets none.
         let pass = receiver.shared.enter();
         for (file, waited) in batch.drain(..).zip(waited) {
-            if pass.is_some() && receiver.shared.rest() {
-                meter.time(|| file.settle(receiver, waited, &mut replies));
-            } else {
+            if pass.is_none() || !receiver.shared.rest() {
                 for_good(|| drop(file));
+            } else if let (Some(to_check), true) = (to_check, waited.is_ok()) {
+                receiver.hand_on(to_check, file);
+            } else {
+                meter.time(|| file.settle(receiver, waited, &mut replies));
             }
         }
         drop(pass);
@@ -82,6 +90,45 @@ pub(super) fn run(receiver: &CopyReceiver, whole: &Channel<WholeFile>) {
 }
 
 impl WholeFile {
+    pub(super) fn path(&self) -> &RelPath {
+        match self {
+            WholeFile::Small(file, _) | WholeFile::Large(file) => &file.item.path,
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        match self {
+            WholeFile::Small(file, _) | WholeFile::Large(file) => file.size(),
+        }
+    }
+
+    /// The digest of what has arrived, if there is one.
+    pub(super) fn digest(&self, verify: VerifyMode) -> Option<[u8; 32]> {
+        match self {
+            _ if verify == VerifyMode::Transit => None,
+            WholeFile::Small(file, _) => file.digest(),
+            WholeFile::Large(file) => file.digest_so_far(),
+        }
+    }
+
+    /// Lends the content to somebody who reads it. Returns `None` if the file was given up.
+    pub(super) fn lend(&self) -> std::io::Result<Option<LentFile>> {
+        match self {
+            WholeFile::Small(_, unnamed) => unnamed.lend().map(Some),
+            WholeFile::Large(file) => file.lend(),
+        }
+    }
+
+    /// Whether the content has the digest of what arrived.
+    pub(super) fn still_has_content(&self, goes_on: impl Fn() -> bool) -> std::io::Result<bool> {
+        match self {
+            WholeFile::Small(file, unnamed) => {
+                file.digest().map_or(Ok(true), |digest| unnamed.still_has(&digest))
+            }
+            WholeFile::Large(file) => file.still_has_content(goes_on),
+        }
+    }
+
     fn begin(&self) -> std::io::Result<()> {
         match self {
             WholeFile::Small(_, unnamed) => unnamed.begin(),
@@ -97,7 +144,7 @@ impl WholeFile {
     }
 
     /// Names the file, and adds the sender's message about that or about the failure.
-    fn settle(self, receiver: &CopyReceiver, waited: std::io::Result<()>, replies: &mut Vec<CopyMessage>) {
+    pub(super) fn settle(self, receiver: &CopyReceiver, waited: std::io::Result<()>, replies: &mut Vec<CopyMessage>) {
         match self {
             WholeFile::Small(file, unnamed) => {
                 let named = waited
@@ -116,8 +163,9 @@ impl WholeFile {
 }
 
 impl CopyReceiver {
-    /// Hands a whole file to the threads that wait for the disk. The file still counts as untold.
-    pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
+    /// Hands a whole file to the threads that wait for the disk, or to those that have it checked. The file still
+    /// counts as untold. For a thread that holds a pass.
+    pub(crate) fn hand_on(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
         self.untold.begin();
         // The threads that name files may wait at the gate themselves.
         let unsent = self.shared.outside(|| whole.send(file).err());

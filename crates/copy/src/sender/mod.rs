@@ -529,7 +529,8 @@ impl CopySender {
             counts.given_up = counts.given_up.saturating_add(given_up);
             if let Some(large) = pending.large() {
                 large.cancel();
-                counts.kept += large.bytes_kept();
+                // A receiver that has refused the content has removed it.
+                counts.kept += if failure.code == Code::ContentRefused { 0 } else { large.bytes_kept() };
             }
             record = pending.record.or(record);
         }

@@ -131,6 +131,7 @@ impl Ends {
             within: Default::default(),
             receipt: None,
             means: SessionLimits::default(),
+            check: Default::default(),
         };
         let sizes: Vec<u64> = see(&self.source())
             .values()

@@ -61,6 +61,7 @@ impl Config {
         }
         for (name, hook) in &self.hooks {
             add(&["hooks", name, "program"], PROGRAM, hook.program.as_ref());
+            add(&["hooks", name, "quarantine"], "the files that a hook refuses", hook.quarantine.as_ref());
         }
         all
     }

@@ -39,6 +39,10 @@ const ARGS_MAX: usize = 64;
 /// The most files in one message to a hook.
 const BATCH_FILES_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
 
+/// The most programs of one verify hook that run at a time, and the most files that one of them gets.
+const AT_ONCE_MAX: NonZeroU32 = NonZeroU32::new(64).unwrap();
+const FILES_EACH_MAX: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
 const BODY_MIN: u64 = 64 << 10;
 const BODY_MAX: u64 = 64 << 20;
 
@@ -254,7 +258,7 @@ impl List {
         if hook.on.is_empty() {
             self.add(
                 &["hooks", name, "on"],
-                "a hook needs to know when it runs: pre, file, late, post or fail",
+                "a hook needs to know when it runs: pre, verify, file, late, post or fail",
             );
         }
         if hook.args.len() > ARGS_MAX {
@@ -267,6 +271,25 @@ impl List {
         self.span(&["hooks", name, "time_limit"], hook.time_limit.0, least, most);
         self.span(&["hooks", name, "batch_wait"], hook.batch_wait.0, least, Duration::from_secs(3600));
         self.most(&["hooks", name, "batch_files"], Some(hook.batch_files), BATCH_FILES_MAX);
+        self.most(&["hooks", name, "at_once"], Some(hook.at_once), AT_ONCE_MAX);
+        self.most(&["hooks", name, "files_each"], Some(hook.files_each), FILES_EACH_MAX);
+        self.verify_hook(name, hook);
+    }
+
+    /// A hook that looks at files runs for all that arrive: a rule that left some out would let them pass.
+    fn verify_hook(&mut self, name: &str, hook: &HookSection) {
+        if !hook.on.contains(&HookEvent::Verify) {
+            return;
+        }
+        if hook.on.len() > 1 {
+            self.add(&["hooks", name, "on"], "verify stands alone: give its program a table of its own");
+        }
+        if !hook.labels.is_empty() {
+            self.add(&["hooks", name, "labels"], "is not for verify, which runs for every file that arrives");
+        }
+        if hook.dry_run {
+            self.add(&["hooks", name, "dry_run"], "is not for verify, as nothing arrives in a dry run");
+        }
     }
 
     fn receiver(
@@ -279,7 +302,7 @@ impl List {
         let Some(url) = &receiver.url else {
             return self.add(&["webhook_receivers", name, "url"], "a receiver needs a url");
         };
-        if receiver.on.iter().any(|event| matches!(event, HookEvent::Pre | HookEvent::File)) {
+        if receiver.on.iter().any(|event| matches!(event, HookEvent::Pre | HookEvent::Verify | HookEvent::File)) {
             self.add(&["webhook_receivers", name, "on"], "a receiver hears of late, post and fail only");
         }
         // Which secret signs must not depend on the order of tables.

@@ -21,6 +21,8 @@ use crate::watch::AfterAction;
 pub enum HookEvent {
     /// Before a job begins; if the hook fails, the job does not begin.
     Pre,
+    /// Before a file that has arrived at this host gets its name; the hook may refuse the file.
+    Verify,
     /// When files have arrived; many files at a time.
     File,
     /// When a deadline will not be kept.
@@ -268,13 +270,19 @@ keys! {
     /// Programs that run when something has happened, with JSON on stdin
     pub struct HookSection {
         on: Vec<HookEvent> = Vec::new(), Live, "", "[\"post\", \"fail\"]",
-            "When it runs: pre (may refuse the job), file (many files at a time), late, post, fail";
+            "When it runs: pre (may refuse the job), verify (may refuse a file), file (many files at a time), late, post, fail";
         program: Option<AbsolutePath> = None, Live, "none", "\"/usr/local/bin/register-run\"",
             "The program; there is no shell";
         args: Vec<String> = Vec::new(), Live, "", "[\"--quiet\"]",
             "Its arguments";
         time_limit: TimeSpan = seconds(60), Live, "", "",
             "How long it may run before it is killed, with all processes that it has started";
+        at_once: NonZeroU32 = count(4), Live, "", "",
+            "For verify: how many of the program run at a time, for all transfers together";
+        files_each: NonZeroU32 = count(1), Live, "", "",
+            "For verify: the most files of one run of the program; with more than one it answers in lines of JSON";
+        quarantine: Option<AbsolutePath> = None, Live, "none: what is refused is removed", "\"/var/lib/farhaul-quarantine\"",
+            "For verify: directory that takes the files that the program refuses";
         batch_files: NonZeroU32 = count(1000), Live, "", "",
             "For file: the most files in one message";
         batch_wait: TimeSpan = seconds(5), Live, "", "",

@@ -468,6 +468,7 @@ impl JobSpec {
             within: Default::default(),
             receipt: self.receipt.then_some(ReceiptOptions { file: None, is_required: true }),
             means: Default::default(),
+            check: Default::default(),
         })
     }
 }

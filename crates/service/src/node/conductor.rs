@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::{CopyJob, Event};
+use farhaul::{CopyJob, Event, ReceiverCheck};
 use farhaul_session::snapshot::TransferState;
 use farhaul_session::{Error, EventLevel, MemoryMinimum};
 
@@ -23,7 +23,7 @@ use super::{Active, Node, RetentionRules, Signal, outbox, watches};
 use crate::access::CallerReach;
 use crate::caps::spec::CapSubject;
 use crate::clock::Steps;
-use crate::hooks::{self, Hook, HookMoment};
+use crate::hooks::{self, Hook, HookMoment, JobCheck};
 use crate::hub::NewsBody;
 use crate::job::{JobHead, JobId, JobState, JobStep};
 use crate::metrics::{DirectionLabel, OriginLabel, WatchedTransfer};
@@ -421,6 +421,8 @@ impl Node {
         let place = move || caps.place(CapSubject::of_job(&owner, &places.0));
         job.means.weight = weight_of(row.priority);
         job.means.budget = Some(self.memory_of(&row.owner));
+        let hooks = self.verify_hooks.clone();
+        job.check = ReceiverCheck(Some(Arc::new(JobCheck { hooks, job: row.id.to_string() })));
         let before = self.before(row, &facts.head, now_ms)?;
         let mut transfer = JobTransfer::start(
             (row.id, serial),

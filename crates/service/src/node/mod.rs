@@ -59,6 +59,7 @@ use serde_json::json;
 
 use crate::caps::live_caps::LiveCaps;
 use crate::clock::{Clock, NodeTime};
+use crate::hooks::VerifyHooks;
 use crate::hub::{Hub, NewsBody};
 use crate::job::{JobId, JobStep};
 use crate::metrics::Metrics;
@@ -98,6 +99,8 @@ pub(crate) struct Node {
     settings: RwLock<Arc<NodeSettings>>,
     caps: Mutex<caps::NodeCaps>,
     pub(crate) live_caps: LiveCaps,
+    /// The programs that look at each file that arrives here.
+    pub(crate) verify_hooks: Arc<VerifyHooks>,
     /// When the conductor was last awake, in seconds since the host was started.
     awake_s: AtomicU64,
     /// True if the service is ending, so that no job begins any more.
@@ -205,6 +208,8 @@ impl Node {
             .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
         let (to_conductor, signals) = mpsc::channel();
         let first = u64::try_from(time.at_ms(now)).unwrap_or(0).saturating_mul(1000);
+        let verify_hooks = Arc::new(VerifyHooks::default());
+        verify_hooks.set(&settings.verify_hooks);
         let node = Arc::new_cyclic(|me| Node {
             store,
             hub: Hub::new(first),
@@ -213,6 +218,7 @@ impl Node {
             accounts: accounts::NodeAccounts::new(settings.memory),
             settings: RwLock::new(Arc::new(settings)),
             live_caps: LiveCaps::new(),
+            verify_hooks,
             caps: Mutex::new(caps::NodeCaps { set: caps, ..caps::NodeCaps::default() }),
             awake_s: AtomicU64::new(clock.since_boot().as_secs()),
             draining: AtomicBool::new(false),
@@ -245,6 +251,7 @@ impl Node {
     pub(crate) fn set_settings(&self, settings: NodeSettings) {
         // The memory of transfers is divided once, at the start.
         let memory = self.settings().memory;
+        self.verify_hooks.set(&settings.verify_hooks);
         *self.settings.write().in_any_case() = Arc::new(NodeSettings { memory, ..settings });
         self.follow_configuration();
         self.look();

@@ -11,7 +11,7 @@ use super::{QueueLimits, RetentionRules, WatchSpec};
 use crate::config::values::{HostPattern, SecretPlace};
 use crate::config::{AccountPlaces, Config, HookEvent, JobsSection, LoadedConfig};
 use crate::hooks::webhook::{AddressRules, WebhookReceiver, WebhookSettings};
-use crate::hooks::{BatchBounds, Hook, HookMoment};
+use crate::hooks::{BatchBounds, Hook, HookMoment, Program, VerifyHook};
 use crate::job::{JobSpan, JobSpec, Labels, RetryRule};
 use crate::scheduler::choice::{self, JobSlots};
 
@@ -48,6 +48,8 @@ pub struct NodeSettings {
     pub identity_file: PathBuf,
     /// Programs that run when jobs begin, go on and end.
     pub hooks: Vec<Hook>,
+    /// Programs that look at files before they get their names.
+    pub verify_hooks: Vec<VerifyHook>,
     /// Where webhooks go, and how they are delivered.
     pub webhooks: WebhookSettings,
     /// The places that no root of a token may contain or lie in.
@@ -91,6 +93,7 @@ impl Default for NodeSettings {
             peers: Vec::new(),
             identity_file: farhaul::default_identity_path(),
             hooks: Vec::new(),
+            verify_hooks: Vec::new(),
             webhooks: WebhookSettings::default(),
             account: AccountPlaces::default(),
             watches_max: WATCHES_MAX,
@@ -191,6 +194,7 @@ impl NodeSettings {
             peers: config.peers.iter().filter_map(peer).collect(),
             identity_file: file(&config.serve.identity),
             hooks: config.hooks.values().flat_map(hooks).collect(),
+            verify_hooks: config.hooks.iter().filter_map(verify_hook).collect(),
             webhooks: WebhookSettings {
                 addresses: AddressRules {
                     allow: config.webhooks.allow_networks.iter().filter_map(network).collect(),
@@ -314,19 +318,35 @@ fn watch((name, watch): (&String, &crate::config::WatchSection)) -> Option<(Stri
     Some((name.clone(), spec))
 }
 
-fn moment(event: HookEvent) -> HookMoment {
+/// When the service tells a program of a job; a verify hook is told of files, whoever sends them.
+fn moment(event: HookEvent) -> Option<HookMoment> {
     match event {
-        HookEvent::Pre => HookMoment::Pre,
-        HookEvent::File => HookMoment::File,
-        HookEvent::Late => HookMoment::Late,
-        HookEvent::Post => HookMoment::Post,
-        HookEvent::Fail => HookMoment::Fail,
+        HookEvent::Pre => Some(HookMoment::Pre),
+        HookEvent::Verify => None,
+        HookEvent::File => Some(HookMoment::File),
+        HookEvent::Late => Some(HookMoment::Late),
+        HookEvent::Post => Some(HookMoment::Post),
+        HookEvent::Fail => Some(HookMoment::Fail),
     }
+}
+
+/// The table of a hook that looks at files.
+fn verify_hook((name, hook): (&String, &crate::config::HookSection)) -> Option<VerifyHook> {
+    let number = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
+    let program = hook.program.as_ref().filter(|_| hook.on.contains(&HookEvent::Verify))?;
+    Some(VerifyHook {
+        name: name.clone(),
+        program: Program { program: program.as_path().to_path_buf(), args: hook.args.clone() },
+        limit: hook.time_limit.0,
+        at_once: number(hook.at_once),
+        files: number(hook.files_each),
+        quarantine: hook.quarantine.as_ref().map(|path| path.as_path().to_path_buf()),
+    })
 }
 
 fn receiver(receiver: &crate::config::ReceiverSection) -> Option<WebhookReceiver> {
     Some(WebhookReceiver {
-        on: receiver.on.iter().copied().map(moment).collect(),
+        on: receiver.on.iter().copied().filter_map(moment).collect(),
         url: receiver.url.clone()?,
         secret: receiver.secret_file.clone(),
         labels: receiver.labels.clone(),
@@ -338,7 +358,7 @@ fn receiver(receiver: &crate::config::ReceiverSection) -> Option<WebhookReceiver
 fn hooks(hook: &crate::config::HookSection) -> Vec<Hook> {
     let one = |event: &HookEvent| {
         Some(Hook {
-            on: moment(*event),
+            on: moment(*event)?,
             program: hook.program.as_ref()?.as_path().to_path_buf(),
             args: hook.args.clone(),
             limit_s: u32::try_from(hook.time_limit.0.as_secs()).unwrap_or(u32::MAX),

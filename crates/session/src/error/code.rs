@@ -132,6 +132,7 @@ codes! {
     TooMany = 4020, "FH-TOO-MANY", Host, Lost, Helps, "The service has as much to do as it takes.", Some("try again later");
     StoreNewer = 1046, "FH-STORE-NEWER", User, Incompatible, Futile, "The service's store is of a later version of Farhaul.", None;
     StoreOlder = 1054, "FH-STORE-OLDER", User, Incompatible, Futile, "The service's store is of a version of Farhaul that is too old for this one.", None;
+    CheckFailed = 4031, "FH-CHECK-FAILED", Host, Files, Futile, "A program that has to look at each file at the receiver, before the file gets its name, gave no verdict: it could not be started, took too long or broke off.", Some("whoever runs the receiver finds more in its log");
     StoreBroken = 4021, "FH-STORE-BROKEN", Host, Files, Futile, "The service's store is damaged, or the file is no store.", Some("go back to a copy (farhaul store backup makes one; docs/guide/node.md)");
     StoreLocked = 4030, "FH-STORE-LOCKED", Host, Lost, Helps, "Another program has locked the service's store, so that nothing can be written to it.", None;
     HookFailed = 4022, "FH-HOOK-FAILED", Host, Files, Futile, "A program that the service runs before a job (a hook) did not let the job begin.", Some("what the program said is in the job's log (farhaul logs)");
@@ -165,6 +166,7 @@ codes! {
     KeyNotAuthorized = 1021, "FH-KEY-NOT-AUTHORIZED", User, Auth, Futile, "The daemon does not know this user's key.", None;
     KeyRevoked = 2006, "FH-KEY-REVOKED", Peer, Auth, Futile, "The key is not authorized any more; the running session was ended.", Some("ask who runs the daemon");
     Forbidden = 2007, "FH-FORBIDDEN", Peer, Auth, Futile, "The far end does not allow this to this key.", Some("ask who runs the daemon");
+    ContentRefused = 2018, "FH-CONTENT-REFUSED", Peer, Files, Futile, "A program of the receiver's has looked at a file that has arrived, and has refused or changed it. The content was removed there.", Some("the line says why; ask who runs the receiver");
     GrantRefused = 2015, "FH-GRANT-REFUSED", Peer, Auth, Helps, "A grant for a copy between two daemons is not valid for this key, path or direction, or the key that gave it has lost the right since.", None;
     GrantUsed = 2016, "FH-GRANT-USED", Peer, Auth, Helps, "A grant for a copy between two daemons was shown before.", Some("run the command again; it asks for a new grant");
     GrantExpired = 2017, "FH-GRANT-EXPIRED", Peer, Auth, Helps, "A grant for a copy between two daemons was shown too late.", Some("run the command again; it asks for a new grant");

@@ -271,6 +271,8 @@ const STAYS: &[Code] = &[
     Code::StoreOlder,
     Code::StoreBroken,
     Code::HookFailed,
+    Code::CheckFailed,
+    Code::ContentRefused,
     Code::HostUnknown,
     Code::NoSsh,
     Code::NotInstalled,

@@ -28,6 +28,7 @@ use crate::entry::{FileTime, Metadata};
 use crate::error::Error;
 use crate::fixed_entries;
 use crate::journal::{BEGINNING, Journal, LoadedJournal, PartialRequest};
+use crate::lent_file::LentFile;
 use crate::metadata::{self, AttributeFailure};
 use crate::name_trial::{self, DirTime};
 use crate::own_names;
@@ -543,6 +544,11 @@ impl Partial {
         room::complete(&self.file, self.identity.size)?;
         self.sync()?;
         writeback::forget_cached(&self.file);
+        self.still_has_content(goes_on)
+    }
+
+    /// Returns true if the content, which may still be in memory, has the digest of what arrived.
+    pub fn still_has_content(&self, goes_on: impl Fn() -> bool) -> io::Result<bool> {
         let mut tree = FileTree::new(self.identity.size);
         let mut buffer = Vec::new();
         let mut next = 0;
@@ -554,6 +560,13 @@ impl Partial {
             next = index + 1;
         }
         Ok(tree.root() == self.digest())
+    }
+
+    /// Lends the complete file to somebody who reads it.
+    pub fn lend(&self) -> io::Result<LentFile> {
+        self.clear_missing()?;
+        room::complete(&self.file, self.identity.size)?;
+        LentFile::of(&self.file)
     }
 
     /// Waits until the data of the complete file are on the disk, and gives the file its mode, time and name;

@@ -22,6 +22,7 @@ use crate::dir::Dir;
 use crate::entry::FileTime;
 use crate::error::Error;
 use crate::fixed_entries;
+use crate::lent_file::LentFile;
 use crate::metadata::{self, AttributeFailure, OwnerWish};
 use crate::predecessor::Predecessor;
 use crate::rel_path::RelPath;
@@ -159,9 +160,19 @@ impl UnnamedFile {
         let file = self.file();
         writeback::sync(file)?;
         writeback::forget_cached(file);
+        self.still_has(digest)
+    }
+
+    /// Whether the content, which may still be in memory, has this digest.
+    pub fn still_has(&self, digest: &[u8; 32]) -> io::Result<bool> {
         let mut back = vec![0; self.size as usize];
-        file.read_exact_at(&mut back, 0)?;
+        self.file().read_exact_at(&mut back, 0)?;
         Ok(whole_digest(&back) == *digest)
+    }
+
+    /// Lends the file to somebody who reads it.
+    pub fn lend(&self) -> io::Result<LentFile> {
+        LentFile::of(self.file())
     }
 
     /// Gives the file its name. After an error about metadata
@@ -327,6 +338,11 @@ impl TempFile {
         writeback::sync(&self.file)?;
         writeback::forget_cached(&self.file);
         Ok(())
+    }
+
+    /// Lends the file to somebody who reads it.
+    pub fn lend(&self) -> io::Result<LentFile> {
+        LentFile::of(&self.file)
     }
 
     /// Gives the file its mode, time and name.

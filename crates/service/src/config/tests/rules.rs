@@ -195,14 +195,24 @@ fn wrong_files_and_what_is_said_of_them() {
         (
             "[hooks.h]\n",
             &[
-                "1: hooks.h.on: a hook needs to know when it runs: pre, file, late, post or fail",
+                "1: hooks.h.on: a hook needs to know when it runs: pre, verify, file, late, post or fail",
                 "1: hooks.h.program: a hook needs a program",
             ],
         ),
         (
             "[hooks.h]\non = \"past\"\nprogram = \"/p\"\n",
             &[
-                "2: hooks.h.on: expected one of \"pre\", \"file\", \"late\", \"post\", \"fail\", found \"past\"; did you mean \"post\"?",
+                "2: hooks.h.on: expected one of \"pre\", \"verify\", \"file\", \"late\", \"post\", \"fail\", found \"past\"; did you mean \"post\"?",
+            ],
+        ),
+        (
+            "[hooks.h]\non = [\"verify\", \"post\"]\nprogram = \"/p\"\nlabels = { a = \"b\" }\ndry_run = true\nat_once = 65\nfiles_each = 1001\n",
+            &[
+                "2: hooks.h.on: verify stands alone: give its program a table of its own",
+                "4: hooks.h.labels: is not for verify, which runs for every file that arrives",
+                "5: hooks.h.dry_run: is not for verify, as nothing arrives in a dry run",
+                "6: hooks.h.at_once: must be at most 64",
+                "7: hooks.h.files_each: must be at most 1000",
             ],
         ),
         (

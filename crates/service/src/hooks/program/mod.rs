@@ -30,6 +30,8 @@ use serde::{Deserialize, Serialize};
 pub const OUTPUT_MAX: usize = 16 << 10;
 /// How long a program may take to exit after SIGTERM before it gets SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
+/// How often a running program is asked for whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How many bytes are read at a time: as many as a pipe holds.
 const PIECE: usize = 64 << 10;
 /// The most bytes that are read after the program's end: a process that has left the group could write
@@ -151,17 +153,48 @@ pub fn run(
     stop: Option<&ProgramStop>,
 ) -> Result<ProgramEnd, Error> {
     program.check()?;
-    program.look()?;
     let mut input = serde_json::to_vec(input).map_err(|error| Error::bug(format!("hooks: {error}")))?;
     input.push(b'\n');
+    let passed = PassedFiles { files: Vec::new(), input: &|_| input.clone() };
+    run_with(program, passed, variables, limit, RunWatch { stop, is_wanted: &|| true, output_max: OUTPUT_MAX })
+}
 
+/// What a program gets beside its arguments and its environment.
+pub struct PassedFiles<'a> {
+    /// Descriptors that it has under the numbers that they have here.
+    pub files: Vec<OwnedFd>,
+    /// Makes its standard input from the id of its process.
+    pub input: &'a dyn Fn(u32) -> Vec<u8>,
+}
+
+/// How a program is watched while it runs.
+#[derive(Clone, Copy)]
+pub struct RunWatch<'a> {
+    /// Ends it early.
+    pub stop: Option<&'a ProgramStop>,
+    /// Asked several times a second: once this is false, the program is stopped as by [`ProgramStop`].
+    pub is_wanted: &'a dyn Fn() -> bool,
+    /// How many bytes of its output are kept.
+    pub output_max: usize,
+}
+
+/// As [`run`], with files that the program reads.
+pub fn run_with(
+    program: &Program,
+    passed: PassedFiles<'_>,
+    variables: &[(String, String)],
+    limit: Duration,
+    watch: RunWatch<'_>,
+) -> Result<ProgramEnd, Error> {
+    program.look()?;
     let failed = Error::io("cannot make a pipe for a hook");
     let (output, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     let started = Instant::now();
-    let mut child = start(program, variables, writer)?;
+    let mut child = start(program, variables, writer, passed.files)?;
+    let input = (passed.input)(child.id());
     let finished = RunningProgram::new(&mut child, output, input, started)
         .map_err(|error| Error::of_host(format!("cannot run {}", program.program.display()), error))
-        .map(|running| running.attend(limit, stop));
+        .map(|running| running.attend(limit, watch));
     match finished {
         Ok(tail) => reap(child, tail, started),
         Err(error) => {
@@ -171,7 +204,12 @@ pub fn run(
     }
 }
 
-fn start(program: &Program, variables: &[(String, String)], writer: OwnedFd) -> Result<Child, Error> {
+fn start(
+    program: &Program,
+    variables: &[(String, String)],
+    writer: OwnedFd,
+    passed: Vec<OwnedFd>,
+) -> Result<Child, Error> {
     let again = writer.try_clone().map_err(Error::io("cannot make a pipe for a hook"))?;
     let mut command = Command::new(&program.program);
     command
@@ -183,7 +221,9 @@ fn start(program: &Program, variables: &[(String, String)], writer: OwnedFd) -> 
         .stdin(Stdio::piped())
         .stdout(writer)
         .stderr(again);
-    farhaul_child::inherit_nothing(&mut command).spawn().map_err(|error| cannot_run(&program.program, error))
+    farhaul_child::inherit_only(&mut command, passed)
+        .spawn()
+        .map_err(|error| cannot_run(&program.program, error))
 }
 
 /// The environment of a program: of our own variables `PATH`, the language and the home, and then the given
@@ -232,19 +272,21 @@ fn reap(mut child: Child, tail: ProgramResult, started: Instant) -> Result<Progr
 }
 
 /// The last bytes of an output that comes in pieces.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tail {
     bytes: Vec<u8>,
     count: u64,
+    /// How many bytes are kept in the end.
+    len_max: usize,
 }
 
 impl Tail {
     /// Holds at most twice as many bytes as are kept in the end, so that bytes are seldom moved.
     fn push(&mut self, piece: &[u8]) {
         self.count += piece.len() as u64;
-        let piece = &piece[piece.len().saturating_sub(OUTPUT_MAX)..];
-        if self.bytes.len() + piece.len() > 2 * OUTPUT_MAX {
-            self.trim(OUTPUT_MAX - piece.len());
+        let piece = &piece[piece.len().saturating_sub(self.len_max)..];
+        if self.bytes.len() + piece.len() > 2 * self.len_max {
+            self.trim(self.len_max - piece.len());
         }
         self.bytes.extend_from_slice(piece);
     }
@@ -297,17 +339,19 @@ impl RunningProgram {
         for end in stdin.iter().chain([&output]) {
             fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
         }
-        let tail = ProgramResult { output: Tail::default(), timed_out: false, stopped: false };
+        let output_tail = Tail { bytes: Vec::new(), count: 0, len_max: OUTPUT_MAX };
+        let tail = ProgramResult { output: output_tail, timed_out: false, stopped: false };
         Ok(RunningProgram { group, process, stdin, output: Some(output), input, written: 0, started, tail })
     }
 
     /// Writes its input and reads its output until it ends; then kills what is left of its group.
-    fn attend(mut self, limit: Duration, stop: Option<&ProgramStop>) -> ProgramResult {
+    fn attend(mut self, limit: Duration, watch: RunWatch<'_>) -> ProgramResult {
+        self.tail.output.len_max = watch.output_max;
         // A limit that the clock cannot hold is replaced by a year.
         let far = self.started + Duration::from_secs(365 * 24 * 3600);
         let mut phase = Phase::Running(self.started.checked_add(limit).unwrap_or(far).min(far));
         loop {
-            let seen = self.wait(phase, stop);
+            let seen = self.wait(phase, watch.stop);
             if seen.writable {
                 self.feed();
             }
@@ -317,12 +361,12 @@ impl RunningProgram {
             if seen.ended {
                 break;
             }
-            phase = self.next(phase, seen.stopped, Instant::now());
+            phase = self.next(phase, seen.stopped || !(watch.is_wanted)(), Instant::now());
         }
         // The program is not reaped yet, so no other group can have the same id.
         let _ = kill_process_group(self.group, Signal::KILL);
         self.listen(REST_MAX);
-        self.tail.output.trim(OUTPUT_MAX);
+        self.tail.output.trim(watch.output_max);
         self.tail
     }
 
@@ -346,10 +390,10 @@ impl RunningProgram {
 
     /// Sleeps until a descriptor is ready or the phase ends.
     fn wait(&self, phase: Phase, stop: Option<&ProgramStop>) -> PollResult {
+        let until = |until: Instant| until.saturating_duration_since(Instant::now());
         let timeout = match phase {
-            Phase::Running(until) | Phase::Asked(until) => {
-                Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()
-            }
+            Phase::Running(at) => Timespec::try_from(until(at).min(LOOK_EVERY)).ok(),
+            Phase::Asked(at) => Timespec::try_from(until(at)).ok(),
             Phase::Killed => None,
         };
         let stop = stop.filter(|_| matches!(phase, Phase::Running(_)));

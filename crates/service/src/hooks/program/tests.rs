@@ -122,7 +122,7 @@ fn the_end_of_endless_output_is_kept() {
 fn the_tail_is_the_end_of_pieces_of_any_size() {
     let all: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
     for size in [1, 7, 4096, OUTPUT_MAX - 1, OUTPUT_MAX, OUTPUT_MAX + 1, 100_000] {
-        let mut tail = Tail::default();
+        let mut tail = Tail { bytes: Vec::new(), count: 0, len_max: OUTPUT_MAX };
         all.chunks(size).for_each(|piece| tail.push(piece));
         assert!(tail.bytes.len() <= 2 * OUTPUT_MAX);
         tail.trim(OUTPUT_MAX);
@@ -200,4 +200,35 @@ fn an_error_names_the_program_that_cannot_be_run() {
     }
     let zero = Program { program: "/bin/true".into(), args: vec!["a\0b".into()] };
     assert!(run(&zero, &Value::Null, &[], LONG, None).is_err());
+}
+
+#[test]
+fn a_program_reads_a_file_that_it_is_given_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f");
+    fs::write(&path, "genome").unwrap();
+    let open = || OwnedFd::from(fs::File::open(&path).unwrap());
+    let (given, _other) = (open(), open());
+    let number = std::os::fd::AsRawFd::as_raw_fd(&given);
+    let script = format!(
+        "read path; cat $path /proc/self/fd/{number}; ls -l /proc/$$/fd | grep -c {}",
+        path.display()
+    );
+    let input = |pid| format!("/proc/{pid}/fd/{number}\n").into_bytes();
+    let passed = PassedFiles { files: vec![given], input: &input };
+    let watch = RunWatch { stop: None, is_wanted: &|| true, output_max: OUTPUT_MAX };
+    let finished = run_with(&sh(&script), passed, &[], LONG, watch).unwrap();
+    assert_eq!(text(&finished), "genomegenome1\n");
+}
+
+#[test]
+fn a_program_that_nobody_wants_any_more_is_ended_with_its_group() {
+    let began = Instant::now();
+    let is_wanted = || began.elapsed() < Duration::from_millis(300);
+    let passed = PassedFiles { files: Vec::new(), input: &|_| Vec::new() };
+    let watch = RunWatch { stop: None, is_wanted: &is_wanted, output_max: OUTPUT_MAX };
+    let finished = run_with(&sh("sleep 77 & echo $$; wait"), passed, &[], LONG, watch).unwrap();
+    assert!(finished.stopped && began.elapsed() < LONG, "{finished:?}");
+    let group: i32 = text(&finished).trim().parse().unwrap();
+    assert_eq!(members(group), Vec::<String>::new());
 }

@@ -216,8 +216,9 @@ def test_a_stream_arrives_that_ends_as_it_should(net):
 
     def play(_hello, session):
         stream((1, CHUNK), (0, CHUNK), (2, 10), end=(2 * CHUNK + 10, 3))(session)
-        session.finish()
+        # The receiver finishes first.
         session.next(peer.FINISH)
+        session.finish()
 
     outcome = with_far_end(net, play, "beta:/data/asked", f"{folder}/")
     assert outcome.code == 0, outcome

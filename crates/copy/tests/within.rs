@@ -43,6 +43,7 @@ impl Places {
             within: JobConfines { local: Some(vec![self.top.join("a")]), ..JobConfines::default() },
             means: Default::default(),
             receipt: None,
+            check: Default::default(),
         }
     }
 

@@ -53,7 +53,12 @@ pub(super) fn run(receiver: &CopyReceiver, check: &TransferCheck, whole: &Channe
 
 /// Has some files checked, and names those that are accepted. Once the request is over, what has no name yet gets
 /// none.
-fn take(receiver: &CopyReceiver, check: &TransferCheck, batch: Vec<WholeFile>, replies: &mut Vec<CopyMessage>) {
+fn take(
+    receiver: &CopyReceiver,
+    check: &TransferCheck,
+    batch: Vec<WholeFile>,
+    replies: &mut Vec<CopyMessage>,
+) {
     loop {
         let Some(pass) = receiver.shared.enter() else { return for_good(|| drop(batch)) };
         let lent: Vec<_> = batch.iter().map(WholeFile::lend).collect();
@@ -120,7 +125,8 @@ fn after(
     }
 }
 
-/// The verdict on a file that the check has accepted: whatever the program may have done, what gets the name is what arrived.
+/// The verdict on a file that the check has accepted: whatever the program may have done, what gets the name is what
+/// arrived.
 fn accepted(receiver: &CopyReceiver, file: &WholeFile) -> CheckVerdict {
     let is_same = match receiver.rules.verify {
         // Without digests, size and time are all there is; a file that is read back is compared by that.

@@ -13,7 +13,7 @@ pub(super) const LINE_MAX: usize = 2 << 10;
 
 /// The line by which a program judges a file.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct FileAnswer {
     id: usize,
     accept: bool,
     #[serde(default)]
@@ -36,8 +36,9 @@ pub(super) fn of_lines(end: &ProgramEnd, count: usize) -> Vec<CheckVerdict> {
         return vec![CheckVerdict::Failed(format!("the program {}{why}", end.verdict())); count];
     }
     let mut verdicts = vec![CheckVerdict::Failed("the program has not answered for it".into()); count];
-    let answers = end.output.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    for Answer { id, accept, reason } in answers {
+    let answers =
+        end.output.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    for FileAnswer { id, accept, reason } in answers {
         let Some(verdict) = verdicts.get_mut(id) else { continue };
         match (accept, &verdict) {
             (_, CheckVerdict::Refused(_)) => {}

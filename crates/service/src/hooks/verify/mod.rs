@@ -54,28 +54,28 @@ pub struct VerifyHooks {
 #[derive(Debug, Clone)]
 struct RunnableHook {
     hook: Arc<VerifyHook>,
-    places: Arc<Places>,
+    places: Arc<ProgramSlots>,
 }
 
 /// A number of places, each for a program that runs.
 #[derive(Debug)]
-struct Places {
+struct ProgramSlots {
     free: Mutex<usize>,
     given_back: Condvar,
 }
 
-struct Place<'a>(&'a Places);
+struct ProgramSlot<'a>(&'a ProgramSlots);
 
-impl Drop for Place<'_> {
+impl Drop for ProgramSlot<'_> {
     fn drop(&mut self) {
         *self.0.free.lock().in_any_case() += 1;
         self.0.given_back.notify_one();
     }
 }
 
-impl Places {
+impl ProgramSlots {
     /// Waits for a place; `None` if nobody wants one any more.
-    fn take(&self, is_wanted: &dyn Fn() -> bool) -> Option<Place<'_>> {
+    fn take(&self, is_wanted: &dyn Fn() -> bool) -> Option<ProgramSlot<'_>> {
         let mut free = self.free.lock().in_any_case();
         while *free == 0 {
             if !is_wanted() {
@@ -84,7 +84,7 @@ impl Places {
             free = self.given_back.wait_timeout(free, LOOK_EVERY).in_any_case().0;
         }
         *free -= 1;
-        Some(Place(self))
+        Some(ProgramSlot(self))
     }
 }
 
@@ -96,7 +96,10 @@ impl VerifyHooks {
             Some(known) => known.clone(),
             None => RunnableHook {
                 hook: Arc::new(hook.clone()),
-                places: Arc::new(Places { free: Mutex::new(hook.at_once.max(1)), given_back: Condvar::new() }),
+                places: Arc::new(ProgramSlots {
+                    free: Mutex::new(hook.at_once.max(1)),
+                    given_back: Condvar::new(),
+                }),
             },
         };
         *now = hooks.iter().map(runnable).collect();
@@ -301,7 +304,14 @@ impl VerifyHook {
                 }
             }
             CheckVerdict::Failed(reason) => {
-                tracing::error!(hook, path, sender, job, reason, "the verify hook gives no verdict on a file");
+                tracing::error!(
+                    hook,
+                    path,
+                    sender,
+                    job,
+                    reason,
+                    "the verify hook gives no verdict on a file"
+                );
             }
             CheckVerdict::Accepted | CheckVerdict::Changed => {}
         }

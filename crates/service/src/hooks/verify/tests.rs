@@ -61,8 +61,12 @@ fn failed(why: &str) -> CheckVerdict {
 
 #[test]
 fn the_exit_code_judges_one_file_and_the_last_line_says_why() {
-    let script = "cat \"$FARHAUL_CONTENT\" | grep -q virus && { echo note; echo Virus FOUND; exit 1; }; exit 0";
-    assert_eq!(judge(&[hook(script)], &["fine", "a virus"]), [CheckVerdict::Accepted, refused("Virus FOUND")]);
+    let script =
+        "cat \"$FARHAUL_CONTENT\" | grep -q virus && { echo note; echo Virus FOUND; exit 1; }; exit 0";
+    assert_eq!(
+        judge(&[hook(script)], &["fine", "a virus"]),
+        [CheckVerdict::Accepted, refused("Virus FOUND")]
+    );
     for (script, expected) in [
         ("exit 3", "exited with 3 after"),
         ("printf 'a\\033[31mb\\r\\n'; exit 1", "a [31mb"),
@@ -128,7 +132,9 @@ fn a_program_hears_what_it_needs() {
     assert_eq!((&told["id"], &told["bytes"], &told["schema"]), (&0.into(), &3.into(), &1.into()));
     assert!(told["content"].as_str().is_some_and(|path| path.starts_with("/proc/")), "{told}");
     let variables = fs::read_to_string(variables).unwrap();
-    for line in ["EVENT=verify", "PATH=/srv/d/f\\n0", "NAME=f\\n0", "BYTES=3", "SENDER=SHA256:abc", "JOB=4k2m"] {
+    for line in
+        ["EVENT=verify", "PATH=/srv/d/f\\n0", "NAME=f\\n0", "BYTES=3", "SENDER=SHA256:abc", "JOB=4k2m"]
+    {
         assert!(variables.lines().any(|there| there == format!("FARHAUL_{line}")), "{line} in {variables}");
     }
 }
@@ -150,7 +156,7 @@ fn nobody_waits_for_a_check_that_is_not_wanted_any_more() {
     let is_wanted = || began.elapsed() < Duration::from_millis(300);
     assert_eq!(judge_while(&[hook("sleep 60")], &["x"], &is_wanted), None);
     assert!(began.elapsed() < Duration::from_secs(10));
-    let busy = Places { free: Mutex::new(0), given_back: Condvar::new() };
+    let busy = ProgramSlots { free: Mutex::new(0), given_back: Condvar::new() };
     assert!(busy.take(&|| false).is_none());
 }
 
@@ -164,8 +170,10 @@ fn what_is_refused_goes_to_quarantine_with_a_note() {
     assert_eq!(kept.len(), 4, "{kept:?}");
     assert!(kept.iter().any(|path| fs::read_to_string(path).unwrap() == "evil"));
     let note: serde_json::Value = serde_json::from_str(
-        &fs::read_to_string(kept.iter().find(|path| path.extension().is_some_and(|end| end == "json")).unwrap())
-            .unwrap(),
+        &fs::read_to_string(
+            kept.iter().find(|path| path.extension().is_some_and(|end| end == "json")).unwrap(),
+        )
+        .unwrap(),
     )
     .unwrap();
     assert_eq!((&note["hook"], &note["reason"]), (&"scan".into(), &"no".into()));

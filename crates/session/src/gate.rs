@@ -37,6 +37,8 @@ pub(crate) struct Gate {
     still_there: AtomicU64,
     /// The note in which this end has said that it wants a pause; 0 if it has not.
     asked_at: AtomicU64,
+    /// When that was, in milliseconds of the session's clock.
+    asked_ms: AtomicU64,
 }
 
 /// Whoever holds it may change something.
@@ -177,7 +179,14 @@ impl Request {
             true => asked_at > 0 && still_there > asked_at,
             false => still_there > 0,
         };
-        self.is_still() && (is_told || self.session().has_peer_halted())
+        self.is_still() && (is_told || self.session().has_peer_halted() && self.may_be_halted(asked_at))
+    }
+
+    /// A peer that has never been heard may be about to begin, so that it gets its time from the wish on.
+    fn may_be_halted(&self, asked_at: u64) -> bool {
+        let since = Duration::from_millis(self.gate.asked_ms.load(SeqCst));
+        let is_long_ago = || self.session().elapsed().saturating_sub(since) >= HALTED_AFTER;
+        self.session().was_peer_heard() || asked_at > 0 && is_long_ago()
     }
 
     fn wants_pause(&self) -> bool {
@@ -188,7 +197,10 @@ impl Request {
     fn note(&self, version: u64) -> Option<RequestNote> {
         let wants_pause = self.wants_pause();
         match wants_pause {
-            true if self.gate.asked_at.load(SeqCst) == 0 => self.gate.asked_at.store(version, SeqCst),
+            true if self.gate.asked_at.load(SeqCst) == 0 => {
+                self.gate.asked_ms.store(self.session().elapsed().as_millis() as u64, SeqCst);
+                self.gate.asked_at.store(version, SeqCst);
+            }
             true => {}
             false => self.gate.asked_at.store(0, SeqCst),
         }
@@ -276,7 +288,10 @@ mod tests {
         drop(pass);
         assert!(request.is_still() && !request.is_still_at_both_ends(), "the peer has said nothing yet");
         request.note_silence(HALTED_AFTER);
-        assert!(request.is_still_at_both_ends(), "and never will");
+        assert!(!request.is_still_at_both_ends(), "and may be about to begin");
+        hear_on_a_flow(&request);
+        request.note_silence(HALTED_AFTER);
+        assert!(request.is_still_at_both_ends(), "it has stopped by itself");
         request.handle.resume();
         assert!(is_open(&request) && !request.is_still());
     }

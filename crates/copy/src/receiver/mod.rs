@@ -534,6 +534,10 @@ impl CopyReceiver {
             self.delete_surplus(!conversation.listing_failed, dialogue, conversation);
             self.part_links();
         }
+        // If the session has ended meanwhile, some of that was left out, and nobody must hear that all is done.
+        if !self.shared.rest() {
+            return Ok(());
+        }
         if self.rules.durable
             && let Destination::Tree(target) = &self.destination
         {

@@ -12,6 +12,7 @@ from harness.hosts import wait_until
 from harness.product import EXIT_USAGE
 from harness.service import Service
 from harness.trees import make_file, sha256
+from test_metrics import Metrics
 
 KIB = 1 << 10
 
@@ -143,6 +144,124 @@ def test_no_name_in_a_folder_holds_a_watch_or_is_overwritten(service):
     wait_until(lambda: not any((folder / name).exists() for name in "abcd"), 60, 0.2, "all are deleted")
     assert precious.read_text() == "precious"
     service.daemon.stop()
+
+
+def told_of(place):
+    """The messages that the hook of `service_that_tells` got, about files that fail or failed jobs."""
+    heard = place / "heard"
+    return [json.loads(line) for line in heard.read_text().splitlines()] if heard.exists() else []
+
+
+def service_that_tells(net):
+    """A service that tries no job twice by itself, and whose hook hears what fails."""
+    place = net.folder("hooks")
+    program, settings = place / "listen", place / "farhaul.toml"
+    program.write_text(f"#!/bin/sh\nexec cat >>{place}/heard\n")
+    program.chmod(0o700)
+    settings.write_text(
+        f'[jobs]\nretry_attempts = 0\n[hooks.listen]\non = ["fail", "failing", "recovered"]\nprogram = "{program}"\n'
+    )
+    settings.chmod(0o600)
+    return Service(net, net.alpha, far=net.daemon, arguments=("--config", settings)), place
+
+
+def failing(service, id):
+    (listed,) = [watch for watch in service.json("watch", "list") if watch["id"] == id]
+    watch = service.json("watch", "show", id)
+    assert listed.keys() == watch.keys()
+    return watch["failing"]
+
+
+def test_files_arrive_by_themselves_when_the_far_end_is_back(own_net):
+    service, place = service_that_tells(own_net)
+    folder = service.net.folder("instrument")
+    id = watch(service, folder, "in", "--after", "delete")
+    make_file(folder / "early", 10 * KIB)
+    wait_until(lambda: not (folder / "early").exists(), 60, 0.2, "the first file has arrived")
+    assert failing(service, id) is None
+    service.far.stop()
+    for name in ("a.h5", "b.h5"):
+        make_file(folder / name, 100 * KIB)
+    wait_until(lambda: (failing(service, id) or {"files": 0})["files"] == 2, 60, 0.2, "both files fail")
+    before = failing(service, id)
+    (reason,) = before["reasons"]
+    assert (reason["code"], reason["files"], reason["retryable"]) == ("FH-NOT-LISTENING", 2, True), before
+    assert before["retried"] == 2 and before["next_try"] > before["since"], before
+    shown = service.run("watch", "show", id)
+    assert "FH-NOT-LISTENING" in shown and before["next_try"] in shown and "2 since" in shown, shown
+    assert "FH-NOT-LISTENING" in service.run("watch", "list") and "FH-NOT-LISTENING" in service.daemon.log_text()
+    file = files(service, id)["a.h5"]
+    assert (file["state"], file["code"], file["tries"]) == ("failed", "FH-NOT-LISTENING", 1), file
+    # A restart forgets none of it, and tells nobody again.
+    service.daemon.restart()
+    assert failing(service, id) == before
+    metrics = Metrics(service)
+    assert metrics.sum("farhaul_watches") == metrics.sum("farhaul_watches_failing") == 1
+    assert metrics.sum("farhaul_watch_files_failing", retryable="true") == 2
+    assert metrics.sum("farhaul_watch_files_failing", retryable="false") == 0
+    # Whoever asks has them tried at once. The far end is still away, so they fail once more, which is no news.
+    service.run("watch", "retry", id)
+    jobs = lambda: len(service.json("history", "--label", f"watch={id}"))
+    wait_until(lambda: jobs() >= 3 and files(service, id)["a.h5"]["state"] == "failed", 60, 0.2, "they fail again")
+    assert failing(service, id)["since"] == before["since"]
+    service.far.start()
+    wait_until(lambda: not any((folder / name).exists() for name in ("a.h5", "b.h5")), 120, 0.5, "they have arrived")
+    assert (service.far.root / "in/a.h5").stat().st_size == 100 * KIB
+    wait_until(lambda: failing(service, id) is None, 30, 0.2, "nothing fails any more")
+    wait_until(lambda: told_of(place)[-1]["event"] == "recovered", 30, 0.2, "the hook hears of it")
+    told = told_of(place)
+    of_watch = [one for one in told if one["event"] in ("failing", "recovered")]
+    assert [one["event"] for one in of_watch] == ["failing", "recovered"], told
+    assert [one["watch"]["failing"] > 0 for one in of_watch] == [True, False]
+    assert of_watch[0]["error"]["code"] == "FH-NOT-LISTENING" and of_watch[0]["watch"]["id"] == id
+    assert of_watch[0]["watch"]["next_try_ms"] > of_watch[0]["at_ms"]
+    # The first job that failed is told, and those of later tries are not. The two files may have had a job each.
+    assert len([one for one in told if one["event"] == "fail"]) in (1, 2), told
+    assert Metrics(service).sum("farhaul_watches_failing") == 0
+    assert service.run("store", "check") == ""
+
+
+def test_a_job_that_is_run_again_by_hand_is_the_only_one_that_has_its_files(own_net):
+    service, _ = service_that_tells(own_net)
+    folder = service.net.folder("instrument")
+    service.far.stop()
+    id = watch(service, folder, "in", "--after", "mark")
+    make_file(folder / "a", KIB)
+    wait_until(lambda: all_are(service, id, 1, "failed"), 60, 0.2, "the file has failed")
+    service.far.start()
+    (job,) = service.json("jobs", "--label", f"watch={id}")
+    service.run("retry", job["id"])
+    service.wait(job["id"])
+    wait_until(lambda: all_are(service, id, 1, "done"), 60, 0.2, "the file has arrived")
+    assert failing(service, id) is None and len(service.json("jobs", "--label", f"watch={id}")) == 1
+
+
+def test_what_is_not_allowed_waits_for_somebody_or_for_a_change(own_net):
+    service, place = service_that_tells(own_net)
+    folder, keys = service.net.folder("instrument"), service.far.keys.read_text()
+    service.far.keys.write_text(keys.replace(service.key, ""))
+    id = watch(service, folder, "in")
+    make_file(folder / "a", KIB)
+    wait_until(lambda: failing(service, id), 60, 0.2, "the file fails")
+    found = failing(service, id)
+    assert (found["files"], found["retried"], found["next_try"]) == (1, 0, None), found
+    (reason,) = found["reasons"]
+    assert not reason["retryable"] and "farhaul watch retry" in service.run("watch", "show", id)
+    assert Metrics(service).sum("farhaul_watch_files_failing", retryable="false") == 1
+    # Another file, which changes once the key is allowed again, and with it nothing else.
+    make_file(folder / "b", KIB)
+    wait_until(lambda: failing(service, id)["files"] == 2, 60, 0.2, "the other file fails")
+    service.far.keys.write_text(keys)
+    make_file(folder / "b", 2 * KIB)
+    wait_until(lambda: files(service, id)["b"]["state"] == "done", 60, 0.2, "what has changed is taken again")
+    service.daemon.restart()
+    assert failing(service, id)["files"] == 1 and files(service, id)["a"]["state"] == "failed"
+    service.run("watch", "retry", id)
+    wait_until(lambda: all_are(service, id, 2, "done"), 60, 0.2, "both have arrived")
+    wait_until(lambda: [one for one in told_of(place) if one["event"] == "recovered"], 30, 0.2, "the hook hears of it")
+    events = [one["event"] for one in told_of(place)]
+    # A job that nobody runs again is told each time.
+    assert (events.count("fail"), events.count("failing"), events.count("recovered")) == (2, 1, 1), events
 
 
 def test_a_dry_run_is_told_to_hooks_that_ask_for_it(own_net):

@@ -21,6 +21,7 @@ export type CapView = Schemas["CapView"];
 export type Cap = Schemas["Cap"];
 export type EntryView = Schemas["EntryView"];
 export type LogLine = Schemas["LogLine"];
+export type FailingFiles = Schemas["FailingFiles"];
 export type DeedKind = Schemas["DeedKind"];
 export type JobDeed = Schemas["JobDeed"];
 export type Problem = Schemas["Problem"];

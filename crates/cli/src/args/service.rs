@@ -453,6 +453,14 @@ pub enum WatchVerb {
         #[command(flatten)]
         answer: AnswerArgs,
     },
+    /// Show a watched folder: its files by state, which of them fail and why, and when they are tried again
+    Show {
+        /// Id of the watch
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+        #[command(flatten)]
+        answer: AnswerArgs,
+    },
     /// Show what has become of each file of a watched folder
     Files {
         /// Id of the watch
@@ -467,7 +475,7 @@ pub enum WatchVerb {
         #[command(flatten)]
         answer: AnswerArgs,
     },
-    /// Try files again that have failed
+    /// Try files again that have failed, also those that are not tried again by themselves
     Retry {
         /// Id of the watch
         #[arg(value_parser = NonEmptyStringValueParser::new())]

@@ -258,7 +258,7 @@ impl List {
         if hook.on.is_empty() {
             self.add(
                 &["hooks", name, "on"],
-                "a hook needs to know when it runs: pre, verify, file, late, post or fail",
+                "a hook needs to know when it runs: pre, verify, file, late, post, fail, failing or recovered",
             );
         }
         if hook.args.len() > ARGS_MAX {
@@ -303,7 +303,7 @@ impl List {
             return self.add(&["webhook_receivers", name, "url"], "a receiver needs a url");
         };
         if receiver.on.iter().any(|event| matches!(event, HookEvent::Pre | HookEvent::Verify | HookEvent::File)) {
-            self.add(&["webhook_receivers", name, "on"], "a receiver hears of late, post and fail only");
+            self.add(&["webhook_receivers", name, "on"], "a receiver hears of all but pre, verify and file");
         }
         // Which secret signs must not depend on the order of tables.
         let is_same = |other: &ReceiverSection| {

@@ -31,6 +31,10 @@ pub enum HookEvent {
     Post,
     /// When a job has failed or was cancelled.
     Fail,
+    /// When files of a watched folder begin to fail.
+    Failing,
+    /// When no file of a watched folder fails any more.
+    Recovered,
 }
 
 /// How much is logged.
@@ -208,8 +212,9 @@ keys! {
     pub struct ReceiverSection {
         url: Option<WebhookUrl> = None, Live, "none", "\"https://lims.example.org/jobs\"",
             "Where its messages go";
-        on: Vec<HookEvent> = vec![HookEvent::Post, HookEvent::Fail], Live, "", "",
-            "When it is called, whoever submits the job: late, post, fail; [] if only jobs that name its url call it";
+        on: Vec<HookEvent> = vec![HookEvent::Post, HookEvent::Fail, HookEvent::Failing, HookEvent::Recovered],
+            Live, "", "",
+            "When it is called: late, post, fail, failing, recovered; [] if only jobs that name its url call it";
         secret_file: Option<SecretPlace> = None, Live, "the secret of the url", "\"$CREDENTIALS_DIRECTORY/lims\"",
             "File with the secret that signs all messages to its url, also those of jobs that name the url";
         labels: BTreeMap<String, String> = BTreeMap::new(), Live, "", "{ project = \"a\" }",
@@ -270,7 +275,7 @@ keys! {
     /// Programs that run when something has happened, with JSON on stdin
     pub struct HookSection {
         on: Vec<HookEvent> = Vec::new(), Live, "", "[\"post\", \"fail\"]",
-            "When it runs: pre (may refuse the job), verify (may refuse a file), file (many files at a time), late, post, fail";
+            "When it runs: pre (may refuse the job), verify (may refuse a file), file, late, post, fail, failing, recovered";
         program: Option<AbsolutePath> = None, Live, "none", "\"/usr/local/bin/register-run\"",
             "The program; there is no shell";
         args: Vec<String> = Vec::new(), Live, "", "[\"--quiet\"]",

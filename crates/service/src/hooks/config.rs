@@ -31,12 +31,23 @@ pub enum HookMoment {
     Post,
     /// A run has failed, and no further attempt follows.
     Fail,
+    /// Files of a watched folder begin to fail.
+    Failing,
+    /// No file of a watched folder fails any more.
+    Recovered,
 }
 
 impl HookMoment {
     /// All moments.
-    pub const ALL: [HookMoment; 5] =
-        [HookMoment::Pre, HookMoment::File, HookMoment::Late, HookMoment::Post, HookMoment::Fail];
+    pub const ALL: [HookMoment; 7] = [
+        HookMoment::Pre,
+        HookMoment::File,
+        HookMoment::Late,
+        HookMoment::Post,
+        HookMoment::Fail,
+        HookMoment::Failing,
+        HookMoment::Recovered,
+    ];
 
     /// The word for it in the configuration and in messages.
     pub fn name(self) -> &'static str {

@@ -27,10 +27,14 @@ pub struct HookMessage {
     pub at_ms: i64,
     /// The job that it is about.
     pub job: JobWords,
+    /// The watched folder that it is about; only for `failing` and `recovered`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<WatchWords>,
     /// The results of files; only for `file`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileWords>,
-    /// Why the run failed: for `fail`, and for `post` if some files failed; for `late` what is late.
+    /// Why the run failed: for `fail`, and for `post` if some files failed; for `late` what is late; for `failing` why
+    /// files fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorWords>,
 }
@@ -66,6 +70,20 @@ pub struct JobWords {
     /// How many entries were deleted at the destination; of a dry run, how many would be.
     #[serde(default)]
     pub deleted: u64,
+}
+
+/// A watched folder, as programs see it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WatchWords {
+    /// Its id.
+    pub id: String,
+    /// The folder, as it was given.
+    pub folder: String,
+    /// How many files have failed and have not arrived since.
+    pub failing: u64,
+    /// When the next of them are taken again by themselves, in unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try_ms: Option<i64>,
 }
 
 /// The result of a file.
@@ -165,6 +183,7 @@ mod tests {
                 failed: 1,
                 deleted: 0,
             },
+            watch: None,
             files: vec![
                 FileWords {
                     path: "a.h5".into(),

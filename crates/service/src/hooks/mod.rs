@@ -15,7 +15,7 @@ pub mod webhook;
 
 pub use batch::{BatchBounds, HookBatch, HookBatcher};
 pub use config::{Hook, HookMoment};
-pub use message::{ErrorWords, FileResult, FileWords, HookMessage, JobWords, MESSAGE_SCHEMA};
+pub use message::{ErrorWords, FileResult, FileWords, HookMessage, JobWords, MESSAGE_SCHEMA, WatchWords};
 use program::OUTPUT_MAX;
 pub use program::{Program, ProgramEnd, ProgramStop, run};
 pub use verify::{JobCheck, VerifyHook, VerifyHooks};

@@ -27,7 +27,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::host::ContentBytes;
 use crate::job::JobState;
-use crate::node::Node;
+use crate::node::{FailingFiles, Node};
 use running_transfers::RunningTransfers;
 
 pub(crate) use client_metrics::ClientMetrics;
@@ -134,6 +134,43 @@ struct StageLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DropLabels {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RetryableLabels {
+    retryable: &'static str,
+}
+
+/// The reason why a message to a webhook never arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WebhookDrop {
+    /// Too many messages of its owner wait.
+    QueueFull,
+    /// The receiver has refused it.
+    Refused,
+    /// All attempts have failed.
+    Attempts,
+    /// The message that waits in the store cannot be read.
+    Unreadable,
+}
+
+impl WebhookDrop {
+    const ALL: [WebhookDrop; 4] =
+        [WebhookDrop::QueueFull, WebhookDrop::Refused, WebhookDrop::Attempts, WebhookDrop::Unreadable];
+
+    fn name(self) -> &'static str {
+        match self {
+            WebhookDrop::QueueFull => "queue_full",
+            WebhookDrop::Refused => "refused",
+            WebhookDrop::Attempts => "attempts",
+            WebhookDrop::Unreadable => "unreadable",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CapLabels {
     cap: String,
 }
@@ -198,6 +235,8 @@ struct CounterMetrics {
     ended: Family<EndLabels, Counter>,
     seconds: Family<DirectionLabels, Histogram>,
     late: Counter,
+    webhooks_delivered: Counter,
+    webhooks_dropped: Family<DropLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     cap_bytes: Family<CapLabels, Counter>,
     cpu: Counter<f64, std::sync::atomic::AtomicU64>,
@@ -208,6 +247,9 @@ struct CounterMetrics {
 struct GaugeMetrics {
     jobs: Family<StateLabels, Gauge>,
     behind: Gauge,
+    watches: Gauge,
+    watches_failing: Gauge,
+    watch_files_failing: Family<RetryableLabels, Gauge>,
     transfers: Family<TransferLabels, Gauge>,
     goodput: Family<DirectionLabels, Level>,
     target: Level,
@@ -242,6 +284,8 @@ impl CounterMetrics {
             ended: Family::default(),
             seconds: Family::new_with_constructor(histogram as fn() -> Histogram),
             late: Counter::default(),
+            webhooks_delivered: Counter::default(),
+            webhooks_dropped: Family::default(),
             requests: Family::default(),
             cap_bytes: Family::default(),
             cpu: Counter::default(),
@@ -255,6 +299,9 @@ impl CounterMetrics {
         }
         for code in Code::ALL {
             drop(counted.errors.get_or_create(&CodeLabels { code: code.name() }));
+        }
+        for reason in WebhookDrop::ALL.map(WebhookDrop::name) {
+            drop(counted.webhooks_dropped.get_or_create(&DropLabels { reason }));
         }
         for origin in OriginLabel::ALL.map(OriginLabel::name) {
             for state in JobState::ALL.into_iter().filter(|state| state.is_final()).map(JobState::name) {
@@ -308,6 +355,16 @@ impl CounterMetrics {
             "Runs of jobs that have ended after the time by which they had to be finished",
             self.late.clone(),
         );
+        registry.register(
+            "farhaul_webhooks_delivered",
+            "Messages that the receivers of webhooks have taken",
+            self.webhooks_delivered.clone(),
+        );
+        registry.register(
+            "farhaul_webhooks_dropped",
+            "Messages to webhooks that will never arrive, by the reason",
+            self.webhooks_dropped.clone(),
+        );
         registry.register_with_unit(
             "farhaul_cap_moved",
             "IP bytes with headers and repairs that went through a cap, both ways",
@@ -337,6 +394,17 @@ impl GaugeMetrics {
             "farhaul_jobs_behind_deadline",
             "Jobs that will not be finished in time, as things stand",
             self.behind.clone(),
+        );
+        registry.register("farhaul_watches", "Watched folders", self.watches.clone());
+        registry.register(
+            "farhaul_watches_failing",
+            "Watched folders with files that have failed and have not arrived since",
+            self.watches_failing.clone(),
+        );
+        registry.register(
+            "farhaul_watch_files_failing",
+            "Files of watched folders that have failed and have not arrived since",
+            self.watch_files_failing.clone(),
         );
         registry.register(
             "farhaul_transfers",
@@ -490,6 +558,17 @@ impl Metrics {
         self.counted.late.inc();
     }
 
+    /// Counts a message that a webhook's receiver has taken.
+    pub(crate) fn webhook_delivered(&self) {
+        self.counted.webhooks_delivered.inc();
+    }
+
+    /// Counts messages to webhooks that will never arrive.
+    pub(crate) fn webhooks_dropped(&self, reason: WebhookDrop, count: u64) {
+        let labels = DropLabels { reason: reason.name() };
+        self.counted.webhooks_dropped.get_or_create(&labels).inc_by(count);
+    }
+
     /// Counts bytes that a client has read: the service `read` has no counts while it runs.
     fn read(&self, bytes: u64) {
         self.counted
@@ -548,6 +627,19 @@ impl Metrics {
             }
         }
         shown.behind.set(i64::try_from(node.jobs_behind()).unwrap_or(i64::MAX));
+        let level = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let watches = node.watches_failing();
+        shown.watches.set(level(watches.len()));
+        shown.watches_failing.set(level(watches.iter().flatten().count()));
+        let sum = |of: fn(&FailingFiles) -> u64| {
+            i64::try_from(watches.iter().flatten().map(of).sum::<u64>()).unwrap_or(i64::MAX)
+        };
+        let retried = sum(|failing| failing.retried);
+        let set = |retryable, count| {
+            shown.watch_files_failing.get_or_create(&RetryableLabels { retryable }).set(count);
+        };
+        set("true", retried);
+        set("false", sum(|failing| failing.files).saturating_sub(retried));
         shown.store_failing.set(i64::from(node.store.is_failing()));
         shown.store_pending.set(i64::try_from(node.store.pending()).unwrap_or(i64::MAX));
         shown.event_readers.set(i64::try_from(node.hub.readers()).unwrap_or(i64::MAX));

@@ -1,6 +1,7 @@
 //! The end of a job's transfer: the step that the job takes, and the record that is kept.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use farhaul::Report;
 use farhaul_session::Error;
@@ -10,7 +11,7 @@ use super::transfer::{StopReason, TransferEnd};
 use super::{Active, Node, Signal, outbox};
 use crate::clock::timestamp;
 use crate::job::{JobState, JobStep, RetryRule};
-use crate::metrics::{DirectionLabel, OriginLabel};
+use crate::metrics::{DirectionLabel, Metrics, OriginLabel, WebhookDrop};
 use crate::scheduler::backoff::{self, AttemptOutcome};
 use crate::store::deliveries::{self, DeliveryKind, DeliveryRow};
 use crate::store::feeds;
@@ -297,7 +298,9 @@ impl Node {
         };
         let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
         let papers = RecordPapers { report: serde_json::to_string(report).ok(), curve, receipt };
-        let deliveries = outbox::of_end(&self.settings(), (row, &facts.head), &record, state);
+        let watch = facts.head.labels.0.get(super::watches::LABEL);
+        let is_told = watch.is_some_and(|watch| self.watches.is_told(watch, &row.owner));
+        let deliveries = outbox::of_end(&self.settings(), (row, &facts.head), &record, state, is_told);
         let node_ms = self.node_ms();
         FinishedRun {
             job: row.id.to_string(),
@@ -307,6 +310,7 @@ impl Node {
             node_ms,
             is_recorded: true,
             deliveries,
+            left_out: LeftOutCount { metrics: self.metrics.clone(), counted: AtomicU64::new(0) },
         }
     }
 }
@@ -321,6 +325,20 @@ pub(super) struct FinishedRun {
     node_ms: i64,
     is_recorded: bool,
     deliveries: Vec<DeliveryRow>,
+    left_out: LeftOutCount,
+}
+
+/// Counts the webhooks that are left out, once also if the transaction is made again.
+struct LeftOutCount {
+    metrics: Arc<Metrics>,
+    counted: AtomicU64,
+}
+
+impl LeftOutCount {
+    fn set(&self, count: u64) {
+        let before = self.counted.fetch_max(count, Relaxed);
+        self.metrics.webhooks_dropped(WebhookDrop::QueueFull, count.saturating_sub(before));
+    }
 }
 
 impl FinishedRun {
@@ -334,6 +352,7 @@ impl FinishedRun {
             history::insert(transaction, &self.record, &self.papers, self.node_ms)?;
         }
         feeds::finish(transaction, &self.job, self.run)?;
+        let mut left_out = 0;
         for one in &self.deliveries {
             let is_webhook = one.kind == DeliveryKind::Webhook;
             if is_webhook
@@ -349,10 +368,12 @@ impl FinishedRun {
                     let now_ms = self.record.ended_ms;
                     log::append_last(transaction, job, now_ms, ("warning", &text, "{}"), super::LOG_MAX)?;
                 }
+                left_out += 1;
                 continue;
             }
             deliveries::insert(transaction, one)?;
         }
+        self.left_out.set(left_out);
         Ok(())
     }
 }

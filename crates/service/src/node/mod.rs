@@ -80,7 +80,7 @@ pub use settings::{NodeIdentity, NodeSettings, PeerSettings};
 pub(crate) use transfer::JobTransfer;
 pub(crate) use view::{JobNews, JobView};
 pub use watches::WatchSpec;
-pub(crate) use watches::{WatchView, WatchedFileView};
+pub(crate) use watches::{FailingFiles, WatchView, WatchedFileView};
 
 /// The most lines that are kept of one job's log, and about the most bytes.
 const LOG_MAX: u64 = 2000;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::NodeSettings;
 use crate::hooks::webhook::WebhookUrl;
-use crate::hooks::{ErrorWords, Hook, HookMessage, HookMoment, JobWords, MESSAGE_SCHEMA};
+use crate::hooks::{ErrorWords, Hook, HookMessage, HookMoment, JobWords, MESSAGE_SCHEMA, WatchWords};
 use crate::job::{JobHead, JobState};
 use crate::store::deliveries::{DeliveryKind, DeliveryRow};
 use crate::store::history::HistoryRecord;
@@ -58,7 +58,8 @@ pub(super) fn words(
 }
 
 pub(super) fn message(event: HookMoment, delivery: String, at_ms: i64, job: JobWords) -> HookMessage {
-    HookMessage { schema: MESSAGE_SCHEMA, event, delivery, at_ms, job, files: Vec::new(), error: None }
+    let (watch, files, error) = (None, Vec::new(), None);
+    HookMessage { schema: MESSAGE_SCHEMA, event, delivery, at_ms, job, watch, files, error }
 }
 
 /// The hooks that run for this job at this moment.
@@ -70,13 +71,19 @@ pub(super) fn hooks_of<'a>(
     settings.hooks.iter().filter(move |hook| hook.on == when && hook.is_for(&head.labels.0, head.dry_run))
 }
 
-/// The deliveries of a run that has ended. `row` is the job as it was in the run.
+/// The deliveries of a run that has ended. `row` is the job as it was in the run. `is_told` says that others know
+/// already that files of the job's watch fail: then a run that brings nothing, for a reason that passes, is no news.
 pub(super) fn of_end(
     settings: &NodeSettings,
     (row, head): (&JobRow, &JobHead),
     record: &HistoryRecord,
     state: JobState,
+    is_told: bool,
 ) -> Vec<DeliveryRow> {
+    let passes = row.error.as_ref().is_some_and(|error| error.retryable);
+    if is_told && passes && record.files == 0 && matches!(state, JobState::Failed | JobState::PartlyFailed) {
+        return Vec::new();
+    }
     let event = match state {
         JobState::Done | JobState::PartlyFailed => HookMoment::Post,
         _ => HookMoment::Fail,
@@ -92,7 +99,7 @@ pub(super) fn of_end(
     };
     // Whoever cancels a job knows it, so only the webhook that the job names hears of that.
     let all = state != JobState::Cancelled;
-    deliveries(settings, (row, head), (event, record.ended_ms), (job, error), all)
+    deliveries(settings, (row, head), (event, record.ended_ms), (job, None, error), all)
 }
 
 /// The deliveries of a message to all hooks and webhooks of the configuration that it is for, unless `all` is
@@ -101,11 +108,15 @@ fn deliveries(
     settings: &NodeSettings,
     (row, head): (&JobRow, &JobHead),
     (event, at_ms): (HookMoment, i64),
-    (job, error): (JobWords, Option<ErrorWords>),
+    (job, watch, error): (JobWords, Option<WatchWords>, Option<ErrorWords>),
     all: bool,
 ) -> Vec<DeliveryRow> {
     let delivery = |kind, id: String, target: String| {
-        let told = HookMessage { error: error.clone(), ..message(event, id.clone(), at_ms, job.clone()) };
+        let told = HookMessage {
+            watch: watch.clone(),
+            error: error.clone(),
+            ..message(event, id.clone(), at_ms, job.clone())
+        };
         let (job, run) = (row.id.to_string(), row.run);
         DeliveryRow { id, job, run, kind, target, body: json(&told), attempt: 0, due_ms: at_ms }
     };
@@ -136,7 +147,19 @@ pub(super) fn of_late(
     error: &ErrorWords,
 ) -> Vec<DeliveryRow> {
     let job = words((row, head), row.state, row.figures.files, row.figures.bytes, 0);
-    deliveries(settings, (row, head), (HookMoment::Late, now_ms), (job, Some(error.clone())), true)
+    deliveries(settings, (row, head), (HookMoment::Late, now_ms), (job, None, Some(error.clone())), true)
+}
+
+/// The deliveries that tell how the files of a watched folder stand. `row` is the job by which that has changed.
+pub(super) fn of_watch(
+    settings: &NodeSettings,
+    (row, head): (&JobRow, &JobHead),
+    (event, now_ms): (HookMoment, i64),
+    watch: WatchWords,
+    error: Option<ErrorWords>,
+) -> Vec<DeliveryRow> {
+    let job = words((row, head), row.state, row.figures.files, row.figures.bytes, 0);
+    deliveries(settings, (row, head), (event, now_ms), (job, Some(watch), error), true)
 }
 
 fn json(value: &impl Serialize) -> String {

@@ -587,6 +587,9 @@ impl Node {
             all.insert(id, active);
             view
         };
+        if let Some(watch) = facts.head.labels.0.get(super::watches::LABEL) {
+            self.watches.again(watch, id);
+        }
         self.look();
         self.confirm(id)?;
         Ok(view)

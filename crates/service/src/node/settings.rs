@@ -327,6 +327,8 @@ fn moment(event: HookEvent) -> Option<HookMoment> {
         HookEvent::Late => Some(HookMoment::Late),
         HookEvent::Post => Some(HookMoment::Post),
         HookEvent::Fail => Some(HookMoment::Fail),
+        HookEvent::Failing => Some(HookMoment::Failing),
+        HookEvent::Recovered => Some(HookMoment::Recovered),
     }
 }
 

@@ -21,6 +21,13 @@ pub(crate) fn pause(rule: RetryRule, next: u32, seed: u64) -> Option<Duration> {
     Duration::try_from_secs_f64(even * spread).ok()
 }
 
+/// A number for [`pause`] that differs from name to name, and stays the same for one name.
+pub(crate) fn seed(name: &str) -> u64 {
+    let digest = blake3::hash(name.as_bytes());
+    let bytes = digest.as_bytes();
+    u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
+}
+
 /// The longest pause of this rule.
 pub(crate) fn longest(rule: RetryRule) -> Duration {
     rule.longest_delay.duration().max(rule.first_delay.duration()).mul_f64(1.1)
@@ -48,7 +55,7 @@ pub(crate) fn judge(report: &Report, error: Option<&Error>) -> AttemptOutcome {
 }
 
 /// True if another attempt may work although nobody has changed anything here. The list of codes says so.
-fn may_mend(code: Code) -> bool {
+pub(crate) fn may_mend(code: Code) -> bool {
     code.retry() == farhaul_session::error::RetryAdvice::Helps
 }
 

@@ -152,7 +152,8 @@ fn fill(store: &Store) {
     };
     let version = FileVersion { inode: 1, size: 2, mtime_ns: 3, ctime_ns: 4 };
     let entry = |name: &str, status: FileStatus| {
-        StoreChange::Put(WatchedFile { name: WatchedName::new(name), version, status, since_ms: THEN_MS })
+        let name = WatchedName::new(name);
+        StoreChange::Put(WatchedFile { name, version, status, since_ms: THEN_MS, failing: None })
     };
     let entries = [entry("a", FileStatus::New), entry("b", FileStatus::Done { job: id(5).to_string() })];
     let delivery = |number: u32, kind| deliveries::DeliveryRow {

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use farhaul::{escape, unescape};
+use farhaul::{Code, escape, unescape};
 use rustix::fs::Stat;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::scheduler::backoff;
 
 /// A path below the folder, in bytes. As text it is escaped as in reports.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,7 +127,7 @@ pub enum FileStatus {
         /// The id of the job that brought it.
         job: String,
     },
-    /// It has not arrived, and is not tried again automatically.
+    /// It has not arrived. [`Failing`] says whether it is taken again by itself.
     Failed {
         /// The id of the job.
         job: String,
@@ -193,6 +195,53 @@ impl FileStatus {
     }
 }
 
+/// The reason why a job has not brought a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileFailure {
+    /// The code of the reason.
+    pub code: Code,
+    /// The reason, in one line.
+    pub why: String,
+    /// True if the file is to be taken again by itself, as the reason can pass.
+    pub passes: bool,
+    /// True if the job failed as a whole: then the reason has passed for this file, too, when another job of the
+    /// folder gets through.
+    pub whole: bool,
+}
+
+impl FileFailure {
+    /// A failure of this file alone. The list of codes says whether it passes.
+    pub fn of_file(code: Code, why: impl Into<String>) -> FileFailure {
+        FileFailure { code, why: why.into(), passes: backoff::may_mend(code), whole: false }
+    }
+}
+
+/// What is known of a file that has failed and has not arrived since, also while it is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failing {
+    /// The code of the last reason.
+    #[serde(deserialize_with = "code_of_name")]
+    pub code: Code,
+    /// The last reason, in one line.
+    pub why: String,
+    /// How many jobs in a row have failed for this version.
+    pub tries: u32,
+    /// When it failed first, in unix milliseconds.
+    pub since_ms: i64,
+    /// When it is taken again by itself, in unix milliseconds; `None` if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_ms: Option<i64>,
+    /// See [`FileFailure::whole`].
+    #[serde(default)]
+    pub whole: bool,
+}
+
+/// Another version of the service may have written a code that this one does not know.
+fn code_of_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Ok(Code::of_name(&name).unwrap_or(Code::FilesFailed))
+}
+
 /// A row about a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchedFile {
@@ -205,6 +254,9 @@ pub struct WatchedFile {
     pub status: FileStatus,
     /// Since when it is in this state, in unix milliseconds.
     pub since_ms: i64,
+    /// Set from the first failure until the file arrives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Failing>,
 }
 
 /// A change for the store.
@@ -242,10 +294,21 @@ mod tests {
         let version = FileVersion { inode: u64::MAX, size: 1, mtime_ns: -1, ctime_ns: i64::MAX };
         for (status, text) in all {
             assert!(text.contains(status.name()) && STATES.contains(&status.name()));
-            let entry = WatchedFile { name: WatchedName::new(b"a\xff\\b\n"), version, status, since_ms: 7 };
-            let written = serde_json::to_string(&entry).unwrap();
-            assert!(written.contains(text), "{written}");
-            assert_eq!(serde_json::from_str::<WatchedFile>(&written).unwrap(), entry);
+            let failing = Failing {
+                code: Code::NotListening,
+                why: why(),
+                tries: 3,
+                since_ms: 5,
+                due_ms: Some(9),
+                whole: true,
+            };
+            for failing in [None, Some(failing)] {
+                let (name, status) = (WatchedName::new(b"a\xff\\b\n"), status.clone());
+                let entry = WatchedFile { name, version, status, since_ms: 7, failing };
+                let written = serde_json::to_string(&entry).unwrap();
+                assert!(written.contains(text), "{written}");
+                assert_eq!(serde_json::from_str::<WatchedFile>(&written).unwrap(), entry);
+            }
         }
     }
 

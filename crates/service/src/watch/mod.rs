@@ -23,8 +23,10 @@ mod writers;
 
 pub use after_action::{AfterOutcome, Confirmation, act};
 pub use config::{AfterAction, FolderWatch};
-pub use entry::{FileStatus, FileVersion, PastStatus, STATES, StoreChange, WatchedFile, WatchedName};
-pub use folder::{FileToTake, FolderMoment};
+pub use entry::{
+    FileFailure, FileStatus, FileVersion, PastStatus, STATES, StoreChange, WatchedFile, WatchedName,
+};
+pub use folder::{FileToTake, Folder, FolderMoment};
 pub use tree::FolderReach;
 pub(crate) use tree::leads_out;
 pub use watcher::{Notice, Watcher, WatcherWaker};

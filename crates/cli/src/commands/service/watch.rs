@@ -26,6 +26,10 @@ pub fn watch(args: &WatchArgs) -> Result<(), Error> {
             }
             list(all["watches"].as_array().map_or(&[], Vec::as_slice))
         }
+        WatchVerb::Show { id, answer } => {
+            let found: Value = client(&answer.api)?.get(&format!("/watches/{}", quoted(id)))?;
+            if answer.json { printer::json(&found) } else { show(&found) }
+        }
         WatchVerb::Files { id, state, limit, answer } => {
             let client = client(&answer.api)?;
             let (mut all, mut cursor) = (Vec::new(), None);
@@ -83,6 +87,42 @@ fn wish(add: &WatchAddArgs) -> Result<Value, Error> {
     Ok(wish)
 }
 
+fn show(watch: &Value) -> Result<(), Error> {
+    let (spec, failing) = (&watch["spec"], &watch["failing"]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let mut lines = vec![
+        ("id", text(&watch["id"])),
+        ("owner", text(&watch["owner"])),
+        ("folder", text(&spec["folder"])),
+        ("to", text(&spec["destination"])),
+        ("after", text(&spec["after"])),
+    ];
+    let counts = watch["files"].as_object().into_iter().flatten();
+    let counts: Vec<String> = counts.map(|(state, count)| format!("{count} {state}")).collect();
+    lines.push(("files", if counts.is_empty() { "none yet".into() } else { counts.join(", ") }));
+    if let Some(files) = failing["files"].as_u64() {
+        lines.push(("failing", format!("{files} since {}", text(&failing["since"]))));
+        for reason in failing["reasons"].as_array().into_iter().flatten() {
+            let after = match reason["retryable"].as_bool() {
+                Some(true) => "tried again by itself",
+                _ => "waits for a change, or for farhaul watch retry",
+            };
+            let (code, why) = (text(&reason["code"]), text(&reason["why"]));
+            lines.push(("", format!("{} by {code} ({after}): {why}", reason["files"])));
+        }
+        if let Some(next) = failing["next_try"].as_str() {
+            lines.push(("next try", next.to_string()));
+        }
+    }
+    // What fails stands above.
+    let failing_lines = usize::from(!failing.is_null());
+    for notice in watch["notices"].as_array().into_iter().flatten().skip(failing_lines) {
+        lines.push(("notice", text(notice)));
+    }
+    let all: String = lines.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
+    printer::data(all.as_bytes())
+}
+
 fn list(watches: &[Value]) -> Result<(), Error> {
     let mut table = TextTable::new(&["ID", "FOLDER", "TO", "AFTER", "DONE", "WAITING", "FAILED", "NOTICE"]);
     for watch in watches {
@@ -98,7 +138,8 @@ fn list(watches: &[Value]) -> Result<(), Error> {
             text(&spec["after"]),
             sum(&["done", "gone"]),
             sum(&["new", "settling", "taken", "changed"]),
-            sum(&["failed"]),
+            // Files that are tried again fail as long as they have not arrived.
+            watch["failing"]["files"].as_u64().unwrap_or(0).to_string(),
             text(&watch["notices"][0]),
         ]);
     }

@@ -195,14 +195,14 @@ fn wrong_files_and_what_is_said_of_them() {
         (
             "[hooks.h]\n",
             &[
-                "1: hooks.h.on: a hook needs to know when it runs: pre, verify, file, late, post or fail",
+                "1: hooks.h.on: a hook needs to know when it runs: pre, verify, file, late, post, fail, failing or recovered",
                 "1: hooks.h.program: a hook needs a program",
             ],
         ),
         (
             "[hooks.h]\non = \"past\"\nprogram = \"/p\"\n",
             &[
-                "2: hooks.h.on: expected one of \"pre\", \"verify\", \"file\", \"late\", \"post\", \"fail\", found \"past\"; did you mean \"post\"?",
+                "2: hooks.h.on: expected one of \"pre\", \"verify\", \"file\", \"late\", \"post\", \"fail\", \"failing\", \"recovered\", found \"past\"; did you mean \"post\"?",
             ],
         ),
         (

@@ -51,7 +51,7 @@ impl WebhookSettings {
 /// A receiver that the configuration names. It hears of jobs with certain labels, whoever submits them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookReceiver {
-    /// When it is called: `late`, `post`, `fail`. If never, the receiver only has a secret of its own.
+    /// When it is called: at any moment but `pre` and `file`. If never, the receiver only has a secret of its own.
     pub on: BTreeSet<HookMoment>,
     /// Where messages go.
     pub url: WebhookUrl,

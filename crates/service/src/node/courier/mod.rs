@@ -28,6 +28,8 @@ use crate::hooks::webhook::{
 };
 use crate::hooks::{self, Hook, HookMessage, HookMoment, ProgramEnd, ProgramStop};
 use crate::job::{JobId, JobState};
+use crate::metrics::WebhookDrop;
+use crate::scheduler::backoff;
 use crate::store::deliveries::{self, DeliveryRow};
 use crate::store::{feeds, jobs};
 
@@ -215,6 +217,7 @@ impl Work {
             let target = match serde_json::from_str::<WebhookTarget>(&one.target) {
                 Ok(target) => target,
                 Err(error) => {
+                    self.node.metrics.webhooks_dropped(WebhookDrop::Unreadable, 1);
                     self.close(&one, &format!("the delivery cannot be read: {error}"));
                     continue;
                 }
@@ -411,19 +414,22 @@ impl Work {
         let attempt = one.attempt + 1;
         let (level, text) = match outcome {
             DeliveryOutcome::Delivered { status } => {
+                self.node.metrics.webhook_delivered();
                 self.close(one, &format!("delivered: {status}"));
                 ("info", format!("the webhook was delivered ({status})"))
             }
             DeliveryOutcome::Refused { why } => {
+                self.node.metrics.webhooks_dropped(WebhookDrop::Refused, 1);
                 self.close(one, &why);
                 ("warning", format!("the webhook was not delivered and is given up: {why}"))
             }
             DeliveryOutcome::Retry { why, .. } if attempt >= ATTEMPTS_MAX => {
+                self.node.metrics.webhooks_dropped(WebhookDrop::Attempts, 1);
                 self.close(one, &why);
                 ("warning", format!("the webhook is given up after {attempt} attempts: {why}"))
             }
             DeliveryOutcome::Retry { why, after } => {
-                let pause = pause(attempt, seed(&one.id), after);
+                let pause = pause(attempt, backoff::seed(&one.id), after);
                 let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
                 let due_ms = self.node.clock.now_ms().saturating_add(pause_ms);
                 let (id, outcome) = (one.id.clone(), why.clone());
@@ -475,13 +481,6 @@ async fn post(
     let post =
         Post { url: &target.url, id: &one.id, event, body: one.body.clone().into_bytes(), secret, unix_s };
     sender.deliver(&post).await
-}
-
-/// A number that differs from message to message, but stays the same for one message.
-fn seed(id: &str) -> u64 {
-    let digest = blake3::hash(id.as_bytes());
-    let bytes = digest.as_bytes();
-    u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
 }
 
 impl Node {

@@ -368,7 +368,7 @@ fn a_second_end_of_the_same_run_tells_nothing_anew() {
     let record = fixture.records().remove(0);
     let again = {
         let head = fixture.node().stored_facts(job).unwrap().head;
-        outbox::of_end(&fixture.node().settings(), (&row, &head), &record, JobState::Done)
+        outbox::of_end(&fixture.node().settings(), (&row, &head), &record, JobState::Done, false)
     };
     assert_eq!((again.len(), again[0].id.as_str()), (1, got.id()));
     let insert = move |transaction: &rusqlite::Transaction<'_>| deliveries::insert(transaction, &again[0]);

@@ -14,21 +14,24 @@ use std::time::Duration;
 
 use farhaul::{Durability, Report, escape};
 use farhaul_handover::Held as _;
-use farhaul_session::Error;
+use farhaul_session::{Code, Error};
 use serde_json::json;
 
 use super::Order;
 use super::spec::names_of;
+use super::standing::{FailingFiles, WatchStanding};
 use crate::access::{Caller, JobPlaces};
+use crate::hooks::{ErrorWords, HookMoment, WatchWords};
 use crate::job::{JobHead, JobId, JobSpec, JobState};
 use crate::node::manifests::ContentProof;
-use crate::node::{Node, peer_of};
+use crate::node::{Node, outbox, peer_of};
+use crate::store::deliveries::{self, DeliveryRow};
 use crate::store::history;
 use crate::store::jobs::{self, JobDocument, JobFacts, JobRow, StoredDocument};
 use crate::store::watches::{self, WatchRow};
 use crate::watch::{
-    AfterAction, AfterOutcome, Confirmation, FileStatus, FileToTake, FileVersion, FolderWatch, Notice,
-    PastStatus, StoreChange, WatchedName, Watcher, act, leads_out,
+    AfterAction, AfterOutcome, Confirmation, FileFailure, FileStatus, FileToTake, FileVersion, FolderWatch,
+    Notice, PastStatus, StoreChange, WatchedName, Watcher, act, leads_out,
 };
 
 /// The most files of one job, and the most bytes of their names, as the job keeps the names in memory and in
@@ -45,10 +48,16 @@ pub(super) struct FolderThread {
     row: WatchRow,
     places: Arc<JobPlaces>,
     watcher: Watcher,
-    notices: Arc<Mutex<Vec<String>>>,
+    standing: Arc<Mutex<WatchStanding>>,
     inbox: Receiver<Order>,
     /// Why no files are taken at the moment.
     trouble: Option<String>,
+    /// True if its owner or a link keeps the folder from being looked at.
+    is_held: bool,
+    /// True if others have been told that files fail, and not yet that none fails any more.
+    told_failing: bool,
+    /// The folder's `failing_serial` that is shown.
+    shown: Option<u64>,
 }
 
 /// A file of a job, with the version to act on; `None` if nothing must be done with it.
@@ -73,10 +82,25 @@ impl FolderThread {
         row: WatchRow,
         places: Arc<JobPlaces>,
         watcher: Watcher,
-        notices: Arc<Mutex<Vec<String>>>,
+        standing: Arc<Mutex<WatchStanding>>,
         inbox: Receiver<Order>,
     ) -> FolderThread {
-        FolderThread { node, row, places, watcher, notices, inbox, trouble: None }
+        // Files that fail by the store were told of in the transaction that stored them.
+        let told_failing = watcher.folder().failing().len() > 0;
+        let mut thread = FolderThread {
+            node,
+            row,
+            places,
+            watcher,
+            standing,
+            inbox,
+            trouble: None,
+            is_held: false,
+            told_failing,
+            shown: None,
+        };
+        thread.show();
+        thread
     }
 
     pub(super) fn run(mut self) {
@@ -88,7 +112,8 @@ impl FolderThread {
                 }
             }
             if let Some(text) = self.why_not() {
-                *self.notices.lock().in_any_case() = vec![text];
+                self.is_held = true;
+                self.standing.lock().in_any_case().notices = vec![text];
                 let goes_on = match self.inbox.recv_timeout(LOOK_AGAIN) {
                     Ok(order) => self.obey(order),
                     Err(RecvTimeoutError::Timeout) => true,
@@ -99,6 +124,9 @@ impl FolderThread {
                 }
                 return;
             }
+            if std::mem::take(&mut self.is_held) {
+                self.retry_failed();
+            }
             let turn = self.watcher.turn(TURN_MAX);
             self.write(turn.changes);
             for notice in &turn.notices {
@@ -106,7 +134,7 @@ impl FolderThread {
                 self.node.tell_watch(&self.row.id, json!({ "event": "notice", "text": notice.text() }));
             }
             self.take_all(turn.takes);
-            self.show_notices();
+            self.show();
         }
     }
 
@@ -114,27 +142,92 @@ impl FolderThread {
     fn obey(&mut self, order: Order) -> bool {
         match order {
             Order::Over(job) => self.over(job),
-            Order::Retry => {
-                let changes = self.watcher.retry_failed();
+            Order::Again(job) => {
+                let changes = self.watcher.job_again(job.as_str());
                 self.write(changes);
             }
+            Order::Retry => self.retry_failed(),
             Order::Look => {}
             Order::End => return false,
         }
         true
     }
 
-    fn show_notices(&self) {
-        let all = self.watcher.notices().map(Notice::text).chain(self.trouble.clone());
-        *self.notices.lock().in_any_case() = all.collect();
+    fn retry_failed(&mut self) {
+        let changes = self.watcher.retry_failed();
+        self.write(changes);
     }
 
-    fn write(&self, changes: Vec<StoreChange>) {
+    /// Shows how the watch stands.
+    fn show(&mut self) {
+        let notices = self.watcher.notices().map(Notice::text).chain(self.trouble.clone()).collect();
+        let serial = self.watcher.folder().failing_serial();
+        let failing = (self.shown != Some(serial)).then(|| FailingFiles::of(self.watcher.folder()));
+        self.shown = Some(serial);
+        let mut standing = self.standing.lock().in_any_case();
+        standing.notices = notices;
+        if let Some(failing) = failing {
+            standing.failing = failing;
+        }
+    }
+
+    /// Stores changes, and in the same transaction what others are told if files begin to fail, or if none fails
+    /// any more.
+    fn write(&mut self, changes: Vec<StoreChange>) {
         if changes.is_empty() {
             return;
         }
+        let deliveries = self.tell_failing(&changes);
+        let is_told = !deliveries.is_empty();
         let id = self.row.id.clone();
-        self.node.store.later(move |transaction| watches::change(transaction, &id, &changes));
+        self.node.store.later(move |transaction| {
+            watches::change(transaction, &id, &changes)?;
+            deliveries.iter().try_for_each(|one| deliveries::insert(transaction, one))
+        });
+        if is_told {
+            self.node.ring_when_stored();
+        }
+    }
+
+    /// Tells the log and readers of events if files begin to fail, and if none fails any more. Yields what is told to
+    /// hooks and webhooks.
+    fn tell_failing(&mut self, changes: &[StoreChange]) -> Vec<DeliveryRow> {
+        if (self.watcher.folder().failing().len() > 0) == self.told_failing {
+            return Vec::new();
+        }
+        let failing = FailingFiles::of(self.watcher.folder());
+        self.told_failing = failing.is_some();
+        self.show();
+        let id = self.row.id.clone();
+        let (event, error) = match failing.as_ref().map(|failing| (failing, failing.text())) {
+            Some((failing, text)) => {
+                tracing::warn!(watch = id, "{text}");
+                self.node.tell_watch(&id, json!({ "event": "failing", "text": text, "failing": failing }));
+                let code = failing.reasons.first().map_or(Code::FilesFailed.name(), |reason| &reason.code);
+                (HookMoment::Failing, Some(ErrorWords { code: code.to_string(), what: text }))
+            }
+            None => {
+                tracing::info!(watch = id, "no file of the watch fails any more");
+                self.node.tell_watch(&id, json!({ "event": "recovered" }));
+                (HookMoment::Recovered, None)
+            }
+        };
+        // A message is about a job, here the one that has changed how the watch stands. If it was deleted in the
+        // meantime, nobody but the log hears.
+        let job = changes.iter().find_map(|change| match change {
+            StoreChange::Put(entry) => job_of(&entry.status)?.parse::<JobId>().ok(),
+            StoreChange::Remove(_) => None,
+        });
+        let Some(ended) = job.and_then(|job| self.ended(job).ok().flatten()) else { return Vec::new() };
+        let watch = WatchWords {
+            id,
+            folder: self.row.spec.folder.clone(),
+            failing: failing.as_ref().map_or(0, |failing| failing.files),
+            next_try_ms: failing.and_then(|failing| failing.next_try).map(|next| next.as_millisecond()),
+        };
+        let head = JobHead::of(&ended.spec);
+        let now_ms = self.node.clock.now_ms();
+        outbox::of_watch(&self.node.settings(), (&ended.row, &head), (event, now_ms), watch, error)
     }
 
     // ---- taking ----------------------------------------------------------------------------------------------------
@@ -206,8 +299,8 @@ impl FolderThread {
             Err(error) => {
                 tracing::warn!(watch = self.row.id, %error, "cannot make a job of {count} files yet");
                 self.trouble = Some(format!("cannot make a job: {error}"));
-                let why = "no job could be made";
-                let all = names.iter().map(|name| self.watcher.unconfirmed(name, id.as_str(), why));
+                let why = FileFailure::of_file(error.code(), "no job could be made");
+                let all = names.iter().map(|name| self.watcher.unconfirmed(name, id.as_str(), why.clone()));
                 let changes = all.collect::<Vec<_>>().concat();
                 self.write(changes);
                 false
@@ -236,10 +329,14 @@ impl FolderThread {
         }
         // Somebody may have retried a failed job since.
         for job in failed {
-            if let Ok(id) = job.parse::<JobId>()
-                && matches!(self.ended(id), Ok(Some(ended)) if ended.row.state == JobState::Done)
-            {
-                self.over(id);
+            let Ok(id) = job.parse::<JobId>() else { continue };
+            match self.ended(id) {
+                Ok(Some(ended)) if ended.row.state == JobState::Done => self.over(id),
+                Ok(Some(ended)) if !ended.row.state.is_final() => {
+                    let changes = self.watcher.job_again(&job);
+                    self.write(changes);
+                }
+                _ => {}
             }
         }
         for job in open {
@@ -261,8 +358,8 @@ impl FolderThread {
             .filter(|entry| matches!(&entry.status, FileStatus::Taken { job: has } | FileStatus::Changed { job: has } if has == job))
             .map(|entry| entry.name)
             .collect();
-        let why = "the job is no longer known";
-        let all = names.iter().map(|name| self.watcher.unconfirmed(name, job, why));
+        let why = FileFailure::of_file(Code::NoSuchThing, "the job is no longer known");
+        let all = names.iter().map(|name| self.watcher.unconfirmed(name, job, why.clone()));
         let changes = all.collect::<Vec<_>>().concat();
         self.write(changes);
     }
@@ -347,7 +444,10 @@ impl FolderThread {
         for (name, _) in &there {
             changes.extend(match changed.contains(name) {
                 // This version has arrived, but there is a newer one, which is taken again.
-                true => self.watcher.unconfirmed(name, job, "it has changed since"),
+                true => {
+                    let why = FileFailure::of_file(Code::SourceChanged, "it has changed since");
+                    self.watcher.unconfirmed(name, job, why)
+                }
                 false => self.watcher.ended(name, job, Ok(())),
             });
         }
@@ -359,8 +459,9 @@ impl FolderThread {
                       file has its place and may not be replaced"
                 }
             };
-            changes.extend(self.watcher.ended(name, job, Err(why.to_string())));
+            changes.extend(self.watcher.ended(name, job, Err(FileFailure::of_file(Code::FilesFailed, why))));
         }
+        changes.extend(self.watcher.through());
         self.write(changes);
         Some(there.len())
     }
@@ -408,36 +509,64 @@ impl FolderThread {
     /// files, the others are taken again by another job. Yields how many files have failed.
     fn fail(&mut self, job: JobId, ended: &EndedJob, mine: &[JobFile]) -> usize {
         let report = ended.report.clone().unwrap_or_default();
-        let failed = report.failed.iter().map(|entry| (entry.path.as_str(), entry.reason.as_str()));
-        let not_taken = report.not_taken.iter().map(|entry| (entry.path.as_str(), entry.reason.as_str()));
-        let named: Vec<(&str, &str)> = failed.chain(not_taken).collect();
+        let failed = report.failed.iter().map(|entry| (&entry.path, entry.code, &entry.reason));
+        let not_taken = report.not_taken.iter().map(|entry| (&entry.path, Code::FilesFailed, &entry.reason));
+        let named: Vec<(&String, Code, &String)> = failed.chain(not_taken).collect();
         let reason_of = |name: &WatchedName| {
             let name = name.to_string();
             let is_it = |path: &str| {
                 name == path || name.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
             };
-            named.iter().find(|(path, _)| is_it(path)).map(|(_, reason)| reason.to_string())
+            let found = named.iter().find(|(path, ..)| is_it(path));
+            found.map(|(_, code, reason)| FileFailure::of_file(*code, reason.as_str()))
         };
         let is_partial = ended.row.state != JobState::Cancelled
             && report.complete
             && mine.iter().any(|(name, _)| reason_of(name).is_some());
-        let all = match (ended.row.state, &report.error) {
-            (JobState::Cancelled, _) => "the job was cancelled".to_string(),
-            (_, Some(error)) => error.clone(),
-            (_, None) => format!("job {job} has not confirmed it"),
-        };
+        let all = self.failure_of_all(&ended.row, &report);
         let (mut count, mut changes) = (0, Vec::new());
         for (name, _) in mine {
             changes.extend(match reason_of(name) {
-                None if is_partial => self.watcher.unconfirmed(name, job.as_str(), &all),
+                None if is_partial => self.watcher.unconfirmed(name, job.as_str(), all.clone()),
                 reason => {
                     count += 1;
                     self.watcher.ended(name, job.as_str(), Err(reason.unwrap_or_else(|| all.clone())))
                 }
             });
         }
+        if is_partial {
+            changes.extend(self.watcher.through());
+        }
         self.write(changes);
         count
+    }
+
+    /// Why a job that has failed as a whole has brought none of its files.
+    fn failure_of_all(&self, row: &JobRow, report: &Report) -> FileFailure {
+        if row.state == JobState::Cancelled {
+            // Whoever has cancelled the job does not want it again.
+            let why = "the job was cancelled".to_string();
+            return FileFailure { code: Code::Interrupted, why, passes: false, whole: true };
+        }
+        let error = row.error.as_ref();
+        let code = error.and_then(|error| Code::of_name(&error.code)).unwrap_or(Code::FilesFailed);
+        let why = report.error.clone().or_else(|| error.map(|error| error.text.clone()));
+        let why = why.unwrap_or_else(|| format!("job {} has not confirmed it", row.id));
+        FileFailure { whole: true, ..FileFailure::of_file(code, why) }
+    }
+}
+
+/// The job that has a file, or had it last.
+pub(super) fn job_of(status: &FileStatus) -> Option<&str> {
+    match status {
+        FileStatus::New | FileStatus::Settling => None,
+        FileStatus::Taken { job }
+        | FileStatus::Changed { job }
+        | FileStatus::Done { job }
+        | FileStatus::Failed { job, .. }
+        | FileStatus::Gone {
+            past: PastStatus::Taken { job } | PastStatus::Done { job } | PastStatus::Failed { job, .. },
+        } => Some(job),
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod folder_thread;
 mod spec;
+mod standing;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -31,6 +32,8 @@ use crate::watch::{FileStatus, FolderWatch, PastStatus, WatchedFile, Watcher, Wa
 
 pub(super) use spec::LABEL;
 pub use spec::WatchSpec;
+pub use standing::FailingFiles;
+use standing::WatchStanding;
 
 /// The owner of the watches of the configuration, and of their jobs.
 const CONFIGURATION: &str = "configuration";
@@ -49,7 +52,7 @@ struct RunningWatch {
     places: Arc<JobPlaces>,
     orders: Sender<Order>,
     waker: WatcherWaker,
-    notices: Arc<Mutex<Vec<String>>>,
+    standing: Arc<Mutex<WatchStanding>>,
     thread: JoinHandle<()>,
 }
 
@@ -57,6 +60,8 @@ struct RunningWatch {
 enum Order {
     /// A job is over, and the store has its end.
     Over(JobId),
+    /// Somebody has a job run again that had failed.
+    Again(JobId),
     /// Files that have failed must be taken again.
     Retry,
     /// Something has changed that decides whether files are taken.
@@ -78,6 +83,8 @@ pub struct WatchView {
     pub spec: WatchSpec,
     /// How many files are in each state.
     pub files: BTreeMap<String, u64>,
+    /// The files that have failed and have not arrived since, if there are any.
+    pub failing: Option<FailingFiles>,
     /// Notices for its owner, such as what keeps files from being taken.
     pub notices: Vec<String>,
 }
@@ -96,30 +103,39 @@ pub struct WatchedFileView {
     pub bytes: u64,
     /// The job that has it, or had it last.
     pub job: Option<String>,
-    /// Why it failed.
+    /// Why it failed, as long as it has not arrived since.
     pub why: Option<String>,
+    /// The code of that reason.
+    pub code: Option<String>,
+    /// How many jobs in a row have failed for it.
+    pub tries: u32,
+    /// When it is taken again by itself.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub next_try: Option<Timestamp>,
 }
 
 impl From<WatchedFile> for WatchedFileView {
     fn from(entry: WatchedFile) -> WatchedFileView {
-        let (job, why) = match &entry.status {
-            FileStatus::New | FileStatus::Settling => (None, None),
-            FileStatus::Taken { job } | FileStatus::Changed { job } | FileStatus::Done { job } => {
-                (Some(job), None)
+        let job = folder_thread::job_of(&entry.status).map(ToString::to_string);
+        let failing = entry.failing.as_ref();
+        let past = match &entry.status {
+            FileStatus::Failed { why, .. } | FileStatus::Gone { past: PastStatus::Failed { why, .. } } => {
+                Some(why)
             }
-            FileStatus::Failed { job, why } => (Some(job), Some(why)),
-            FileStatus::Gone { past: PastStatus::Taken { job } | PastStatus::Done { job } } => {
-                (Some(job), None)
-            }
-            FileStatus::Gone { past: PastStatus::Failed { job, why } } => (Some(job), Some(why)),
+            _ => None,
         };
+        let is_waiting = matches!(entry.status, FileStatus::Failed { .. });
+        let due_ms = failing.and_then(|failing| failing.due_ms).filter(|_| is_waiting);
         WatchedFileView {
             path: entry.name.to_string(),
             state: entry.status.name().into(),
             since: timestamp(entry.since_ms),
             bytes: entry.version.size,
-            job: job.cloned(),
-            why: why.cloned(),
+            job,
+            why: failing.map(|failing| &failing.why).or(past).cloned(),
+            code: failing.map(|failing| failing.code.name().to_string()),
+            tries: failing.map_or(0, |failing| failing.tries),
+            next_try: due_ms.map(timestamp),
         }
     }
 }
@@ -131,6 +147,28 @@ impl WatchTable {
             let _ = running.orders.send(Order::Over(job));
             running.waker.wake();
         }
+    }
+
+    /// Tells the watch's thread that somebody has a job run again that had failed.
+    pub(super) fn again(&self, watch: &str, job: JobId) {
+        if let Some(running) = self.all.lock().in_any_case().get(watch) {
+            let _ = running.orders.send(Order::Again(job));
+            running.waker.wake();
+        }
+    }
+
+    /// True if others know already that files of this owner's watch fail for a reason that passes.
+    pub(super) fn is_told(&self, watch: &str, owner: &str) -> bool {
+        self.all.lock().in_any_case().get(watch).is_some_and(|running| {
+            let standing = running.standing.lock().in_any_case();
+            running.row.owner == owner && standing.failing.as_ref().is_some_and(|failing| failing.retried > 0)
+        })
+    }
+
+    /// How each watch stands: the files that fail.
+    pub(super) fn failing(&self) -> Vec<Option<FailingFiles>> {
+        let all = self.all.lock().in_any_case();
+        all.values().map(|running| running.standing.lock().in_any_case().failing.clone()).collect()
     }
 
     /// Tells all threads to look whether their owners' tokens are still valid.
@@ -183,9 +221,11 @@ impl Node {
             tracing::error!(%error, "cannot read which folders are watched");
             Vec::new()
         });
+        let mut changed = Vec::new();
         for row in stored.iter().filter(|row| row.owner == CONFIGURATION) {
             if settings.watches.get(&row.id) != Some(&row.spec) {
                 self.end_watch(&row.id);
+                changed.push(row.id.as_str());
             }
             if !settings.watches.contains_key(&row.id) {
                 let id = row.id.clone();
@@ -200,6 +240,10 @@ impl Node {
             drop(running);
             if let Err(error) = self.follow_one(name, spec.clone()) {
                 tracing::error!(watch = name, %error, "cannot watch a folder of the configuration");
+            }
+            // The reason may have gone with the old settings.
+            if changed.contains(&name.as_str()) {
+                self.order_retry(name);
             }
         }
     }
@@ -237,21 +281,21 @@ impl Node {
         let clock = self.clock.clone();
         let now = move || crate::watch::FolderMoment { steady: clock.since_boot(), unix_ms: clock.now_ms() };
         let watcher = Watcher::new(row.watch()?, entries, Box::new(now))?;
-        let (waker, notices) = (watcher.waker(), Arc::default());
+        let (waker, standing) = (watcher.waker(), Arc::default());
         let (orders, inbox) = mpsc::channel();
         let eyes = folder_thread::FolderThread::new(
             node,
             row.clone(),
             places.clone(),
             watcher,
-            Arc::clone(&notices),
+            Arc::clone(&standing),
             inbox,
         );
         let mut all = self.watches.all.lock().in_any_case();
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || eyes.run());
         let thread = thread.map_err(Error::no_thread)?;
         let id = row.id.clone();
-        all.insert(id, RunningWatch { row, places, orders, waker, notices, thread });
+        all.insert(id, RunningWatch { row, places, orders, waker, standing, thread });
         Ok(())
     }
 
@@ -325,14 +369,18 @@ impl Node {
         self.store.write(move |transaction| watches::remove(transaction, &id))
     }
 
-    /// Takes files that have failed again.
-    pub(crate) fn retry_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
-        self.judge_watch(caller, Scope::Control, id)?;
-        self.judge_watch_act(caller, id)?;
+    fn order_retry(&self, id: &str) {
         if let Some(running) = self.watches.all.lock().in_any_case().get(id) {
             let _ = running.orders.send(Order::Retry);
             running.waker.wake();
         }
+    }
+
+    /// Takes files that have failed again.
+    pub(crate) fn retry_watch(&self, caller: &Caller, id: &str) -> Result<(), Error> {
+        self.judge_watch(caller, Scope::Control, id)?;
+        self.judge_watch_act(caller, id)?;
+        self.order_retry(id);
         Ok(())
     }
 
@@ -376,8 +424,14 @@ impl Node {
         self.store.write(move |transaction| watches::set_owner(transaction, &written))?;
         self.end_watch(id);
         self.begin_watch(row)?;
+        self.order_retry(id);
         self.tell_watch(id, json!({ "event": "taken over", "by": caller.subject }));
         self.watch_view(caller, id)
+    }
+
+    /// The files that fail, for each watched folder.
+    pub(crate) fn watches_failing(&self) -> Vec<Option<FailingFiles>> {
+        self.watches.failing()
     }
 
     /// The watches that the caller may see.
@@ -428,13 +482,19 @@ impl Node {
         let files = self.store.read(|connection| watches::counts(connection, id))?;
         let all = self.watches.all.lock().in_any_case();
         let one = all.get(id).ok_or_else(|| no_such(id))?;
+        let standing = one.standing.lock().in_any_case();
+        let failing = standing.failing.clone();
+        // What fails is a notice, too, so that who reads only these hears of it.
+        let notices =
+            failing.iter().map(FailingFiles::text).chain(standing.notices.iter().cloned()).collect();
         Ok(WatchView {
             id: id.into(),
             owner: one.row.owner.clone(),
             created: timestamp(one.row.created_ms),
             spec: one.row.spec.clone(),
             files: files.into_iter().collect(),
-            notices: one.notices.lock().in_any_case().clone(),
+            failing,
+            notices,
         })
     }
 

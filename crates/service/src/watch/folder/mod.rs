@@ -16,7 +16,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::entry::{FileStatus, FileVersion, PastStatus, StoreChange, WatchedFile, WatchedName};
+use super::entry::{
+    Failing, FileFailure, FileStatus, FileVersion, PastStatus, StoreChange, WatchedFile, WatchedName,
+};
+use crate::job::{JobSpan, RetryRule};
+use crate::scheduler::backoff;
 
 /// The most files of a folder that are known at a time, about 200 bytes each; further ones wait until others
 /// are gone.
@@ -27,6 +31,9 @@ pub const GONE_MAX: usize = 100_000;
 const GONE_MS: i64 = 30 * 24 * 3600 * 1000;
 /// After how long a look that did not happen is asked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// When a file that has failed is taken again by itself, if the reason can pass.
+const RETRY: RetryRule =
+    RetryRule { attempts: u32::MAX, first_delay: JobSpan(60), longest_delay: JobSpan(3600) };
 
 /// A moment by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +84,12 @@ pub struct Folder {
     /// Files that are gone, oldest first.
     gone: BTreeSet<(i64, WatchedName)>,
     takes: VecDeque<WatchedName>,
+    /// Files that are there, have failed, and have not arrived since.
+    failing: BTreeSet<WatchedName>,
+    /// When failed files are taken again by themselves. A row is in here once, at its `retry`.
+    retries: BTreeSet<(Duration, WatchedName)>,
+    /// Grows when what fails, or when it is tried again, may have changed.
+    failing_serial: u64,
     dirty: BTreeSet<WatchedName>,
     walk: u64,
     too_many: u64,
@@ -91,14 +104,16 @@ struct Row {
     walk: u64,
     /// For files that nobody has taken yet, or that have changed since.
     waiting: Option<RestingFile>,
+    failing: Option<Box<Failing>>,
+    retry: Option<Duration>,
 }
 
 /// A file that must stay unchanged for a while.
 #[derive(Debug)]
 struct RestingFile {
     version: FileVersion,
-    /// Since when it has not changed, and nobody was seen to have it open.
-    since: Duration,
+    /// From when on it may be taken, if it has not changed and nobody was seen to have it open.
+    ready: Duration,
     wake: Duration,
     offer: TakeDecision,
 }
@@ -114,6 +129,11 @@ enum TakeDecision {
 }
 
 impl Row {
+    /// A row that nobody waits for.
+    fn new(version: FileVersion, status: FileStatus, since_ms: i64, walk: u64) -> Row {
+        Row { version, status, since_ms, walk, waiting: None, failing: None, retry: None }
+    }
+
     /// True if nobody has taken it.
     fn is_free(&self) -> bool {
         matches!(self.status, FileStatus::New | FileStatus::Settling)
@@ -123,7 +143,7 @@ impl Row {
 impl Folder {
     /// Begins with the rows that were stored. Files that wait begin to wait again, as nobody has seen what
     /// happened to them in the meantime.
-    pub fn new(settle: Duration, rows: impl IntoIterator<Item = WatchedFile>) -> Folder {
+    pub fn new(now: FolderMoment, settle: Duration, rows: impl IntoIterator<Item = WatchedFile>) -> Folder {
         let mut folder = Folder {
             settle,
             files_max: FILES_MAX,
@@ -131,15 +151,20 @@ impl Folder {
             due: BTreeSet::new(),
             gone: BTreeSet::new(),
             takes: VecDeque::new(),
+            failing: BTreeSet::new(),
+            retries: BTreeSet::new(),
+            failing_serial: 0,
             dirty: BTreeSet::new(),
             walk: 0,
             too_many: 0,
         };
-        for WatchedFile { name, version, status, since_ms } in rows {
+        for WatchedFile { name, version, status, since_ms, failing } in rows {
             if matches!(status, FileStatus::Gone { .. }) {
                 folder.gone.insert((since_ms, name.clone()));
             }
-            folder.rows.insert(name, Row { version, status, since_ms, walk: 0, waiting: None });
+            let failing = failing.or_else(|| failing_of_old(&status, since_ms)).map(Box::new);
+            folder.rows.insert(name.clone(), Row { failing, ..Row::new(version, status, since_ms, 0) });
+            folder.index_failing(now, &name);
         }
         folder
     }
@@ -152,6 +177,23 @@ impl Folder {
     /// One row.
     pub fn entry(&self, name: &WatchedName) -> Option<WatchedFile> {
         self.rows.get(name).map(|row| entry(name, row))
+    }
+
+    /// The files that are there, have failed, and have not arrived since; also while they are tried again.
+    pub fn failing(&self) -> impl ExactSizeIterator<Item = &WatchedName> {
+        self.failing.iter()
+    }
+
+    /// Grows when what is known of failing files may have changed.
+    pub fn failing_serial(&self) -> u64 {
+        self.failing_serial
+    }
+
+    /// What is known of a file that has failed, and when it is tried again, if it waits for that.
+    pub fn failing_one(&self, name: &WatchedName) -> Option<(&Failing, Option<i64>)> {
+        let row = self.rows.get(name)?;
+        let failing = row.failing.as_deref()?;
+        Some((failing, failing.due_ms.filter(|_| row.retry.is_some())))
     }
 
     /// How many files were seen since the last scan began that have no row, as there are too many.
@@ -179,7 +221,12 @@ impl Folder {
                 self.put(now, name, FileStatus::Taken { job });
             }
             FileStatus::Changed { .. } => row.waiting = Some(RestingFile::begin(now, &sight, self.settle)),
-            FileStatus::Done { .. } | FileStatus::Failed { .. } => {
+            FileStatus::Done { .. } => self.wait(now, name, FileStatus::Settling, sight),
+            FileStatus::Failed { .. } => {
+                // Another version has not failed yet. But nothing has arrived under this name.
+                if let Some(failing) = row.failing.as_deref_mut() {
+                    (failing.tries, failing.due_ms) = (0, None);
+                }
                 self.wait(now, name, FileStatus::Settling, sight)
             }
             FileStatus::Gone { past } if same => {
@@ -193,6 +240,7 @@ impl Folder {
                 self.put(now, name, FileStatus::Changed { job });
             }
             FileStatus::Gone { past: PastStatus::Done { .. } | PastStatus::Failed { .. } } => {
+                row.failing = None;
                 self.wait(now, name, FileStatus::New, sight);
             }
         }
@@ -203,8 +251,7 @@ impl Folder {
             self.too_many += 1;
             return;
         }
-        let (version, walk) = (sight.version, self.walk);
-        let row = Row { version, status: FileStatus::New, since_ms: now.unix_ms, walk, waiting: None };
+        let row = Row::new(sight.version, FileStatus::New, now.unix_ms, self.walk);
         self.rows.insert(name.clone(), row);
         self.dirty.insert(name.clone());
         self.wait(now, name, FileStatus::New, sight);
@@ -212,9 +259,20 @@ impl Folder {
 
     /// Lets a file begin to wait.
     fn wait(&mut self, now: FolderMoment, name: &WatchedName, status: FileStatus, sight: Sight) {
+        self.wait_for(now, name, status, sight, self.settle);
+    }
+
+    fn wait_for(
+        &mut self,
+        now: FolderMoment,
+        name: &WatchedName,
+        status: FileStatus,
+        sight: Sight,
+        rest: Duration,
+    ) {
         self.unschedule(name);
         let Some(row) = self.rows.get_mut(name) else { return };
-        let waiting = RestingFile::begin(now, &sight, self.settle);
+        let waiting = RestingFile::begin(now, &sight, rest);
         self.due.insert((waiting.wake, name.clone()));
         row.version = sight.version;
         row.waiting = Some(waiting);
@@ -231,7 +289,7 @@ impl Folder {
         if waiting.version != sight.version || sight.writer == WriterPresence::Open {
             return self.wait(now, name, FileStatus::Settling, sight);
         }
-        let stands_still = now.steady >= waiting.since.saturating_add(self.settle);
+        let stands_still = now.steady >= waiting.ready;
         if sight.writer == WriterPresence::NoneSeen && stands_still && waiting.offer == TakeDecision::No {
             waiting.offer = TakeDecision::Queued;
             self.due.remove(&(waiting.wake, name.clone()));
@@ -301,8 +359,7 @@ impl Folder {
         let job = job.to_string();
         let Some(row) = self.rows.get_mut(&take.name) else {
             // The file has gone since it was offered; the job will report what it found.
-            let (version, walk) = (take.version, self.walk);
-            let row = Row { version, status: FileStatus::New, since_ms: now.unix_ms, walk, waiting: None };
+            let row = Row::new(take.version, FileStatus::New, now.unix_ms, self.walk);
             self.rows.insert(take.name.clone(), row);
             self.put(now, &take.name, FileStatus::Gone { past: PastStatus::Taken { job } });
             return true;
@@ -343,24 +400,16 @@ impl Folder {
         now: FolderMoment,
         name: &WatchedName,
         job: &str,
-        result: Result<(), String>,
+        result: Result<(), FileFailure>,
     ) -> bool {
-        let Some(row) = self.rows.get(name) else { return false };
-        let past = |job: String| match result {
-            Ok(()) => PastStatus::Done { job },
-            Err(why) => PastStatus::Failed { job, why },
-        };
-        match row.status.clone() {
-            FileStatus::Taken { job: has } if has == job => self.put(now, name, past(has).into()),
+        let Some(row) = self.rows.get_mut(name) else { return false };
+        let status = match &row.status {
+            FileStatus::Taken { job: has } | FileStatus::Changed { job: has } if has == job => &row.status,
             // This is another run of the job, which somebody has requested.
-            FileStatus::Failed { job: has, .. } if has == job => self.put(now, name, past(has).into()),
+            FileStatus::Failed { job: has, .. } if has == job => &row.status,
             FileStatus::Gone {
                 past: PastStatus::Taken { job: has } | PastStatus::Failed { job: has, .. },
-            } if has == job => {
-                self.put(now, name, FileStatus::Gone { past: past(has) });
-            }
-            // Whatever has arrived, there is a newer version.
-            FileStatus::Changed { job: has } if has == job => self.settle_anew(now, name),
+            } if has == job => &row.status,
             FileStatus::New
             | FileStatus::Settling
             | FileStatus::Taken { .. }
@@ -368,8 +417,52 @@ impl Folder {
             | FileStatus::Done { .. }
             | FileStatus::Failed { .. }
             | FileStatus::Gone { .. } => return false,
+        };
+        let job = job.to_string();
+        let past = match &result {
+            Ok(()) => PastStatus::Done { job },
+            Err(failure) => PastStatus::Failed { job, why: failure.why.clone() },
+        };
+        let next = match status {
+            FileStatus::Gone { .. } => Some(FileStatus::Gone { past }),
+            // Whatever has arrived, there is a newer version.
+            FileStatus::Changed { .. } => None,
+            _ => Some(past.into()),
+        };
+        let failing = result.err().map(|failure| Box::new(failed(now, row, name, failure)));
+        if row.failing != failing {
+            row.failing = failing;
+            self.dirty.insert(name.clone());
         }
+        match next {
+            Some(status) => self.put(now, name, status),
+            None => self.settle_anew(now, name),
+        }
+        self.index_failing(now, name);
         true
+    }
+
+    /// Reports that a job, which had failed, runs again: it has its files once more.
+    pub fn handle_job_again(&mut self, now: FolderMoment, job: &str) {
+        let has_failed = |row: &Row| matches!(&row.status, FileStatus::Failed { job: has, .. } if has == job);
+        let names: Vec<_> =
+            self.rows.iter().filter(|(_, row)| has_failed(row)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.put(now, &name, FileStatus::Taken { job: job.into() });
+        }
+    }
+
+    /// Reports that a job of the folder got through: files whose jobs have failed as a whole, for a reason that
+    /// passes, are taken again now.
+    pub fn handle_through(&mut self, now: FolderMoment) {
+        let waits = |name: &&WatchedName| {
+            self.rows.get(*name).is_some_and(|row| {
+                row.retry.is_some() && row.failing.as_ref().is_some_and(|failing| failing.whole)
+            })
+        };
+        for name in self.failing.iter().filter(waits).cloned().collect::<Vec<_>>() {
+            self.take_again(now, &name);
+        }
     }
 
     /// Reports that a job of several files has ended without saying that this one has arrived: the file is
@@ -379,26 +472,53 @@ impl Folder {
         now: FolderMoment,
         name: &WatchedName,
         job: &str,
-        why: &str,
+        failure: FileFailure,
     ) -> bool {
         match self.rows.get(name).map(|row| &row.status) {
             Some(FileStatus::Taken { job: has } | FileStatus::Changed { job: has }) if has == job => {
                 self.settle_anew(now, name);
                 true
             }
-            Some(_) => self.handle_result(now, name, job, Err(why.into())),
+            Some(_) => self.handle_result(now, name, job, Err(failure)),
             None => false,
         }
     }
 
-    /// Lets a file that has failed be taken again. False if it has not failed.
+    /// Lets a file that has failed be taken again, as somebody has asked for that. False if it has not failed.
     pub fn retry(&mut self, now: FolderMoment, name: &WatchedName) -> bool {
-        let has_failed =
-            self.rows.get(name).is_some_and(|row| matches!(row.status, FileStatus::Failed { .. }));
-        if has_failed {
-            self.settle_anew(now, name);
+        let Some(row) = self.rows.get_mut(name).filter(|row| matches!(row.status, FileStatus::Failed { .. }))
+        else {
+            return false;
+        };
+        if let Some(failing) = row.failing.as_deref_mut() {
+            failing.tries = 0;
         }
-        has_failed
+        self.take_again(now, name);
+        true
+    }
+
+    /// Offers a file that has failed, if the next look shows the version that has failed. It has stood still
+    /// before, so it need not do so again.
+    fn take_again(&mut self, now: FolderMoment, name: &WatchedName) {
+        let Some(row) = self.rows.get(name) else { return };
+        let sight = Sight { version: row.version, writer: WriterPresence::NotLooked };
+        self.wait_for(now, name, FileStatus::Settling, sight, Duration::ZERO);
+    }
+
+    /// Takes failed files again whose time has come. Those whose time comes soon, as their pauses go, come along: one
+    /// job for many files.
+    fn begin_retries(&mut self, now: FolderMoment) {
+        if self.retries.first().is_none_or(|(due, _)| *due > now.steady) {
+            return;
+        }
+        let comes = |(due, name): &&(Duration, WatchedName)| {
+            let tries = self.rows.get(name).and_then(|row| row.failing.as_deref()).map_or(1, |one| one.tries);
+            due.saturating_sub(now.steady) <= pause(tries, 0) / 2
+        };
+        let names: Vec<_> = self.retries.iter().filter(comes).map(|(_, name)| name.clone()).collect();
+        for name in names {
+            self.take_again(now, &name);
+        }
     }
 
     /// Lets a file wait again, with the version that was seen last. If it has changed since, the next look
@@ -411,12 +531,14 @@ impl Folder {
 
     /// When [`Self::poll_look`] yields something next.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.due.first().map(|(wake, _)| *wake)
+        let first = |all: &BTreeSet<(Duration, WatchedName)>| all.first().map(|(wake, _)| *wake);
+        first(&self.due).into_iter().chain(first(&self.retries)).min()
     }
 
     /// At most `count_max` files to look at now, also for who has them open. Report each with `handle_seen`
     /// or `handle_gone`.
     pub fn poll_look(&mut self, now: FolderMoment, count_max: usize) -> Vec<WatchedName> {
+        self.begin_retries(now);
         let ready = |one: &&(Duration, WatchedName)| one.0 <= now.steady;
         let names: Vec<_> =
             self.due.iter().take_while(ready).take(count_max).map(|(_, name)| name.clone()).collect();
@@ -469,6 +591,30 @@ impl Folder {
             self.gone.insert((row.since_ms, name.clone()));
         }
         self.dirty.insert(name.clone());
+        self.index_failing(now, name);
+    }
+
+    /// Brings `failing` and `retries` in line with a row.
+    fn index_failing(&mut self, now: FolderMoment, name: &WatchedName) {
+        let Some(row) = self.rows.get_mut(name) else { return };
+        if let Some(at) = row.retry.take() {
+            self.retries.remove(&(at, name.clone()));
+            self.failing_serial += 1;
+        }
+        let Some(failing) = row.failing.as_deref().filter(|_| !matches!(row.status, FileStatus::Gone { .. }))
+        else {
+            self.failing_serial += u64::from(self.failing.remove(name));
+            return;
+        };
+        self.failing.insert(name.clone());
+        self.failing_serial += 1;
+        if let (FileStatus::Failed { .. }, Some(due_ms)) = (&row.status, failing.due_ms) {
+            // A clock that was set makes nobody wait for longer than the longest pause.
+            let left = Duration::from_millis(u64::try_from(due_ms.saturating_sub(now.unix_ms)).unwrap_or(0));
+            let at = now.steady.saturating_add(left.min(backoff::longest(RETRY)));
+            row.retry = Some(at);
+            self.retries.insert((at, name.clone()));
+        }
     }
 
     fn unschedule(&mut self, name: &WatchedName) {
@@ -479,17 +625,47 @@ impl Folder {
 
     fn remove(&mut self, name: &WatchedName) {
         self.unschedule(name);
-        if self.rows.remove(name).is_some() {
+        if let Some(row) = self.rows.remove(name) {
+            if let Some(at) = row.retry {
+                self.retries.remove(&(at, name.clone()));
+            }
+            self.failing_serial += u64::from(self.failing.remove(name));
             self.dirty.insert(name.clone());
         }
     }
 }
 
 impl RestingFile {
-    fn begin(now: FolderMoment, sight: &Sight, settle: Duration) -> RestingFile {
-        let wake = now.steady.saturating_add(settle);
-        RestingFile { version: sight.version, since: now.steady, wake, offer: TakeDecision::No }
+    fn begin(now: FolderMoment, sight: &Sight, rest: Duration) -> RestingFile {
+        let ready = now.steady.saturating_add(rest);
+        RestingFile { version: sight.version, ready, wake: ready, offer: TakeDecision::No }
     }
+}
+
+/// The pause before a file that has failed so many times in a row is taken again.
+fn pause(tries: u32, seed: u64) -> Duration {
+    backoff::pause(RETRY, tries.max(1).saturating_add(1), seed).unwrap_or(backoff::longest(RETRY))
+}
+
+/// What is known of a file for which a job has failed. The files of a job come back together.
+fn failed(now: FolderMoment, row: &Row, name: &WatchedName, failure: FileFailure) -> Failing {
+    let before = row.failing.as_deref();
+    let tries = before.map_or(0, |before| before.tries).saturating_add(1);
+    let FileFailure { code, why, passes, whole } = failure;
+    let seed = match &row.status {
+        FileStatus::Taken { job } | FileStatus::Failed { job, .. } => backoff::seed(job),
+        _ => backoff::seed(&name.to_string()),
+    };
+    let due = || now.unix_ms.saturating_add(i64::try_from(pause(tries, seed).as_millis()).unwrap_or(0));
+    let since_ms = before.map_or(now.unix_ms, |before| before.since_ms);
+    Failing { code, why, tries, since_ms, due_ms: passes.then(due), whole: whole && passes }
+}
+
+/// For a row of an earlier version of the service, which kept no code.
+fn failing_of_old(status: &FileStatus, since_ms: i64) -> Option<Failing> {
+    let FileStatus::Failed { why, .. } = status else { return None };
+    let (code, why) = (farhaul::Code::FilesFailed, why.clone());
+    Some(Failing { code, why, tries: 1, since_ms, due_ms: None, whole: false })
 }
 
 fn entry(name: &WatchedName, row: &Row) -> WatchedFile {
@@ -498,6 +674,7 @@ fn entry(name: &WatchedName, row: &Row) -> WatchedFile {
         version: row.version,
         status: row.status.clone(),
         since_ms: row.since_ms,
+        failing: row.failing.as_deref().cloned(),
     }
 }
 

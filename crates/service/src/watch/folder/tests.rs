@@ -1,6 +1,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use farhaul::Code;
+
 use super::*;
 
 const SETTLE: u64 = 30;
@@ -22,7 +24,11 @@ fn name() -> WatchedName {
 }
 
 fn folder(rows: Vec<WatchedFile>) -> Folder {
-    Folder::new(Duration::from_secs(SETTLE), rows)
+    folder_at(0, rows)
+}
+
+fn folder_at(second: u64, rows: Vec<WatchedFile>) -> Folder {
+    Folder::new(at(second), Duration::from_secs(SETTLE), rows)
 }
 
 fn status(folder: &Folder) -> Option<FileStatus> {
@@ -100,6 +106,7 @@ fn the_status_changes_and_so_does_all_that_belongs_to_it() {
 fn every_status_and_every_event() {
     let job = || "j".to_string();
     let why = || "full".to_string();
+    let lasting = || FileFailure { code: Code::PermissionDenied, why: why(), passes: false, whole: false };
     let taken = FileStatus::Taken { job: job() };
     let changed = FileStatus::Changed { job: job() };
     let done = FileStatus::Done { job: job() };
@@ -212,8 +219,14 @@ fn every_status_and_every_event() {
     ];
     for (before, after) in table {
         for (event, expected) in after.iter().enumerate() {
-            let row =
-                WatchedFile { name: name(), version: version(1, 1), status: before.clone(), since_ms: 0 };
+            let (version_then, status_then) = (version(1, 1), before.clone());
+            let row = WatchedFile {
+                name: name(),
+                version: version_then,
+                status: status_then,
+                since_ms: 0,
+                failing: None,
+            };
             let mut folder = folder(vec![row]);
             if matches!(before, FileStatus::New | FileStatus::Settling) {
                 folder.handle_seen(at(1), &name(), sight(version(1, 1), WriterPresence::NotLooked));
@@ -223,14 +236,19 @@ fn every_status_and_every_event() {
                 1 => folder.handle_seen(at(2), &name(), sight(version(1, 2), WriterPresence::NotLooked)),
                 2 => folder.handle_gone(at(2), &name()),
                 3 => drop(folder.handle_result(at(2), &name(), "j", Ok(()))),
-                4 => drop(folder.handle_result(at(2), &name(), "j", Err(why()))),
+                4 => drop(folder.handle_result(at(2), &name(), "j", Err(lasting()))),
                 _ => drop(folder.retry(at(2), &name())),
             }
             assert_eq!(status(&folder), *expected, "{before:?}, event {event}");
             // A change is reported to the store if there is one, and only then.
             let changes = folder.changes();
+            // One more failure counts.
+            let has_failed_again = matches!(before, FileStatus::Failed { .. }) && event == 4
+                || before == gone(past_failed.clone()) && event == 4;
             match expected {
-                Some(status) if *status == before => assert_eq!(changes, [], "{before:?}, event {event}"),
+                Some(status) if *status == before && !has_failed_again => {
+                    assert_eq!(changes, [], "{before:?}, event {event}")
+                }
                 Some(_) => assert_eq!(changes, [StoreChange::Put(folder.entry(&name()).unwrap())]),
                 None => assert_eq!(changes, [StoreChange::Remove(name())]),
             }
@@ -241,6 +259,135 @@ fn every_status_and_every_event() {
     }
 }
 
+/// A file that a job has taken at the second 60.
+fn with_taken(job: &str) -> Folder {
+    let mut folder = folder(vec![]);
+    folder.handle_seen(at(0), &name(), sight(version(1, 1), WriterPresence::NotLooked));
+    folder.handle_seen(at(60), &name(), sight(version(1, 1), WriterPresence::NoneSeen));
+    let take = folder.poll_take().unwrap();
+    assert!(folder.handle_taken(at(60), &take, job));
+    folder
+}
+
+fn away() -> FileFailure {
+    FileFailure { whole: true, ..FileFailure::of_file(Code::NotListening, "nobody listens") }
+}
+
+fn failing(folder: &Folder) -> Option<(u32, Option<i64>)> {
+    folder.failing_one(&name()).map(|(failing, due_ms)| (failing.tries, due_ms))
+}
+
+/// The seconds from a failure to the moment at which the file is offered again. The job `j` takes it then.
+fn offered_after(folder: &mut Folder, failed_at: u64) -> u64 {
+    let due = folder.poll_timeout().unwrap();
+    let (before, after) = (at(due.as_secs() - 1), at(due.as_secs() + 1));
+    assert_eq!((folder.poll_look(before, 9), folder.poll_take()), (vec![], None));
+    assert_eq!(folder.poll_look(after, 9), [name()]);
+    folder.handle_seen(after, &name(), sight(version(1, 1), WriterPresence::NoneSeen));
+    let take = folder.poll_take().unwrap();
+    assert!(folder.handle_taken(after, &take, "j"));
+    due.as_secs() - failed_at
+}
+
+#[test]
+fn what_passes_is_taken_again_with_growing_pauses() {
+    let mut folder = with_taken("j");
+    let (mut now, mut waited) = (60, vec![]);
+    for tries in 1..=9 {
+        assert!(folder.handle_result(at(now), &name(), "j", Err(away())));
+        assert_eq!(failing(&folder).unwrap().0, tries);
+        let seconds = offered_after(&mut folder, now);
+        assert_eq!(folder.failing().len(), 1, "it fails as long as it has not arrived");
+        waited.push(seconds);
+        now += seconds + 1;
+    }
+    let even = [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600];
+    for (seconds, even) in waited.iter().zip(even) {
+        assert!((even * 9 / 10 - 1..=even * 11 / 10 + 1).contains(seconds), "{waited:?}");
+    }
+    assert!(folder.handle_result(at(now), &name(), "j", Ok(())));
+    assert_eq!((folder.failing().len(), failing(&folder), folder.poll_timeout()), (0, None, None));
+}
+
+#[test]
+fn what_does_not_pass_waits_for_a_change_or_for_somebody() {
+    let lasting = || FileFailure::of_file(Code::PermissionDenied, "not allowed");
+    let mut folder = with_taken("j");
+    assert!(folder.handle_result(at(61), &name(), "j", Err(lasting())));
+    assert_eq!((failing(&folder), folder.poll_timeout()), (Some((1, None)), None));
+    assert_eq!(folder.poll_look(at(1_000_000), 9), []);
+    // Somebody asks.
+    assert!(folder.retry(at(1_000_000), &name()));
+    assert_eq!(folder.poll_look(at(1_000_000), 9), [name()], "it has stood still before");
+    folder.handle_seen(at(1_000_000), &name(), sight(version(1, 1), WriterPresence::NoneSeen));
+    let take = folder.poll_take().unwrap();
+    assert!(folder.handle_taken(at(1_000_000), &take, "k"));
+    assert!(folder.handle_result(at(1_000_001), &name(), "k", Err(lasting())));
+    // It changes, and has to stand still then.
+    folder.handle_seen(at(1_000_002), &name(), sight(version(1, 2), WriterPresence::NotLooked));
+    assert_eq!(folder.poll_timeout(), Some(Duration::from_secs(1_000_002 + SETTLE)));
+    assert_eq!((failing(&folder), folder.failing().len()), (Some((0, None)), 1));
+    folder.handle_gone(at(1_000_003), &name());
+    assert_eq!(folder.failing().len(), 0, "what is gone does not fail");
+}
+
+#[test]
+fn a_restart_forgets_no_failure_and_no_time() {
+    let mut folder = with_taken("j");
+    assert!(folder.handle_result(at(60), &name(), "j", Err(away())));
+    let (_, due_ms) = failing(&folder).unwrap();
+    let rows: Vec<_> = folder.entries().collect();
+    for (second, expected) in [(70, due_ms.unwrap() as u64 / 1000), (5000, 5000)] {
+        let again = folder_at(second, rows.clone());
+        assert_eq!(failing(&again), Some((1, due_ms)));
+        assert_eq!(again.poll_timeout().unwrap().as_secs(), expected);
+    }
+    // A clock that was set back by a year makes it wait for no longer than the longest pause.
+    let back = FolderMoment { steady: Duration::from_secs(9), unix_ms: -31_536_000_000 };
+    let again = Folder::new(back, Duration::from_secs(SETTLE), rows);
+    assert!(again.poll_timeout().unwrap() <= Duration::from_secs(9 + 3960));
+}
+
+#[test]
+fn files_come_back_together_and_when_a_job_gets_through() {
+    let names = ["a", "b", "c"].map(WatchedName::new);
+    let mut folder = folder(vec![]);
+    for name in &names {
+        folder.handle_seen(at(0), name, sight(version(1, 1), WriterPresence::NotLooked));
+        folder.handle_seen(at(60), name, sight(version(1, 1), WriterPresence::NoneSeen));
+    }
+    for job in ["j0", "j1", "j2"] {
+        let take = folder.poll_take().unwrap();
+        assert!(folder.handle_taken(at(60), &take, job));
+    }
+    // The second fails 15 seconds after the first, and comes along with it.
+    assert!(folder.handle_result(at(60), &names[0], "j0", Err(away())));
+    assert!(folder.handle_result(at(75), &names[1], "j1", Err(away())));
+    let due = folder.poll_timeout().unwrap().as_secs() + 1;
+    assert_eq!(folder.poll_look(at(due), 9), [names[0].clone(), names[1].clone()]);
+    for name in &names[..2] {
+        folder.handle_seen(at(due), name, sight(version(1, 1), WriterPresence::NoneSeen));
+        let take = folder.poll_take().unwrap();
+        assert!(folder.handle_taken(at(due), &take, "j3"));
+        assert!(folder.handle_result(at(due), name, "j3", Err(away())));
+    }
+    assert_eq!(folder.poll_look(at(due + 1), 9), []);
+    assert!(folder.handle_result(at(due + 1), &names[2], "j2", Ok(())));
+    folder.handle_through(at(due + 1));
+    assert_eq!(folder.poll_look(at(due + 1), 9), [names[0].clone(), names[1].clone()]);
+}
+
+#[test]
+fn a_job_that_somebody_has_run_again_has_its_files() {
+    let mut folder = with_taken("j");
+    assert!(folder.handle_result(at(60), &name(), "j", Err(away())));
+    folder.handle_job_again(at(61), "other");
+    assert!(folder.poll_timeout().is_some());
+    folder.handle_job_again(at(61), "j");
+    assert_eq!(status(&folder), Some(FileStatus::Taken { job: "j".into() }));
+    assert_eq!((folder.poll_timeout(), folder.failing().len()), (None, 1), "no second job takes it");
+}
+
 #[test]
 fn a_walk_shows_what_is_gone() {
     let row = |text: &str| WatchedFile {
@@ -248,6 +395,7 @@ fn a_walk_shows_what_is_gone() {
         version: version(1, 1),
         status: FileStatus::Done { job: "j".into() },
         since_ms: 0,
+        failing: None,
     };
     let mut folder = folder(["a", "b", "locked/c", "lockedd"].map(row).to_vec());
     folder.begin_walk();
@@ -547,7 +695,14 @@ impl World {
             Step::Take(false) => self.unanswered |= self.folder.poll_take().is_some(),
             Step::End(well) => {
                 for (name, job) in std::mem::take(&mut self.jobs) {
-                    let result = if well { Ok(()) } else { Err("lost".into()) };
+                    // Every other failure can pass, and then the same version is taken again.
+                    let passes = !well && self.tick() % 2 == 0;
+                    if passes {
+                        self.other.insert(name.clone());
+                    }
+                    let (code, why) = (Code::PeerGone, "lost".into());
+                    let failure = FileFailure { code, why, passes, whole: passes };
+                    let result = if well { Ok(()) } else { Err(failure) };
                     self.folder.handle_result(at(now), &name, &job, result);
                 }
                 self.save();
@@ -555,7 +710,7 @@ impl World {
             Step::Restart => {
                 self.save();
                 let rows: Vec<_> = self.store.values().cloned().collect();
-                self.folder = folder(rows);
+                self.folder = folder_at(self.now, rows);
                 self.walk();
             }
         }

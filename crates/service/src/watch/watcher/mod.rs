@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::Stat;
 
 use super::config::FolderWatch;
-use super::entry::{FileStatus, FileVersion, StoreChange, WatchedFile, WatchedName};
+use super::entry::{FileFailure, FileStatus, FileVersion, StoreChange, WatchedFile, WatchedName};
 use super::events::{InotifyEvents, WatchFailure, WatchHint};
 use super::folder::{FileToTake, Folder, FolderMoment, Sight, WriterPresence};
 use super::names::NameFilter;
@@ -195,7 +195,7 @@ impl Watcher {
             .map_err(|error| cannot()(error.into()))?;
         Ok(Watcher {
             names: NameFilter::new(&watch)?,
-            folder: Folder::new(watch.settle(), rows),
+            folder: Folder::new(clock(), watch.settle(), rows),
             next_walk: Duration::ZERO,
             next_look: Duration::ZERO,
             walked: None,
@@ -235,15 +235,32 @@ impl Watcher {
     }
 
     /// Reports how a job has ended for a file; see [`Folder::handle_result`].
-    pub fn ended(&mut self, name: &WatchedName, job: &str, result: Result<(), String>) -> Vec<StoreChange> {
+    pub fn ended(
+        &mut self,
+        name: &WatchedName,
+        job: &str,
+        result: Result<(), FileFailure>,
+    ) -> Vec<StoreChange> {
         self.folder.handle_result((self.clock)(), name, job, result);
         self.folder.changes()
     }
 
     /// Reports that a job has ended without saying that a file has arrived; see
     /// [`Folder::handle_unconfirmed`].
-    pub fn unconfirmed(&mut self, name: &WatchedName, job: &str, why: &str) -> Vec<StoreChange> {
-        self.folder.handle_unconfirmed((self.clock)(), name, job, why);
+    pub fn unconfirmed(&mut self, name: &WatchedName, job: &str, failure: FileFailure) -> Vec<StoreChange> {
+        self.folder.handle_unconfirmed((self.clock)(), name, job, failure);
+        self.folder.changes()
+    }
+
+    /// Reports that a job that had failed runs again; see [`Folder::handle_job_again`].
+    pub fn job_again(&mut self, job: &str) -> Vec<StoreChange> {
+        self.folder.handle_job_again((self.clock)(), job);
+        self.folder.changes()
+    }
+
+    /// Reports that a job got through; see [`Folder::handle_through`].
+    pub fn through(&mut self) -> Vec<StoreChange> {
+        self.folder.handle_through((self.clock)());
         self.folder.changes()
     }
 

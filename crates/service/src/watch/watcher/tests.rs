@@ -304,7 +304,8 @@ fn what_is_too_deep_is_said_and_does_not_count_as_gone() {
     let name = |path: &Path| WatchedName::new(path.as_os_str().as_encoded_bytes());
     let version = FileVersion { inode: 1, size: 1, mtime_ns: 1, ctime_ns: 1 };
     let status = FileStatus::Done { job: "j".into() };
-    let row = WatchedFile { name: name(&beyond.join("a")), version, status: status.clone(), since_ms: 0 };
+    let row_name = name(&beyond.join("a"));
+    let row = WatchedFile { name: row_name, version, status: status.clone(), since_ms: 0, failing: None };
     rig.store.insert(row.name.clone(), row.clone());
     rig.restart();
     assert!(matches!(rig.watcher.notices().next(), Some(Notice::Unread { why, .. }) if why.contains("64")));
@@ -325,7 +326,8 @@ fn a_restart_goes_on_where_it_was() {
     assert_eq!(rig.taken, ["done", "taken", "failed"]);
     let changes = rig.watcher.ended(&WatchedName::new("done"), "job0", Ok(()));
     rig.keep(changes);
-    let changes = rig.watcher.ended(&WatchedName::new("failed"), "job2", Err("no space left".into()));
+    let lasting = FileFailure::of_file(farhaul::Code::PermissionDenied, "no");
+    let changes = rig.watcher.ended(&WatchedName::new("failed"), "job2", Err(lasting));
     rig.keep(changes);
     rig.live(SETTLE - 5);
     rig.restart();

@@ -126,3 +126,30 @@ def test_what_a_daemon_sends_to_another_one_for_a_client_is_in_the_cap_of_that_o
         assert outcome.code == EXIT_OK and sha256(net.c.root / "copy") == sha256(net.b.root / "file"), outcome
     finally:
         net.pair.close()
+
+
+def test_the_rate_that_is_shown_is_not_above_the_one_that_was_set(own_net):
+    """The figures are compared among themselves: content over the time that the service reports."""
+    service = Service(own_net, own_net.alpha, far=own_net.daemon)
+    rate, source = 20_000_000, make_file(service.net.folder("source") / "a", 24 << 20)
+    id, seen = service.submit(source, *service.to_far("a"), "--rate", str(rate)), []
+
+    def is_over():
+        job = service.job(id)
+        if (progress := job["progress"]) and progress["goodput_bps"] > 0:
+            seen.append(progress["goodput_bps"])
+        return job["is_over"]
+
+    wait_until(is_over, 120, 0.1, "the job is over")
+    (record,) = service.json("history")
+    assert record["state"] == "done" and record["bytes"] == 24 << 20
+    # The rate counts headers, too, so content is always a little slower.
+    assert max(seen) <= rate and record["peak_bps"] <= rate, (seen, record)
+    assert 0.5 * rate < record["mean_bps"] <= rate, record
+    # What is shown while it runs is what it comes to in the end.
+    steady = seen[len(seen) // 2:]
+    assert sum(steady) / len(steady) <= 1.03 * record["mean_bps"], (steady, record)
+    done = product.cp(own_net.alpha, "--json", "--accept-new", "--rate", str(rate), source, own_net.daemon.url("b"))
+    report = json.loads(done.stdout)
+    assert report["goodput_bps"] == pytest.approx(report["bytes"] * 8 / report["seconds"], rel=1e-6)
+    assert report["goodput_bps"] <= rate, report

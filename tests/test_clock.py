@@ -1,6 +1,8 @@
 """A service whose host's clock is wrong at one start, or is set while the service runs."""
 
+import contextlib
 import datetime
+import json
 import sqlite3
 
 import pytest
@@ -80,3 +82,22 @@ def test_a_token_and_a_log_in_last_no_longer_than_was_said_when_the_clock_is_set
         node.browser().api("POST", "/login", {"token": token}, expect=401)
     finally:
         node.stop()
+
+
+def test_what_changed_by_a_clock_that_was_ahead_is_not_new_for_ever(node):
+    set_clock(node, 30 * DAY)
+    old = node.run("submit", "zero:10", "null:", "--wait").split()[0]
+    set_clock(node, 0)
+
+    def listed(seconds):
+        """The jobs that have changed within the last seconds."""
+        since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=seconds)
+        with contextlib.closing(node.over_socket()) as connection:
+            connection.request("GET", f"/api/v1/jobs?since={since.strftime('%Y-%m-%dT%H:%M:%SZ')}")
+            return {job["id"] for job in json.loads(connection.getresponse().read())["jobs"]}
+
+    ended = lambda: {record["job"] for record in node.json("history", "--since", "1s")}
+    # A second later the old job has not changed within the last one.
+    wait_until(lambda: old not in listed(1) and old not in ended(), 30, 0.2, "the old job is old")
+    new = node.run("submit", "zero:10", "null:", "--wait").split()[0]
+    assert listed(3600) == {record["job"] for record in node.json("history", "--since", "1h")} == {old, new}

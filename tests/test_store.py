@@ -10,7 +10,7 @@ import time
 import pytest
 
 from harness.hosts import HarnessError, wait_until
-from harness.node import Node
+from harness.node import Node, free_port
 from harness.product import binary
 
 #: A job that runs until somebody ends it.
@@ -133,10 +133,36 @@ def test_copies_are_for_this_user_alone_and_replace_nothing(node, tmp_path):
 
 
 def test_the_service_says_where_its_socket_is_and_the_state_directory_leads_there(node):
-    assert f"socket={node.state}/api.sock" in (node.folder / "log").read_text()
+    said = lambda: f"socket={node.state}/api.sock" in (node.folder / "log").read_text()
+    wait_until(said, 30, 0.1, "the service says where its socket is")
     assert node.run("jobs", "--api", node.state, env={"FARHAUL_API": ""}) is not None
     job = running(node)
     assert job in node.run("jobs", "--api", node.state)
+
+
+@pytest.mark.parametrize("name", ["manifests", "nothing"])
+def test_a_file_in_the_place_of_a_directory_is_one_line(tmp_path, name):
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (state / name).write_text("mine")
+    done = start_and_end(tmp_path, "--state", state)
+    assert done.returncode == 2, done
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert f"{state / name} is not a directory" in error and "move it away" in done.stderr, done
+    assert (state / name).read_text() == "mine"
+
+
+def test_a_service_that_refuses_its_root_does_not_say_that_its_socket_listens(tmp_path):
+    done = start_and_end(tmp_path, "--state", tmp_path / "state", "--root", tmp_path / "home")
+    assert done.returncode == 2 and "the API listens" not in done.stderr, done
+
+
+def start_and_end(folder, *arguments):
+    """A service that does not start."""
+    (folder / "home").mkdir()
+    env = {"HOME": str(folder / "home"), "PATH": os.environ["PATH"], "FARHAUL_ALLOW_ROOT": "1"}
+    serve = [binary(), "serve", "--listen", f"127.0.0.1:{free_port()}", *map(str, arguments)]
+    return subprocess.run(serve, env=env, capture_output=True, text=True, timeout=60)
 
 
 def test_events_are_not_kept_back_by_a_proxy(node):

@@ -16,6 +16,7 @@ from harness.product import EXIT_USAGE
 from harness.receiver import Receiver
 from harness.service import Service
 from harness.trees import make_file
+from test_metrics import Metrics
 
 PAGE = (pathlib.Path(__file__).resolve().parents[1] / "docs/guide/hooks.md").read_text()
 SECRET, OF_LIMS = b"the secret of the service", b"the secret of lims"
@@ -129,6 +130,10 @@ def test_no_webhook_reaches_a_service_of_this_host_by_any_of_its_addresses(own_n
         assert receiver.messages() == [], address
     service.wait(submit(service, other.url()))
     other.next("/in")
+    metrics = lambda: Metrics(service)
+    wait_until(lambda: metrics().sum("farhaul_webhooks_delivered_total") == 1, 30, 0.2, "it counts as delivered")
+    dropped = lambda **labels: metrics().sum("farhaul_webhooks_dropped_total", **labels)
+    assert dropped(reason="refused") == dropped() > 6 and dropped(reason="queue_full") == 0
 
 
 def test_an_address_of_this_host_that_is_named_hears_and_a_denied_one_does_not(own_net):

@@ -264,7 +264,7 @@ impl Writer<'_> {
 
     fn count(&self, len: u32) {
         self.receiver.shared.content_written.fetch_add(u64::from(len), Ordering::Relaxed);
-        self.receiver.shared.handle.counts().bytes_done.fetch_add(u64::from(len), Ordering::Relaxed);
+        self.receiver.shared.handle.moved(len.into());
     }
 
     fn fail(&mut self, file: &Arc<IncomingFile>, failure: Failure) {

@@ -62,9 +62,6 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
     node.set_base_caps(config)?;
     let PassedSockets { udp, tcp, api, api_tcp, metrics } = passed;
     let (doors, own_socket) = doors((api, api_tcp, metrics), config)?;
-    if own_socket.is_some() {
-        tracing::info!(socket = %config.api.socket.as_path().display(), "the API listens; farhaul --api SOCKET asks it");
-    }
     let rules = Arc::new(RequestRules::new(config));
     // From here on jobs run: whatever fails ends them first.
     let conductor = Conductor::start(&node, signals)?;
@@ -84,6 +81,7 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
             memory: node.settings().memory,
             within: node.accounts.memory().clone(),
             check: ReceiverCheck(Some(node.verify_hooks.clone())),
+            socket: own_socket.as_ref().map(|_| config.api.socket.as_path().to_path_buf()),
         };
         let daemon = daemon(config, &loaded.files, state.path(), (mask, testing), beside)?;
         let _watchdog = Watchdog::start(move || conductor_moves.moves())?;
@@ -145,6 +143,8 @@ struct ExtraServeConfig {
     within: Budget,
     /// Looks at the files that clients send.
     check: ReceiverCheck,
+    /// The socket of the API, if the service has made it.
+    socket: Option<PathBuf>,
 }
 
 /// The parameters of the daemon.
@@ -193,7 +193,13 @@ fn daemon(
         held: beside.held,
         caps: beside.caps,
         reload: beside.reload,
-        ready: Arc::new(|| Manager.ready("serving")),
+        ready: Arc::new(move || {
+            // Said only now: a daemon that refuses its root has nothing to ask.
+            if let Some(socket) = &beside.socket {
+                tracing::info!(socket = %socket.display(), "the API listens; farhaul --api SOCKET asks it");
+            }
+            Manager.ready("serving");
+        }),
         observer: Some(beside.observer),
         ends_too: beside.ends_too,
     })
@@ -202,11 +208,8 @@ fn daemon(
 /// An empty directory, for a node whose clients reach no files.
 fn nothing_in(state: &Path) -> Result<PathBuf, Error> {
     let nothing = state.join("nothing");
-    match std::fs::create_dir(&nothing) {
-        Ok(()) => Ok(nothing),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(nothing),
-        Err(error) => Err(Error::of_host(format!("cannot make {}", nothing.display()), error)),
-    }
+    crate::state_dir::directory_in(&nothing)?;
+    Ok(nothing)
 }
 
 /// Reloads the configuration.

@@ -67,6 +67,8 @@ pub struct TransferCounts {
     pub failed: AtomicU64,
     /// Source files that were gone when they were to be read.
     pub vanished: AtomicU64,
+    /// When `bytes_done` last grew by content that moved, in microseconds since the transfer began.
+    moved_us: AtomicU64,
 }
 
 impl TransferCounts {
@@ -74,6 +76,10 @@ impl TransferCounts {
     pub fn found(&self, bytes: u64) {
         self.bytes_found.fetch_add(bytes, Relaxed);
         self.bytes_done.fetch_add(bytes, Relaxed);
+    }
+
+    fn moved_at(&self) -> Duration {
+        Duration::from_micros(self.moved_us.load(Relaxed))
     }
 
     /// Content bytes that were really moved.
@@ -182,6 +188,15 @@ impl Handle {
         self.0.id
     }
 
+    /// Counts content bytes that have moved and are now safe at the receiver.
+    #[doc(hidden)]
+    pub fn moved(&self, bytes: u64) {
+        let counts = &self.0.counts;
+        counts.bytes_done.fetch_add(bytes, Relaxed);
+        let micros = u64::try_from(self.0.feed.start().elapsed().as_micros()).unwrap_or(u64::MAX);
+        counts.moved_us.fetch_max(micros, Relaxed);
+    }
+
     // ---- watching -------------------------------------------------------------------------------
 
     /// The events from now on, of this level and all less detailed ones.
@@ -214,7 +229,7 @@ impl Handle {
         let elapsed = self.0.feed.start().elapsed();
         let mut pace = self.0.pace.lock().in_any_case();
         if facts.is_connected {
-            pace.look(elapsed, counts.bytes_moved());
+            pace.look(elapsed, counts.bytes_moved(), counts.moved_at());
         }
         let state = match () {
             () if self.0.is_over.load(Relaxed) => TransferState::Ended,
@@ -224,6 +239,10 @@ impl Handle {
             () if facts.is_connected => TransferState::Running,
             () => TransferState::Starting,
         };
+        // What came just before a pause is no rate of a transfer in which nothing moves, nor of what comes after it.
+        if state == TransferState::Paused {
+            pace.halt();
+        }
         Snapshot {
             id: self.id().to_string(),
             state,
@@ -464,9 +483,19 @@ impl Handle {
             bytes_found,
             failed,
             vanished,
+            moved_us,
         } = &self.0.counts;
-        let sums =
-            [bytes_total, files_total, bytes_done, files_done, bytes_skipped, bytes_found, failed, vanished];
+        let sums = [
+            bytes_total,
+            files_total,
+            bytes_done,
+            files_done,
+            bytes_skipped,
+            bytes_found,
+            failed,
+            vanished,
+            moved_us,
+        ];
         for count in sums {
             count.store(0, Relaxed);
         }
@@ -549,7 +578,7 @@ impl Handle {
         let counts = &self.0.counts;
         let bytes = counts.bytes_moved();
         let elapsed: Duration = self.0.feed.start().elapsed();
-        self.0.pace.lock().in_any_case().look(elapsed, bytes);
+        self.0.pace.lock().in_any_case().look(elapsed, bytes, counts.moved_at());
     }
 
     fn request(&self) -> Option<Arc<Request>> {

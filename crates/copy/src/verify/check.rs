@@ -229,7 +229,7 @@ impl Checker<'_> {
     /// Counts bytes that were read, for the report and for who watches the progress.
     fn has_read(&self, bytes: u64) {
         self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.handle.counts().bytes_done.fetch_add(bytes, Ordering::Relaxed);
+        self.handle.moved(bytes);
     }
 
     /// Whether the file has the time `wanted`, as far as its file system keeps that.

@@ -90,6 +90,7 @@ impl RecordQuery {
             text: self.text,
             since_ms: moment(self.since.as_deref())?,
             until_ms: moment(self.until.as_deref())?,
+            now: None,
             before: self.cursor,
             offset: self.offset.unwrap_or(0),
         })
@@ -132,6 +133,7 @@ async fn list(
     let listed = may.act("list history", "", move |node, caller| {
         // A caller that was told of a job's end must find its record.
         node.store.settle();
+        wanted.now = Some(node.moment());
         if caller.has(Scope::Admin) {
             return node.store.read(|connection| {
                 let count = with_count.then(|| history::count(connection, &wanted)).transpose()?;
@@ -336,13 +338,14 @@ async fn usage(
             None => return Err(bad_query("by must be peer, user, day or label:NAME")),
         },
     };
-    let wanted = RecordFilter {
+    let mut wanted = RecordFilter {
         since_ms: moment(asked.since.as_deref())?,
         until_ms: moment(asked.until.as_deref())?,
         ..RecordFilter::default()
     };
     let usage = may.act("show usage", "", move |node, _| {
         node.store.settle();
+        wanted.now = Some(node.moment());
         node.store.read(|connection| history::usage(connection, &by, &wanted, SUMS_MAX))
     });
     Ok(Json(UsageSums { usage: usage.await? }))

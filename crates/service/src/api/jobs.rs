@@ -161,6 +161,7 @@ async fn list(
         owner: which.owner,
         text: which.text,
         since_ms: moment(which.since.as_deref())?,
+        now: None,
         before: before.transpose()?,
         offset: which.offset.unwrap_or(0),
     };

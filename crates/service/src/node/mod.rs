@@ -71,6 +71,7 @@ pub(crate) use browse::DirectoryView;
 pub(crate) use caps::CapView;
 pub(crate) use conductor::{Conductor, STOP_TIME};
 pub(crate) use facts::sees;
+pub(crate) use moments::NodeMoment;
 pub(crate) use peers::PeerView;
 pub(crate) use places::peer_of;
 pub(crate) use question::Question;
@@ -204,8 +205,7 @@ impl Node {
         let caps = store.read(crate::store::caps::all)?;
         let proofs = proofs::Proofs::read(&store)?;
         let manifests = folder.join("manifests");
-        std::fs::create_dir_all(&manifests)
-            .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
+        crate::state_dir::directory_in(&manifests)?;
         let (to_conductor, signals) = mpsc::channel();
         let first = u64::try_from(time.at_ms(now)).unwrap_or(0).saturating_mul(1000);
         let verify_hooks = Arc::new(VerifyHooks::default());

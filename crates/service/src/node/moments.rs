@@ -19,6 +19,11 @@ pub(crate) struct NodeMoment {
 }
 
 impl NodeMoment {
+    /// The node time at which the wall clock would have shown this, had nobody set it.
+    pub(crate) fn node_ms_of(self, wall_ms: i64) -> i64 {
+        self.node_ms.saturating_sub(self.wall_ms.saturating_sub(wall_ms))
+    }
+
     /// True if something is over that ends at this time of the wall clock, and at this node time.
     pub(super) fn is_over(self, ends_ms: Option<i64>, ends_node_ms: Option<i64>) -> bool {
         ends_ms.is_some_and(|end_ms| end_ms <= self.wall_ms)

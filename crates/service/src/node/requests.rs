@@ -353,6 +353,7 @@ impl Node {
     ) -> Result<JobListPage, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let (mut wanted, mut left_out) = (wanted.clone(), 0);
+        wanted.now = Some(self.moment());
         if !caller.sees_all() {
             left_out = std::mem::take(&mut wanted.offset);
         }
@@ -424,6 +425,7 @@ impl Node {
     /// are counted.
     pub(crate) fn counts(&self, caller: &Caller, wanted: &jobs::JobFilter) -> Result<JobCounts, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
+        let wanted = &jobs::JobFilter { now: Some(self.moment()), ..wanted.clone() };
         let mut counts = BTreeMap::new();
         let mut add = |state: JobState, count: u64| *counts.entry(state.name()).or_default() += count;
         if caller.sees_all() {

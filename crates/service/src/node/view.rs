@@ -158,7 +158,8 @@ impl JobProgress {
             totals_known: snapshot.totals_known,
             failed: snapshot.failed,
             vanished: snapshot.vanished,
-            goodput_bps: snapshot.goodput_bps,
+            // The figures may be a second older than the pause.
+            goodput_bps: if is_paused { 0.0 } else { snapshot.goodput_bps },
             target_bps: facts.rate_target_bps,
             rtt_ms: facts.rtt_ms,
             loss_fraction: facts.loss_fraction,

@@ -85,6 +85,20 @@ impl StateDir {
     }
 }
 
+/// Makes a directory of the service's own in the state directory, unless it is there.
+pub(crate) fn directory_in(path: &Path) -> Result<(), Error> {
+    match DirBuilder::new().recursive(true).create(path) {
+        Ok(()) => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory) => {
+            let what = format!("{} is not a directory, and the service keeps files in it", path.display());
+            Err(Error::new(Code::BadState, what).with_hint("move it away"))
+        }
+        Err(error) => {
+            Err(Error::with_source(Code::of_files(&error), format!("cannot make {}", path.display()), error))
+        }
+    }
+}
+
 const ELSEWHERE: &str = "name a directory on a local disk with `state` in [serve]";
 
 /// An error if there is no room for a new job in this state directory.

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use super::jobs::PAGE_BYTES_MAX;
 use crate::job::JobId;
+use crate::node::NodeMoment;
 
 /// A transfer that has ended.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
@@ -72,7 +73,8 @@ pub(crate) struct RecordPapers {
     pub(crate) receipt: Option<String>,
 }
 
-/// Adds a record of a run that ended at this node time. If the run has a record already, that one stays, as a run ends once.
+/// Adds a record of a run that ended at this node time. If the run has a record already, that one stays, as a run
+/// ends once.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     record: &HistoryRecord,
@@ -122,10 +124,18 @@ pub(crate) struct RecordFilter {
     /// Records that ended at or after, and before, these times.
     pub(crate) since_ms: Option<i64>,
     pub(crate) until_ms: Option<i64>,
+    /// This moment. A record that ended later than now did so by a clock that was ahead; then its node time counts.
+    pub(crate) now: Option<NodeMoment>,
     /// Only records with a lower number.
     pub(crate) before: Option<i64>,
     /// How many of the first records to skip.
     pub(crate) offset: usize,
+}
+
+impl RecordFilter {
+    fn since_node_ms(&self) -> Option<i64> {
+        Some(self.now?.node_ms_of(self.since_ms?))
+    }
 }
 
 const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
@@ -133,7 +143,8 @@ const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
            AND (:peer IS NULL OR peer = :peer)
            AND (:owner IS NULL OR owner = :owner)
            AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
-           AND (:since IS NULL OR ended_ms >= :since)
+           AND (:since IS NULL OR ended_ms >= :since
+             AND (:now IS NULL OR ended_ms <= :now OR history.node_ms >= :since_node))
            AND (:until IS NULL OR ended_ms < :until)
            AND (:text IS NULL
              OR instr(lower(source || ' ' || destination || ' ' || coalesce(peer, '') || ' ' || coalesce(error_code, '')
@@ -175,7 +186,8 @@ pub(crate) fn list(
     let (states, labels) = lists(wanted)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
-        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
+        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
+        ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
         ":text": wanted.text, ":labels": labels, ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
     let (mut page, mut looked, mut bytes) = (RecordPage::default(), 0, 0);
@@ -209,7 +221,8 @@ pub(crate) fn keys(
     let (states, labels) = lists(wanted)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
-        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
+        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
+        ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
         ":text": wanted.text, ":labels": labels,
     })?;
     for _ in 0..looks {
@@ -227,7 +240,8 @@ pub(crate) fn count(connection: &Connection, wanted: &RecordFilter) -> rusqlite:
     let count = statement.query_row(
         named_params! {
             ":before": None::<i64>, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
-            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
+            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
+        ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
             ":text": wanted.text, ":labels": labels,
         },
         |row| row.get::<_, i64>(0),
@@ -340,7 +354,8 @@ pub(crate) fn usage(
     let sums = statement.query_map(
         named_params! {
             ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
-            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
+            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
+        ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
             ":text": wanted.text, ":labels": labels, ":name": label,
             ":count": i64::try_from(count).unwrap_or(i64::MAX),
         },

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{CallerReach, JobPlaces};
 use crate::job::{JobFailure, JobHead, JobId, JobSpec, JobState};
+use crate::node::NodeMoment;
 
 /// A row of the table `jobs`, except for what is read only when it is needed: [`JobFacts`], [`JobDocument`].
 #[derive(Debug, Clone, PartialEq)]
@@ -456,17 +457,27 @@ pub(crate) struct JobFilter {
     pub(crate) text: Option<String>,
     /// Jobs that have changed at or after this time.
     pub(crate) since_ms: Option<i64>,
+    /// This moment. A job that is over and has changed later than now did so by a clock that was ahead; then the node
+    /// time of its end says when.
+    pub(crate) now: Option<NodeMoment>,
     /// Jobs that were accepted before this one.
     pub(crate) before: Option<JobId>,
     /// How many of the first jobs to skip.
     pub(crate) offset: usize,
 }
 
+impl JobFilter {
+    fn since_node_ms(&self) -> Option<i64> {
+        Some(self.now?.node_ms_of(self.since_ms?))
+    }
+}
+
 const CONDITIONS: &str = "(:before IS NULL OR id < :before)
            AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
            AND (:peer IS NULL OR peer = :peer)
            AND (:owner IS NULL OR owner = :owner)
-           AND (:since IS NULL OR changed_ms >= :since)
+           AND (:since IS NULL OR changed_ms >= :since
+             AND (:now IS NULL OR changed_ms <= :now OR node_ms IS NULL OR node_ms >= :since_node))
            AND (:text IS NULL
              OR instr(lower(id || ' ' || coalesce(peer, '')), lower(:text)) > 0
              OR CASE WHEN json_valid(head) THEN instr(lower(coalesce(head ->> '$.destination', '')), lower(:text)) > 0
@@ -528,7 +539,8 @@ pub(crate) fn keys(
     let mut statement = connection.prepare_cached(&question)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before.as_ref().map(JobId::as_str), ":states": states, ":labels": labels,
-        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
+        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
+        ":since_node": wanted.since_node_ms(), ":text": wanted.text,
     })?;
     for _ in 0..looks {
         let Some(next) = rows.next()? else { return Ok(false) };
@@ -553,7 +565,8 @@ pub(crate) fn list(
     let mut statement = connection.prepare_cached(&question)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before.as_ref().map(JobId::as_str), ":states": states, ":labels": labels,
-        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
+        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
+        ":since_node": wanted.since_node_ms(), ":text": wanted.text,
         ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
     let (mut page, mut looked, mut bytes) = (JobPage::default(), 0, 0);
@@ -586,7 +599,8 @@ pub(crate) fn counts_of(
     let counts = statement.query_map(
         named_params! {
             ":before": None::<&str>, ":states": "[]", ":labels": labels, ":peer": wanted.peer,
-            ":owner": wanted.owner, ":since": wanted.since_ms, ":text": wanted.text,
+            ":owner": wanted.owner, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
+        ":since_node": wanted.since_node_ms(), ":text": wanted.text,
         },
         |row| Ok((state_of(row, 0), u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))),
     )?;

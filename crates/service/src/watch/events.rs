@@ -75,7 +75,10 @@ impl InotifyEvents {
     /// Asks the kernel to report about a directory from now on. If it does already, the directory's name is
     /// updated.
     pub(super) fn watch(&mut self, name: &WatchedName, directory: impl AsFd) -> Result<(), WatchFailure> {
-        let flags = WatchFlags::CREATE
+        // Another directory may get the name of the folder itself, and nothing above it is watched.
+        let own = if name.bytes().is_empty() { WatchFlags::MOVE_SELF } else { WatchFlags::empty() };
+        let flags = own
+            | WatchFlags::CREATE
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
             | WatchFlags::DELETE
@@ -149,6 +152,11 @@ impl InotifyEvents {
             self.by_name.remove(&name);
             // The folder itself is gone, or its file system.
             return name.bytes().is_empty().then_some(WatchHint::Lost);
+        }
+        if events.contains(ReadFlags::MOVE_SELF) {
+            let name = self.by_number.get(&number).filter(|name| name.bytes().is_empty())?.clone();
+            self.forget(&name);
+            return Some(WatchHint::Lost);
         }
         let path = self.by_number.get(&number)?.child(&name?);
         if !events.contains(ReadFlags::ISDIR) {

@@ -342,7 +342,7 @@ impl FlowLoop {
                     if let Some(filled) = self.outgoing.take(number) {
                         let content = filled.first();
                         filled.request.content_acked.fetch_add(content, Ordering::Relaxed);
-                        filled.request.handle.counts().bytes_done.fetch_add(content, Ordering::Relaxed);
+                        filled.request.handle.moved(content);
                     }
                 }
                 FlowEvent::BlockComplete { block, len } => self.complete(block, len)?,

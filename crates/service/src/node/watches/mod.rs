@@ -330,9 +330,7 @@ impl Node {
                 let what = format!("{own} folders of {} are watched; no further one is accepted", row.owner);
                 return Err(Error::new(Code::TooMany, what));
             }
-            let is_same = |there: &&RunningWatch| {
-                there.row.spec.folder == row.spec.folder && there.row.spec.destination == row.spec.destination
-            };
+            let is_same = |there: &&RunningWatch| there.row.spec.is_same_as(&row.spec);
             if let Some(there) = all.values().find(is_same) {
                 let what = format!(
                     "watch {} already takes files from this folder to this destination",

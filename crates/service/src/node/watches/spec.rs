@@ -147,6 +147,17 @@ impl WatchSpec {
         Ok(self)
     }
 
+    /// True if both take files from the same folder to the same destination, however these are spelled.
+    pub(super) fn is_same_as(&self, other: &WatchSpec) -> bool {
+        let folder = |spec: &WatchSpec| spec.watch().map(|watch| watch.folder).ok();
+        let place = |spec: &WatchSpec| match LocationSpec::parse(spec.destination.as_ref()) {
+            // Paths compare by their parts.
+            Ok(LocationSpec::Local(path)) => path,
+            _ => PathBuf::from(spec.destination.trim_end_matches('/')),
+        };
+        folder(self) == folder(other) && place(self) == place(other)
+    }
+
     /// The settings of the watched folder.
     pub(crate) fn watch(&self) -> Result<FolderWatch, Error> {
         use std::os::unix::ffi::OsStringExt as _;

@@ -80,6 +80,8 @@ pub struct JobView {
     pub error: Option<JobFailure>,
     /// Why a queued job does not run although there is a slot for it: what it waits for.
     pub waits_for: Option<String>,
+    /// Bytes of content that attempts of the present run have moved that are over; of a run that is over, all of them.
+    pub moved_bytes: u64,
     /// How far it is, while it runs.
     pub progress: Option<JobProgress>,
     /// What the caller may do with it now.
@@ -223,6 +225,7 @@ impl JobView {
             labels: head.labels.clone(),
             priority: row.priority,
             position: row.position,
+            moved_bytes: row.figures.bytes,
             policy: rate.policy,
             rate_bps: rate.rate_bps,
             submitted: timestamp(row.submitted_ms),

@@ -185,6 +185,10 @@ fn described(job: &Value) -> String {
         lines.push(("labels", labels.join(" ")));
     }
     lines.push(("run", format!("{}, attempt {}", job["run"], job["attempt"])));
+    // Of a job that is paused and whose session is given back, this is all that is known.
+    if let Some(moved) = job["moved_bytes"].as_u64().filter(|moved| *moved > 0) {
+        lines.push(("moved", format!("{} in attempts that are over", units::size(moved))));
+    }
     if progress.is_object() {
         let size = |field: &str| units::size(progress[field].as_u64().unwrap_or(0));
         lines.push((

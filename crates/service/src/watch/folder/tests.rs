@@ -243,8 +243,9 @@ fn every_status_and_every_event() {
             // A change is reported to the store if there is one, and only then.
             let changes = folder.changes();
             // One more failure counts.
-            let has_failed_again = matches!(before, FileStatus::Failed { .. }) && event == 4
-                || before == gone(past_failed.clone()) && event == 4;
+            let has_failed =
+                matches!(before, FileStatus::Failed { .. }) || before == gone(past_failed.clone());
+            let has_failed_again = event == 4 && has_failed;
             match expected {
                 Some(status) if *status == before && !has_failed_again => {
                     assert_eq!(changes, [], "{before:?}, event {event}")

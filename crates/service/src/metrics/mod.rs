@@ -144,7 +144,8 @@ struct RetryableLabels {
 }
 
 /// The reason why a message to a webhook never arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum WebhookDrop {
     /// Too many messages of its owner wait.
     QueueFull,
@@ -161,12 +162,7 @@ impl WebhookDrop {
         [WebhookDrop::QueueFull, WebhookDrop::Refused, WebhookDrop::Attempts, WebhookDrop::Unreadable];
 
     fn name(self) -> &'static str {
-        match self {
-            WebhookDrop::QueueFull => "queue_full",
-            WebhookDrop::Refused => "refused",
-            WebhookDrop::Attempts => "attempts",
-            WebhookDrop::Unreadable => "unreadable",
-        }
+        self.into()
     }
 }
 

@@ -186,8 +186,8 @@ pub(crate) fn list(
     let (states, labels) = lists(wanted)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
-        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
-        ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
+        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms,
+            ":now": wanted.now.map(|now| now.wall_ms), ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
         ":text": wanted.text, ":labels": labels, ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
     let (mut page, mut looked, mut bytes) = (RecordPage::default(), 0, 0);
@@ -221,8 +221,8 @@ pub(crate) fn keys(
     let (states, labels) = lists(wanted)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
-        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
-        ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
+        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms,
+            ":now": wanted.now.map(|now| now.wall_ms), ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
         ":text": wanted.text, ":labels": labels,
     })?;
     for _ in 0..looks {
@@ -240,8 +240,8 @@ pub(crate) fn count(connection: &Connection, wanted: &RecordFilter) -> rusqlite:
     let count = statement.query_row(
         named_params! {
             ":before": None::<i64>, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
-            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
-        ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
+            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms,
+            ":now": wanted.now.map(|now| now.wall_ms), ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
             ":text": wanted.text, ":labels": labels,
         },
         |row| row.get::<_, i64>(0),
@@ -354,8 +354,8 @@ pub(crate) fn usage(
     let sums = statement.query_map(
         named_params! {
             ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
-            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
-        ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
+            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms,
+            ":now": wanted.now.map(|now| now.wall_ms), ":since_node": wanted.since_node_ms(), ":until": wanted.until_ms,
             ":text": wanted.text, ":labels": labels, ":name": label,
             ":count": i64::try_from(count).unwrap_or(i64::MAX),
         },

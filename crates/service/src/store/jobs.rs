@@ -539,8 +539,8 @@ pub(crate) fn keys(
     let mut statement = connection.prepare_cached(&question)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before.as_ref().map(JobId::as_str), ":states": states, ":labels": labels,
-        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
-        ":since_node": wanted.since_node_ms(), ":text": wanted.text,
+        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms,
+            ":now": wanted.now.map(|now| now.wall_ms), ":since_node": wanted.since_node_ms(), ":text": wanted.text,
     })?;
     for _ in 0..looks {
         let Some(next) = rows.next()? else { return Ok(false) };
@@ -565,8 +565,8 @@ pub(crate) fn list(
     let mut statement = connection.prepare_cached(&question)?;
     let mut rows = statement.query(named_params! {
         ":before": wanted.before.as_ref().map(JobId::as_str), ":states": states, ":labels": labels,
-        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
-        ":since_node": wanted.since_node_ms(), ":text": wanted.text,
+        ":peer": wanted.peer, ":owner": wanted.owner, ":since": wanted.since_ms,
+            ":now": wanted.now.map(|now| now.wall_ms), ":since_node": wanted.since_node_ms(), ":text": wanted.text,
         ":offset": i64::try_from(wanted.offset).unwrap_or(i64::MAX),
     })?;
     let (mut page, mut looked, mut bytes) = (JobPage::default(), 0, 0);
@@ -599,8 +599,8 @@ pub(crate) fn counts_of(
     let counts = statement.query_map(
         named_params! {
             ":before": None::<&str>, ":states": "[]", ":labels": labels, ":peer": wanted.peer,
-            ":owner": wanted.owner, ":since": wanted.since_ms, ":now": wanted.now.map(|now| now.wall_ms),
-        ":since_node": wanted.since_node_ms(), ":text": wanted.text,
+            ":owner": wanted.owner, ":since": wanted.since_ms,
+            ":now": wanted.now.map(|now| now.wall_ms), ":since_node": wanted.since_node_ms(), ":text": wanted.text,
         },
         |row| Ok((state_of(row, 0), u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))),
     )?;

@@ -127,7 +127,7 @@ pub enum FileStatus {
         /// The id of the job that brought it.
         job: String,
     },
-    /// It has not arrived. [`Failing`] says whether it is taken again by itself.
+    /// It has not arrived. [`FailureHistory`] says whether it is taken again by itself.
     Failed {
         /// The id of the job.
         job: String,
@@ -218,7 +218,7 @@ impl FileFailure {
 
 /// What is known of a file that has failed and has not arrived since, also while it is tried again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failing {
+pub struct FailureHistory {
     /// The code of the last reason.
     #[serde(deserialize_with = "code_of_name")]
     pub code: Code,
@@ -256,7 +256,7 @@ pub struct WatchedFile {
     pub since_ms: i64,
     /// Set from the first failure until the file arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failing: Option<Failing>,
+    pub failing: Option<FailureHistory>,
 }
 
 /// A change for the store.
@@ -294,7 +294,7 @@ mod tests {
         let version = FileVersion { inode: u64::MAX, size: 1, mtime_ns: -1, ctime_ns: i64::MAX };
         for (status, text) in all {
             assert!(text.contains(status.name()) && STATES.contains(&status.name()));
-            let failing = Failing {
+            let failing = FailureHistory {
                 code: Code::NotListening,
                 why: why(),
                 tries: 3,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::entry::{
-    Failing, FileFailure, FileStatus, FileVersion, PastStatus, StoreChange, WatchedFile, WatchedName,
+    FailureHistory, FileFailure, FileStatus, FileVersion, PastStatus, StoreChange, WatchedFile, WatchedName,
 };
 use crate::job::{JobSpan, RetryRule};
 use crate::scheduler::backoff;
@@ -104,7 +104,7 @@ struct Row {
     walk: u64,
     /// For files that nobody has taken yet, or that have changed since.
     waiting: Option<RestingFile>,
-    failing: Option<Box<Failing>>,
+    failing: Option<Box<FailureHistory>>,
     retry: Option<Duration>,
 }
 
@@ -190,7 +190,7 @@ impl Folder {
     }
 
     /// What is known of a file that has failed, and when it is tried again, if it waits for that.
-    pub fn failing_one(&self, name: &WatchedName) -> Option<(&Failing, Option<i64>)> {
+    pub fn failing_one(&self, name: &WatchedName) -> Option<(&FailureHistory, Option<i64>)> {
         let row = self.rows.get(name)?;
         let failing = row.failing.as_deref()?;
         Some((failing, failing.due_ms.filter(|_| row.retry.is_some())))
@@ -648,7 +648,7 @@ fn pause(tries: u32, seed: u64) -> Duration {
 }
 
 /// What is known of a file for which a job has failed. The files of a job come back together.
-fn failed(now: FolderMoment, row: &Row, name: &WatchedName, failure: FileFailure) -> Failing {
+fn failed(now: FolderMoment, row: &Row, name: &WatchedName, failure: FileFailure) -> FailureHistory {
     let before = row.failing.as_deref();
     let tries = before.map_or(0, |before| before.tries).saturating_add(1);
     let FileFailure { code, why, passes, whole } = failure;
@@ -658,14 +658,14 @@ fn failed(now: FolderMoment, row: &Row, name: &WatchedName, failure: FileFailure
     };
     let due = || now.unix_ms.saturating_add(i64::try_from(pause(tries, seed).as_millis()).unwrap_or(0));
     let since_ms = before.map_or(now.unix_ms, |before| before.since_ms);
-    Failing { code, why, tries, since_ms, due_ms: passes.then(due), whole: whole && passes }
+    FailureHistory { code, why, tries, since_ms, due_ms: passes.then(due), whole: whole && passes }
 }
 
 /// For a row of an earlier version of the service, which kept no code.
-fn failing_of_old(status: &FileStatus, since_ms: i64) -> Option<Failing> {
+fn failing_of_old(status: &FileStatus, since_ms: i64) -> Option<FailureHistory> {
     let FileStatus::Failed { why, .. } = status else { return None };
     let (code, why) = (farhaul::Code::FilesFailed, why.clone());
-    Some(Failing { code, why, tries: 1, since_ms, due_ms: None, whole: false })
+    Some(FailureHistory { code, why, tries: 1, since_ms, due_ms: None, whole: false })
 }
 
 fn entry(name: &WatchedName, row: &Row) -> WatchedFile {

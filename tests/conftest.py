@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import pathlib
 import random
+import shutil
 
 import pytest
 
@@ -57,6 +58,8 @@ def drop_slow(config, items):
 
 #: Ports of daemons that one test starts for itself.
 FAILING_PORTS = itertools.count(33500)
+#: Names of folders below a daemon's root are never used twice.
+FAR_FOLDERS = itertools.count()
 
 
 @dataclasses.dataclass
@@ -78,6 +81,10 @@ class Net:
 
     def folder(self, name):
         return self.pair.folder(name)
+
+    def entries(self):
+        """What lies in the pair's directory and below the daemon's root."""
+        return {*self.pair.directory.iterdir(), *self.daemon.root.iterdir()}
 
 
 def make_net(arguments=()):
@@ -101,9 +108,16 @@ def shared_net():
 
 @pytest.fixture
 def net(shared_net):
-    """Hosts that many tests share. Notes that UDP was blocked are removed after each test: such a note gives
-    TCP an even start, and a short job of the next test could then end over TCP."""
+    """Hosts that many tests share. What a test has left there is removed after it, as all tests together write more than
+    a disk may hold. So are notes that UDP was blocked: such a note gives TCP an even start, and a short job of the next
+    test could then end over TCP."""
+    before = shared_net.entries()
     yield shared_net
+    for entry in shared_net.entries() - before:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
     for host in shared_net.pair.hosts:
         (host.home / ".local/state/farhaul/blocked.json").unlink(missing_ok=True)
 
@@ -172,7 +186,7 @@ class Road:
 
 
 def road_to(net, name):
-    far = net.folder("far") if name == "ssh" else net.daemon.root / f"far{len(list(net.daemon.root.iterdir()))}"
+    far = net.folder("far") if name == "ssh" else net.daemon.root / f"far{next(FAR_FOLDERS)}"
     far.mkdir(exist_ok=True)
     return Road(name, net, far, net.daemon)
 

@@ -56,7 +56,7 @@ pub struct Hashers(Vec<(Algorithm, Hasher)>);
 impl Hashers {
     pub fn new(algorithms: &[Algorithm]) -> Hashers {
         let make = |algorithm: &Algorithm| match algorithm {
-            Algorithm::Blake3 => Hasher::Blake3(Box::new(blake3::Hasher::new())),
+            Algorithm::Blake3 => Hasher::Blake3(Box::default()),
             Algorithm::Sha256 => Hasher::Sha256(Sha256::new()),
             Algorithm::Md5 => Hasher::Md5(Md5::new()),
             Algorithm::Xxh3 => Hasher::Xxh3(Box::new(XxHash3_64::new())),

@@ -36,7 +36,7 @@ def tls_pipe():
     """The example `tls_pipe`, for peers without TLS with raw public keys, as Python has none."""
     built = [path for path in ROOT.glob("target/*/examples/tls_pipe") if path.exists()]
     if not built:
-        raise HarnessError("no tls_pipe: run `cargo build -p farhaul-connect --example tls_pipe` first")
+        raise HarnessError("no tls_pipe: run `cargo build --release -p farhaul-connect --example tls_pipe` first")
     return max(built, key=lambda path: path.stat().st_mtime)
 
 

@@ -70,16 +70,23 @@ pub(crate) struct ClockReading {
     pub(crate) boot_ms: i64,
 }
 
+impl ClockReading {
+    /// The wall clock's time less the time since boot: it changes only when the wall clock is set.
+    fn ahead_ms(self) -> i64 {
+        self.wall_ms.saturating_sub(self.boot_ms)
+    }
+}
+
 /// The timestamp that is this many milliseconds after 1970.
 pub(crate) fn timestamp(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 /// Finds by how much the wall clock was set between two looks.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Steps {
     /// The wall clock's time less the time since boot, at the last step.
-    ahead_ms: Option<i64>,
+    ahead_ms: i64,
 }
 
 /// A difference below this is drift and not a step.
@@ -92,16 +99,19 @@ pub(crate) const HOLD_MS: i64 = 3_600_000;
 const OFF_MAX_MS: i64 = 7 * 86_400_000;
 
 impl Steps {
+    /// Finds the steps since this reading.
+    pub(crate) fn since(before: ClockReading) -> Steps {
+        Steps { ahead_ms: before.ahead_ms() }
+    }
+
     /// By how many milliseconds the wall clock has jumped since the last look; 0 if it has not.
     pub(crate) fn look(&mut self, now: ClockReading) -> i64 {
-        let ahead_ms = now.wall_ms.saturating_sub(now.boot_ms);
-        match self.ahead_ms {
-            Some(before) if ahead_ms.saturating_sub(before).abs() < STEP_MS => 0,
-            before => {
-                self.ahead_ms = Some(ahead_ms);
-                before.map_or(0, |before| ahead_ms.saturating_sub(before))
-            }
+        let step_ms = now.ahead_ms().saturating_sub(self.ahead_ms);
+        if step_ms.abs() < STEP_MS {
+            return 0;
         }
+        self.ahead_ms = now.ahead_ms();
+        step_ms
     }
 }
 
@@ -211,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_step_of_the_clock_is_seen_once_and_drift_is_none() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::since(ClockReading { wall_ms: 1_000_000, boot_ms: 10_000 });
         let mut look = |wall_ms, boot_s: i64| steps.look(ClockReading { wall_ms, boot_ms: boot_s * 1000 });
         assert_eq!(look(1_000_000, 10), 0);
         assert_eq!(look(1_050_500, 60), 0);

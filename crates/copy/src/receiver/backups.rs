@@ -157,7 +157,7 @@ impl CopyReceiver {
             }
             return Ok(if is_there { KeepOutcome::Now } else { KeepOutcome::Nothing });
         }
-        if !root.metadata(path)?.is_some_and(|there| !there.is_dir()) {
+        if root.metadata(path)?.is_none_or(|there| there.is_dir()) {
             return Ok(KeepOutcome::Nothing);
         }
         let place = match &backups.dir {

@@ -62,7 +62,7 @@ impl Conductor {
     pub(crate) fn start(node: &Arc<Node>, signals: Receiver<Signal>) -> Result<Conductor, Error> {
         let work = Work {
             node: node.clone(),
-            steps: Steps::default(),
+            steps: Steps::since(node.opened),
             owners: OwnerTokens::default(),
             serial: 0,
             looked: None,

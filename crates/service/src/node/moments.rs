@@ -299,6 +299,17 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_set_right_while_the_service_starts_is_noticed() {
+        let mut fixture = Fixture::new();
+        let hourly = repeating(&fixture, Some(3600), None);
+        fixture.wait(hourly, |view| view.run == 2 && view.state == JobState::Waiting);
+        fixture.stop();
+        fixture.set_clock_file(400 * DAY_S);
+        fixture.start_with(|fixture| fixture.set_clock_file(0));
+        is_due_within(&fixture, hourly, 3600);
+    }
+
+    #[test]
     fn a_token_that_has_expired_by_a_jump_ends_after_an_hour() {
         let fixture = Fixture::new();
         let wish = TokenWish {

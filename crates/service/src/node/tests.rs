@@ -71,6 +71,11 @@ impl Fixture {
     }
 
     pub(super) fn start(&mut self) {
+        self.start_with(|_| {});
+    }
+
+    /// Starts the service. `meanwhile` happens when its state is open and nothing has looked at the clock since.
+    pub(super) fn start_with(&mut self, meanwhile: impl FnOnce(&Fixture)) {
         let clock = Clock::shifted_by(self.folder.path().join("clock"));
         let identity_file = self.folder.path().join("key");
         if !identity_file.exists() {
@@ -78,6 +83,7 @@ impl Fixture {
         }
         let settings = NodeSettings { identity_file, ..self.settings.clone() };
         let (node, signals) = Node::open(self.folder.path(), clock, settings).unwrap();
+        meanwhile(self);
         let conductor = Conductor::start(&node, signals).unwrap();
         self.running = Some((node, conductor));
     }

@@ -197,6 +197,7 @@ fn frames_and_files() {
         manifest: Some(manifest.clone()),
         within: Default::default(),
         means: Default::default(),
+        check: Default::default(),
         receipt: None,
     };
     let (report, error) = farhaul_copy::copy(job, &Handle::new());

@@ -20,8 +20,8 @@ use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::shared_state::CompleteBlock;
 use farhaul_volume::{
-    CHUNK, ChunkCv, ChunkMap, FileTree, LentFile, Partial, PartialError, Patch, PatchOutcome, RelPath, Root, TempFile,
-    UnnamedFile, chunk_cv, whole_digest,
+    CHUNK, ChunkCv, ChunkMap, FileTree, LentFile, Partial, PartialError, Patch, PatchOutcome, RelPath, Root,
+    TempFile, UnnamedFile, chunk_cv, whole_digest,
 };
 
 use super::failures::{Failure, of_partial};

@@ -205,8 +205,9 @@ impl CopyPlan {
         check_destination(&job, &spread, confines)?;
         let (transfer, no_receipt) = transfer_of(&job)?;
         // The options are judged once they are complete.
-        let CopyJob { sources, destination, names, mut options, manifest, within, receipt, means, check, .. } =
-            job;
+        let CopyJob {
+            sources, destination, names, mut options, manifest, within, receipt, means, check, ..
+        } = job;
         options.spread = spread;
         options.integrity.receipt = transfer;
         means.budget.clone().unwrap_or_else(Budget::of_process).can_ever_hold(&options.network)?;

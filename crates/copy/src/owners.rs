@@ -125,7 +125,9 @@ impl OwnerMatch {
         match self {
             OwnerMatch::All => true,
             OwnerMatch::Name(own) => own == name,
-            OwnerMatch::Pattern(filter) => !name.is_empty() && filter.excludes(name, false, FilterSide::Sender),
+            OwnerMatch::Pattern(filter) => {
+                !name.is_empty() && filter.excludes(name, false, FilterSide::Sender)
+            }
             OwnerMatch::Numbers(low, high) => (*low..=*high).contains(&id),
         }
     }

@@ -136,7 +136,8 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     }
     (config.ready)();
     let read_policy = farhaul_read::ReadServerPolicy { root: root.clone(), testing: config.testing };
-    let policy = CopyServerPolicy { root, strip_setuid: true, mask, testing: config.testing, check: config.check };
+    let policy =
+        CopyServerPolicy { root, strip_setuid: true, mask, testing: config.testing, check: config.check };
     let control_policy = farhaul_control::ControlServerPolicy { copy: policy.clone(), identity };
     daemon.run(Arc::new(move |established| {
         let visit = journal.begin(&established);

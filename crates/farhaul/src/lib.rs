@@ -96,9 +96,9 @@ pub use farhaul_stream::{
     StreamListener, StreamOptions, StreamReceiver, StreamSender, StreamTarget, accept_stdio,
     connect_to_receive, connect_to_send, pair,
 };
-pub use farhaul_text::{escape, is_unprintable, plain, unescape};
 #[doc(hidden)]
 pub use farhaul_text::without_mark;
+pub use farhaul_text::{escape, is_unprintable, plain, unescape};
 pub use farhaul_volume::{Algorithm, Filter, FilterError, FilterSide, RuleList, Separator, is_pattern};
 pub use transfer::{
     ReportVerdict, RunningTransfer, Transfer, TransferFailure, Verification, copy, run_copy, sync, verify,

@@ -58,7 +58,9 @@ fn copy(from: &File, to: &File, goes_on: impl Fn() -> bool) -> io::Result<()> {
 
 fn copy_some(from: &File, to: &File, at: u64, len: u64) -> io::Result<u64> {
     let (mut source, mut target) = (at, at);
-    if let Ok(count @ 1..) = change::copy_file_range(from, Some(&mut source), to, Some(&mut target), len as usize) {
+    if let Ok(count @ 1..) =
+        change::copy_file_range(from, Some(&mut source), to, Some(&mut target), len as usize)
+    {
         return Ok(count as u64);
     }
     let mut buffer = vec![0; len.min(1 << 20) as usize];

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use rustix::fs::{self, Advice, Mode, OFlags};
 
-use crate::change;
 use crate::CHUNK;
+use crate::change;
 use crate::io_choice::{IoChoice, IoMode, READING, TRIAL_CHUNKS, WRITING};
 use crate::sys::cached_bytes;
 

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{self, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use crate::change;
 use crate::attributes::AttributeKinds;
+use crate::change;
 use crate::dir::Dir;
 use crate::entry::Metadata;
 use crate::metadata::{AttributeFailure, umask};
@@ -63,7 +63,10 @@ impl Predecessor {
         let is_kept = !kinds.acls && (is_root || new.uid == self.uid);
         if let (true, Some(list)) = (is_kept, &self.list) {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            unset.note("access control list", change::setxattr(path, ACCESS_LIST, list, XattrFlags::empty()))?;
+            unset.note(
+                "access control list",
+                change::setxattr(path, ACCESS_LIST, list, XattrFlags::empty()),
+            )?;
         }
         Ok(())
     }

@@ -651,7 +651,9 @@ impl CopyReceiver {
                 Ok(())
             }
             CopyMessage::LeftOut { path } => self.note_left_out(&path, conversation),
-            CopyMessage::Present { .. } if !self.awaits_list_ahead(conversation) => Err(unexpected("present")),
+            CopyMessage::Present { .. } if !self.awaits_list_ahead(conversation) => {
+                Err(unexpected("present"))
+            }
             CopyMessage::Present { path, presence } => self.present(&path, presence, conversation),
             CopyMessage::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies),
             CopyMessage::Compared { id, is_same } => self.compared(id, is_same, conversation),

@@ -144,7 +144,12 @@ impl WholeFile {
     }
 
     /// Names the file, and adds the sender's message about that or about the failure.
-    pub(super) fn settle(self, receiver: &CopyReceiver, waited: std::io::Result<()>, replies: &mut Vec<CopyMessage>) {
+    pub(super) fn settle(
+        self,
+        receiver: &CopyReceiver,
+        waited: std::io::Result<()>,
+        replies: &mut Vec<CopyMessage>,
+    ) {
         match self {
             WholeFile::Small(file, unnamed) => {
                 let named = waited

@@ -404,7 +404,8 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("SUMS");
         let hex = "ab".repeat(32);
-        std::fs::write(&path, format!("\u{feff}# from Windows\r\n{hex} *a\r\n\r\n\\{hex}  b\\r\r\n")).unwrap();
+        std::fs::write(&path, format!("\u{feff}# from Windows\r\n{hex} *a\r\n\r\n\\{hex}  b\\r\r\n"))
+            .unwrap();
         let mut list = ExpectedList::open(&path, Algorithm::Sha256, &Handle::new()).unwrap();
         let mut names = Vec::new();
         while let Some(entry) = list.next().unwrap() {

@@ -87,7 +87,13 @@ fn serve(folder: &Path, testing: TestHooks) -> (u16, DaemonStop, JoinHandle<()>)
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
-    let policy = CopyServerPolicy { root: path("root"), strip_setuid: false, mask: 0, testing, check: Default::default() };
+    let policy = CopyServerPolicy {
+        root: path("root"),
+        strip_setuid: false,
+        mask: 0,
+        testing,
+        check: Default::default(),
+    };
     let run = move || {
         let serve = move |established| {
             drop(farhaul_copy::serve(established, Some(&policy), &farhaul_copy::NoCopyObserver))

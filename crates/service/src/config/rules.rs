@@ -302,7 +302,11 @@ impl List {
         let Some(url) = &receiver.url else {
             return self.add(&["webhook_receivers", name, "url"], "a receiver needs a url");
         };
-        if receiver.on.iter().any(|event| matches!(event, HookEvent::Pre | HookEvent::Verify | HookEvent::File)) {
+        if receiver
+            .on
+            .iter()
+            .any(|event| matches!(event, HookEvent::Pre | HookEvent::Verify | HookEvent::File))
+        {
             self.add(&["webhook_receivers", name, "on"], "a receiver hears of all but pre, verify and file");
         }
         // Which secret signs must not depend on the order of tables.

@@ -233,7 +233,15 @@ impl Journal {
         let is_same_source = replay.source == identity.state;
         let earlier = replay.earlier(is_same_source);
         let (sure, doubtful) = replay.judge();
-        Some(LoadedJournal { journal, sure, doubtful, earlier, is_same_source, partial_inode: of.inode, changed_at })
+        Some(LoadedJournal {
+            journal,
+            sure,
+            doubtful,
+            earlier,
+            is_same_source,
+            partial_inode: of.inode,
+            changed_at,
+        })
     }
 
     /// Records that all chunks in the journal count under this boot. Call it only after the doubtful chunks

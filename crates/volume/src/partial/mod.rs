@@ -18,9 +18,9 @@ use farhaul_handover::Held as _;
 use rustix::fs::{self, Advice, AtFlags};
 use rustix::io::Errno;
 
-use crate::change;
 use crate::CHUNK;
 use crate::attributes;
+use crate::change;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::dir::{Dir, NameError, name_error};
 use crate::direct_io::DirectFile;
@@ -371,7 +371,8 @@ impl Partial {
         if (named.dev, named.ino) != (own.dev, own.ino) {
             return Err(io::Error::other("another file has the partial file's name"));
         }
-        self.dir.place(&self.target, || change::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
+        self.dir
+            .place(&self.target, || change::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
     }
 
     fn resume(&mut self, loaded: LoadedJournal, resume: Resume) -> Result<(), Error> {

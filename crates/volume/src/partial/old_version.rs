@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{self, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::change;
 use super::{Partial, SIZE_MAX, SourceIdentity, State};
 use crate::CHUNK;
+use crate::change;
 use crate::delta::{Marks, Patch};
 use crate::digest::{ChunkCv, chunk_cv};
 use crate::entry::Metadata;

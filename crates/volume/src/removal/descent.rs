@@ -99,7 +99,9 @@ impl<'a> Descent<'a> {
         let OpenedEntry { fd, stat, mount } = opened;
         let meta = Metadata::from(&stat);
         let mut mode_before = None;
-        if may_change && needs_mode(&meta) && change::fchmod(&fd, Mode::from_raw_mode(meta.mode | 0o700)).is_ok()
+        if may_change
+            && needs_mode(&meta)
+            && change::fchmod(&fd, Mode::from_raw_mode(meta.mode | 0o700)).is_ok()
         {
             mode_before = Some(meta.mode);
         }

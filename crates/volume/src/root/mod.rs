@@ -27,8 +27,8 @@ use rustix::io::Errno;
 
 use self::dirlinks::DirLinks;
 use self::parents::Parents;
-use crate::change;
 use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::change;
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{FileKind, FileTime, Metadata, SpecialNode};
 use crate::fixed_entries;

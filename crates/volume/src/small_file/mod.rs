@@ -15,8 +15,8 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use crate::change;
 use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::change;
 use crate::digest::whole_digest;
 use crate::dir::Dir;
 use crate::entry::FileTime;

@@ -156,7 +156,13 @@ pub fn run(
     let mut input = serde_json::to_vec(input).map_err(|error| Error::bug(format!("hooks: {error}")))?;
     input.push(b'\n');
     let passed = PassedFiles { files: Vec::new(), input: &|_| input.clone() };
-    run_with(program, passed, variables, limit, RunWatch { stop, is_wanted: &|| true, output_max: OUTPUT_MAX })
+    run_with(
+        program,
+        passed,
+        variables,
+        limit,
+        RunWatch { stop, is_wanted: &|| true, output_max: OUTPUT_MAX },
+    )
 }
 
 /// What a program gets beside its arguments and its environment.

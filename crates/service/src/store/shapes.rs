@@ -326,7 +326,7 @@ fn check_store(text: &str, version: usize) {
     Connection::open(&path).unwrap().execute_batch(text).unwrap();
     // These tables are checked before other threads change them.
     let store = Store::open(&path).unwrap();
-    store.read(|connection| check_other_tables(connection)).unwrap();
+    store.read(check_other_tables).unwrap();
     drop(store);
     assert_eq!(path.with_extension(format!("sqlite.shape{version}")).exists(), version < NEWEST);
     let clock = Clock::shifted_by(folder.path().join("clock"));

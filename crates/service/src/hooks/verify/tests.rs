@@ -164,7 +164,7 @@ fn nobody_waits_for_a_check_that_is_not_wanted_any_more() {
 fn what_is_refused_goes_to_quarantine_with_a_note() {
     let folder = tempfile::tempdir().unwrap();
     let keeping = VerifyHook { quarantine: Some(folder.path().into()), ..hook("echo no; exit 1") };
-    assert_eq!(judge(&[keeping.clone()], &["evil", "evil too"]), [refused("no"), refused("no")]);
+    assert_eq!(judge(std::slice::from_ref(&keeping), &["evil", "evil too"]), [refused("no"), refused("no")]);
     let mut kept: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     kept.sort();
     assert_eq!(kept.len(), 4, "{kept:?}");

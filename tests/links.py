@@ -34,8 +34,10 @@ def prose(text):
 
 
 def anchors(text):
+    """What a link to this page may lead to: its headings, and the places that it names itself."""
     found = {}
     for line in prose(text):
+        found.update((name, 0) for name in re.findall(r'<a id="([^"]*)">', line))
         heading = re.match(r"#+ (.*)", line)
         if heading:
             name = slug(heading[1])

@@ -495,9 +495,9 @@ def test_owners_are_those_that_rsync_sets(net, near, seed):
     draw = random.Random(seed)
     source = random_tree(near / "source", draw, entries=12)
     give_to_others(source, draw)
-    froms = ["0", "7", "1-2000", "54321-54321", "root", "fhuser", "f*", "[a-m]*", "", "*"]
+    origins = ["0", "7", "1-2000", "54321-54321", "root", "fhuser", "f*", "[a-m]*", "", "*"]
     tos = ["0", "12", "fhuser", "root", "4200000009"]
-    a_map = lambda: ",".join(f"{draw.choice(froms)}:{draw.choice(tos)}" for _ in range(draw.randrange(1, 4)))
+    a_map = lambda: ",".join(f"{draw.choice(origins)}:{draw.choice(tos)}" for _ in range(draw.randrange(1, 4)))
     options = [*draw.choice([["--owner"], ["--group"], ["--owner", "--group"], ["--chown=fhuser:12"], ["--chown=:root"],
                              ["--chown=12"], [f"--usermap={a_map()}"], [f"--groupmap={a_map()}"],
                              [f"--usermap={a_map()}", f"--groupmap={a_map()}"]]),

@@ -292,6 +292,7 @@ mod tests {
         hear_on_a_flow(&request);
         request.note_silence(HALTED_AFTER);
         assert!(request.is_still_at_both_ends(), "it has stopped by itself");
+        request.note_silence(Duration::ZERO);
         request.handle.resume();
         assert!(is_open(&request) && !request.is_still());
     }

@@ -1,7 +1,7 @@
 //! Permission to change something for others: which threads need it, and who has it.
 //!
-//! A thread that is [`Guarded`] may change something only while it has a [`Permit`]; all other threads may at any
-//! time. Whoever changes something calls [`check`]. In builds with debug assertions, a change without permission
+//! A thread that is [`Guarded`] may change something only while it has a permit ([`book`]); all other threads may at
+//! any time. Whoever changes something calls [`check`]. In builds with debug assertions, a change without permission
 //! panics, so that every test looks for a forgotten one. In others all of this costs nothing.
 
 use std::cell::Cell;

@@ -1,5 +1,5 @@
 //! Every system call by which this crate changes a file, a directory or a name. A thread that works for a transfer
-//! may make them only while the transfer is not paused ([`permit`]).
+//! may make them only while the transfer is not paused ([`permit`](farhaul_handover::permit)).
 //!
 //! Always true: no other module of this crate calls one of these directly; `clippy.toml` sees to that.
 #![allow(clippy::disallowed_methods, reason = "these are the only calls")]

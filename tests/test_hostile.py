@@ -70,7 +70,7 @@ def test_changed_packets_are_dropped(own_road):
     assert sha256(road.far / "file") == sha256(source)
 
 
-@pytest.mark.parametrize("direction", ["push", "pull"])
+@pytest.mark.parametrize("direction", [pytest.param("push", marks=pytest.mark.slow), "pull"])
 def test_forged_flood_costs_little(own_road, direction):
     """100,000 forged packets a second, with the right addresses, ports and flow, against a running transfer."""
     road = own_road

@@ -25,7 +25,6 @@ API_PORT = 33080
 BASE = f"http://127.0.0.1:{API_PORT}"
 ALL = "read,submit,control,admin"
 VIEWS = ("now", "queue", "submit", "history", "caps", "host", "account")
-WIDTHS = (380, 1280, 2560)
 SECONDS = 20_000
 TOKEN = re.compile(r"fhp_\S+")
 
@@ -527,8 +526,14 @@ def shown_views(place, full):
             "record": f"history/{record}", "record-failed": f"history/{failed}"}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width, theme", [
+    (380, "light"),
+    (1280, "dark"),
+    pytest.param(380, "dark", marks=pytest.mark.slow),
+    pytest.param(1280, "light", marks=pytest.mark.slow),
+    pytest.param(2560, "light", marks=pytest.mark.slow),
+    pytest.param(2560, "dark", marks=pytest.mark.slow),
+])
 def test_every_view_is_accessible_and_fits(place, full, width, theme):
     """No text is cut, nothing is wider than the window, axe finds no fault. Pictures for people lie in
     target/page."""

@@ -179,6 +179,7 @@ def test_truncated_and_foreign_journals_are_survived(own_road):
     assert sha256(road.far / "file") == sha256(source)
 
 
+@pytest.mark.slow
 def test_two_writers_of_one_file(own_net):
     """The second run waits 15 s for the first to end, as it would after a kill; then it fails, and says why. The
     first run has to last longer than that, so both roads are tried at once."""

@@ -172,6 +172,7 @@ def failing(service, id):
     return watch["failing"]
 
 
+@pytest.mark.slow
 def test_files_arrive_by_themselves_when_the_far_end_is_back(own_net):
     service, place = service_that_tells(own_net)
     folder = service.net.folder("instrument")

@@ -183,9 +183,10 @@ fn a_handle_shows_and_steers_a_copy_that_runs_elsewhere() {
         let seen = handle.snapshot();
         assert!(seen.bytes_done < BYTES as u64 && seen.bytes_total == BYTES as u64, "{seen:?}");
         assert!(seen.facts.transport == "udp" && seen.facts.wire_bytes_sent > 0, "{seen:?}");
-        let fast = RateOptions { policy: Policy::Fair, rate_bps: Some(4_000_000_000), rate_min_bps: None };
+        // Slow enough for the copy to be seen as it goes on.
+        let fast = RateOptions { policy: Policy::Fair, rate_bps: Some(150_000_000), rate_min_bps: None };
         handle.set_rate(fast).unwrap();
-        until(events, |event| matches!(event, Event::RateChanged { rate_bps: Some(4_000_000_000), .. }));
+        until(events, |event| matches!(event, Event::RateChanged { rate_bps: Some(150_000_000), .. }));
         handle.resume();
         until(events, |event| *event == Event::Resumed);
         let sent = EntryAction::Sent { bytes: BYTES as u64 };

@@ -108,9 +108,9 @@ def shared_net():
 
 @pytest.fixture
 def net(shared_net):
-    """Hosts that many tests share. What a test has left there is removed after it, as all tests together write more than
-    a disk may hold. So are notes that UDP was blocked: such a note gives TCP an even start, and a short job of the next
-    test could then end over TCP."""
+    """Hosts that many tests share. What a test has left there is removed after it, as all tests together write
+    more than a disk may hold. Notes that UDP was blocked are removed as well: such a note gives TCP an even start,
+    and a short job of the next test could then end over TCP."""
     before = shared_net.entries()
     yield shared_net
     for entry in shared_net.entries() - before:

@@ -1,9 +1,9 @@
 //! Keeps programs that this process starts from inheriting open descriptors and the handling of signals.
 //!
-//! How to read it: [`inherit_nothing`] is the usual case, [`inherit_only`] passes chosen descriptors on. The standard
-//! library marks its own descriptors as close-on-exec and empties the mask of signals. It does nothing about
-//! descriptors that this process was started with or that a C library has opened, nor about ignored signals. This crate
-//! handles both between `fork` and `exec`, for which there is no safe call.
+//! How to read it: [`inherit_nothing`] is the usual case, [`inherit_only`] passes chosen descriptors on. The
+//! standard library marks its own descriptors as close-on-exec and empties the mask of signals. It does nothing
+//! about descriptors that this process was started with or that a C library has opened, nor about ignored
+//! signals. This crate handles both between `fork` and `exec`, for which there is no safe call.
 //!
 //! Always true: a descriptor of any number is closed on Linux from 5.11 on, and before where `/proc` is
 //! mounted; elsewhere those below the limit on descriptors are (at least 65,536 and at most 2^20 numbers).

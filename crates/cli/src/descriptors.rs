@@ -1,7 +1,7 @@
-//! The descriptors that this process was started with: standard input and output, sockets of the service manager,
-//! and the memory in which a test describes what is to go wrong. If descriptor 0, 1 or 2 is closed, the Rust runtime
-//! opens `/dev/null` in its place before `main`. From then on reading yields nothing and writing succeeds, and nobody
-//! notices.
+//! The descriptors that this process was started with: standard input and output, sockets of the service
+//! manager, and the memory in which a test describes what is to go wrong. If descriptor 0, 1 or 2 is closed, the
+//! Rust runtime opens `/dev/null` in its place before `main`. From then on reading yields nothing and writing
+//! succeeds, and nobody notices.
 //!
 //! Always true: the state of standard input and output is recorded before the runtime begins, and never
 //! changes. A socket of the service manager has one owner.

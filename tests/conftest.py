@@ -3,13 +3,15 @@
 import contextlib
 import dataclasses
 import itertools
+import os
 import pathlib
 import random
 import shutil
+import tempfile
 
 import pytest
 
-from harness import hooks, product, surroundings
+from harness import hooks, old_kernel, product, surroundings
 from harness.hosts import Pair, install_signal_handlers
 from harness.product import Daemon, keygen
 from harness.ssh import SshServer
@@ -17,11 +19,17 @@ from harness.ssh import SshServer
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="run the slow tests too")
+    parser.addoption("--kernel", choices=old_kernel.KINDS, help="run the product as if the kernel were this one")
+    parser.addoption("--record", action="store_true", help="record the sessions that a release does not have yet")
     parser.addoption("--shuffle", metavar="SEED", help="run the files, and the tests of each, in an order by chance")
 
 
 def pytest_configure(config):
     install_signal_handlers()
+    if (kind := config.getoption("--kernel")) and not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="farhaul-kernel-")
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        os.environ["FARHAUL_BIN"] = str(old_kernel.wrapper(folder, kind, product.binary().resolve()))
     # The controller of a parallel run keeps its surroundings: it starts the workers with them, and each
     # settles itself.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):

@@ -65,3 +65,8 @@ def test_the_glossarys_words_are_the_only_ones_for_the_transport():
              for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
              if word.search(line) and "base64::Engine" not in line]
     assert not found, "\n".join(found)
+
+
+def test_no_file_has_the_marks_of_an_unfinished_merge():
+    found = subprocess.run(["git", "grep", "-nE", "^(<{7}|>{7}|={7}$)", "--", "."], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 1, found.stdout + found.stderr

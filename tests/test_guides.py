@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from harness import guide, product
+from harness import c_library, guide, product
 from harness.town import Town
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -18,7 +18,7 @@ PAGES = [page for page in guide.pages() if guide.commands(page)]
 #: What a reader answers.
 ANSWERS = [(r"Trust it from now on \(yes/no\)\? ", "yes")]
 #: Commands that keep the terminal: the next ones are typed in another one.
-STAYS = re.compile(r"farhaul serve (?!.*&\s*(#|$))")
+STAYS = re.compile(r"farhaul (serve|gateway) (?!.*&\s*(#|$))")
 #: The comment behind a command.
 COMMENT = re.compile(r"\s+# ")
 
@@ -116,6 +116,23 @@ def of_install(town):
     town.here.folder("/etc/bash_completion.d", mode=0o777)
 
 
+def of_from_c(town):
+    """The source tree, as it is after `./x bindings`."""
+    library = c_library.assembled()
+    for path in ["include/farhaul.h", "lib/pkgconfig/farhaul.pc", *(f"lib/{path.name}" for path in (library / "lib").glob("*.so*"))]:
+        content = (library / path).read_bytes().replace(f"prefix={library}".encode(), b"prefix=/home/alice/target/bindings")
+        town.here.put(f"/home/alice/target/bindings/{path}", content, "alice", 0o755)
+    for source in (ROOT / "bindings/c/examples").glob("*.c"):
+        town.here.put(f"/home/alice/bindings/c/examples/{source.name}", source.read_bytes(), "alice")
+
+
+def of_gateway(town):
+    far_data(town)
+    tree(town.far, "/data/run7")
+    town.far.put("/data/run7/readme.txt", b"read me\n", "alice")
+    town.far.put("/data/run7.root", bytes(range(256)) * 40, "alice")
+
+
 def of_jobs(town):
     with_daemon(town)
     tree(town.here, "/home/alice/data/run7")
@@ -123,9 +140,19 @@ def of_jobs(town):
 
 def of_node(town):
     town.here.put("/root/farhaul/target/release/farhaul", product.binary().read_bytes(), mode=0o755)
-    for path in (ROOT / "deploy").iterdir():
+    for path in filter(pathlib.Path.is_file, (ROOT / "deploy").iterdir()):
         town.here.put(f"/root/farhaul/deploy/{path.name}", path.read_bytes())
     town.here.at("/usr/local/bin/farhaul").unlink()
+
+
+def of_names(town):
+    far_data(town)
+    town.far.folder("/data/old", "alice")
+    for path in ("/data/old/run7.log", "/data/a.tmp", "/data/b.tmp"):
+        town.far.put(path, b"x", "alice")
+    town.far.put("/srv/data/in/a.dat", b"content", "user")
+    town.far.folder("/srv/data/out", "user")
+    town.daemon(town.far)
 
 
 def of_read(town):
@@ -180,9 +207,14 @@ PREPARED = {
     "guide/browser.md": of_browser,
     "guide/copy.md": of_copy,
     "guide/daemon.md": of_daemon_guide,
+    "guide/from-c.md": of_from_c,
+    "guide/fast-node.md": lambda town: None,
+    "guide/gateway.md": of_gateway,
     "guide/jobs.md": of_jobs,
     "guide/limit-rate.md": with_service,
     "guide/node.md": of_node,
+    "guide/mount.md": lambda town: None,
+    "guide/names.md": of_names,
     "guide/read.md": of_read,
     "guide/receipts.md": of_receipts,
     "guide/sync.md": of_sync,
@@ -318,6 +350,13 @@ def saw_link(town, typed):
     assert re.search(r"http://127\.0\.0\.1:33080/#code=\S+", typed["farhaul open"]), typed
 
 
+def saw_from_c(_town, typed):
+    if "wait ; cat told" in typed:
+        (sent,) = (said for line, said in typed.items() if line.startswith("./frames_send"))
+        digests = [re.search(r"50 frames, digest (\w{16})", said)[1] for said in (sent, typed["wait ; cat told"])]
+        assert digests[0] == digests[1], typed
+
+
 def saw_daemon(town, typed):
     assert same(town.here, "/home/alice/run7/sub/c.h5", town.far, "/srv/data/incoming/run7/sub/c.h5")
 
@@ -327,6 +366,14 @@ def saw_first_transfer(town, typed):
     if any(line.startswith("farhaul cp run7/") for line in typed):
         assert same(town.here, "/home/alice/run7/sub/c.h5", town.far, "/data/run7/sub/c.h5")
         assert not town.far.at("/data/run7/run7").exists()
+
+
+def saw_gateway(town, typed):
+    asked = {line: said for line, said in typed.items() if line.startswith("curl")}
+    file, _, page, listed = asked.values()
+    assert file.strip() == "read me", file
+    assert town.here.at("/home/alice/head").read_bytes() == bytes(range(100))
+    assert "<h1>/run7</h1>" in page and '"name":"readme.txt"' in listed, (page, listed)
 
 
 def saw_jobs(town, typed):
@@ -348,9 +395,15 @@ def saw_node(town, typed):
     assert "error" not in typed["runuser -u farhaul -- farhaul jobs"], typed
 
 
-def saw_names(town, typed):
+def saw_read(town, typed):
     assert "run7.root" in typed["farhaul ls host:/data"] and "c.h5" in typed["farhaul ls -R 'fh://dtn/run7'"], typed
     assert len(re.findall(r"^[0-9a-f]{64}  ", town.here.at("/home/alice/SUMS").read_text(), re.M)) == 5
+
+
+def saw_names(town, typed):
+    assert town.far.at("/data/old/run7").is_dir() and town.far.at("/srv/data/out/b.dat").read_bytes() == b"content"
+    assert sorted(path.name for path in town.far.at("/data").iterdir()) == ["old"]
+    assert sorted(path.name for path in town.far.at("/data/old").iterdir()) == ["run7"]
 
 
 def saw_receipt(town, typed):
@@ -380,10 +433,13 @@ CHECKS = {
     "guide/automate.md": saw_automate,
     "guide/browser.md": saw_link,
     "guide/daemon.md": saw_daemon,
+    "guide/from-c.md": saw_from_c,
+    "guide/gateway.md": saw_gateway,
     "guide/jobs.md": saw_jobs,
     "guide/limit-rate.md": saw_caps,
     "guide/node.md": saw_node,
-    "guide/read.md": saw_names,
+    "guide/names.md": saw_names,
+    "guide/read.md": saw_read,
     "guide/receipts.md": saw_receipt,
     "guide/sync.md": saw_sync,
     "guide/third-party.md": saw_third_party,

@@ -231,7 +231,7 @@ def test_a_pipe_has_a_line_whether_it_is_made_or_left_out(way, net):
     (way.source / "file").write_text("x")
     way.run()
     entries, _ = read(way.manifest)
-    assert entries[b"pipe"]["result"] == "skipped" and "--specials" in entries[b"pipe"]["reason"]
+    assert entries[b"pipe"]["result"] == "skipped" and "`specials`" in entries[b"pipe"]["reason"]
     for result in ("sent", "unchanged"):
         way.run("--specials")
         entries, _ = read(way.manifest)

@@ -13,7 +13,7 @@ from harness.trees import differences, fill, leftovers, make_file, names
 MIB = 1 << 20
 
 #: What a failure says beside "rename one of them".
-RENAMED = " (if it was renamed at the source: `farhaul sync --delete-before`)"
+RENAMED = " (if it was renamed at the source: farhaul sync `delete-before`)"
 
 
 @pytest.fixture

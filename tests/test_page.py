@@ -4,6 +4,7 @@ shows.
 `./x web test` installs what it needs. Pictures of all views are left in target/page.
 """
 
+import datetime
 import json
 import re
 import time
@@ -279,7 +280,7 @@ def test_a_job_is_submitted_by_the_form_and_steered(place, visitor):
     wait_until(lambda: shown() > 22, 4, what="the page shows it")
 
     page.get_by_role("button", name="Pause").click()
-    wait_until(lambda: place.state(id) == "paused", what="the job is held")
+    wait_until(lambda: place.state(id) == "paused", 60, what="the job is held")
     expect(page.get_by_text("paused").first).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     wait_until(lambda: place.state(id) == "running", what="the job goes on")
@@ -315,7 +316,7 @@ def test_a_cancellation_can_be_taken_back_for_a_while(place, visitor):
     id = place.submit("zero:10G", "null:", "--rate", "20M")
     visitor.go(f"job/{id}")
     page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: place.state(id) == "paused", what="the job is held")
+    wait_until(lambda: place.state(id) == "paused", 60, what="the job is held")
     page.get_by_role("button", name="Undo").click()
     wait_until(lambda: place.state(id) == "running", what="the job goes on")
     page.get_by_role("button", name="Cancel").click()
@@ -331,7 +332,7 @@ def test_who_leaves_the_page_has_not_taken_it_back(place, visitor, is_answered):
         # The job is held, but the page does not hear of it any more.
         visitor.page.route("**/api/v1/jobs/*/pause", lambda _route: place.service.run("pause", id))
     visitor.page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: place.state(id) == "paused", what="the job is held")
+    wait_until(lambda: place.state(id) == "paused", 60, what="the job is held")
     visitor.page.goto("about:blank")
     wait_until(lambda: place.state(id) == "cancelled", 15, what="the job is cancelled")
 
@@ -504,7 +505,9 @@ def full(place):
     failed = service.submit("/nothing/of/this/name", *service.to_far("in/"))
     service.run("wait", done, failed, expect=range(256))
     slow = service.submit(folder / "sample-with-a-rather-long-name.bam", *service.to_far("in/"), "--rate", "8M")
-    running = service.submit("zero:40G", *service.to_far("null:"), "--rate", "60M", "--finish-by", "23:59", "--priority", "7")
+    # An hour and a half of work; a time of the clock would be too near for it each evening.
+    tomorrow = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=12)).isoformat()
+    running = service.submit("zero:40G", *service.to_far("null:"), "--rate", "60M", "--finish-by", tomorrow, "--priority", "7")
     for number in range(1, 7):
         service.submit(f"zero:{number}T", *service.to_far("null:"), "--rate", "2M", "--label", f"q={number}")
     service.submit("zero:1G", "null:", "--not-before", "2099-01-01T00:00:00Z")

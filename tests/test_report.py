@@ -4,7 +4,9 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
+import sys
 import time
 
 import pytest
@@ -19,7 +21,7 @@ FIELDS = {
     "segments_proactive": int, "segments_duplicate": int, "content_bytes_resent": int, "rtt_min_ms": float,
     "rtt_mean_ms": float, "loss_fraction": float, "flows": int, "cipher": str, "transport": str,
     "cpu_seconds_local": float, "cpu_seconds_remote": float, "peak_rss_bytes_local": int,
-    "peak_rss_bytes_remote": int, "bottleneck": str,
+    "peak_rss_bytes_remote": int, "bottleneck": str, "limit_id": str,
 }
 
 
@@ -101,6 +103,24 @@ def test_the_chosen_cores_are_told(road, near):
     chosen = road.cp("-v", "--cpus", first, source, road.url("file"))
     assert chosen.report["cpus"] == {"list": first, "node": None, "interface": None}
     assert f"on CPUs {first}" in chosen.stderr
+
+
+HUGE = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+#: Runs a command for which the kernel uses no huge pages (PR_SET_THP_DISABLE).
+WITHOUT_HUGE_PAGES = [sys.executable, "-c",
+                      "import ctypes, os, sys; assert ctypes.CDLL(None).prctl(41, 1, 0, 0, 0) == 0; os.execvp(sys.argv[1], sys.argv[1:])"]
+
+
+@pytest.mark.parametrize("pages", ["huge", "ordinary"])
+def test_the_report_says_which_pages_blocks_lie_in(road, near, pages):
+    source = make_file(near / "file", 80 * MIB)
+    road.hooks = WITHOUT_HUGE_PAGES if pages == "ordinary" else road.hooks
+    memory = road.cp(source, road.url("file")).report["block_memory"]
+    assert MIB < memory["bytes"] < 512 * MIB, memory
+    if pages == "ordinary":
+        assert memory["huge_bytes"] == 0
+    elif HUGE.exists() and "[never]" not in HUGE.read_text():
+        assert 0 < memory["huge_bytes"] <= memory["bytes"]
 
 
 def test_report_schema_is_published(net):
@@ -217,8 +237,10 @@ def test_an_error_has_its_code_in_the_report_and_below_its_line(net, near, case)
     found = (detail["code"], detail["blame"], detail["exit_code"], detail["retryable"])
     assert found == (code, blame, exit_code, is_retryable) and outcome.code == exit_code, outcome
     assert f"code: {code}" in outcome.stderr.splitlines(), outcome
+    # The terminal shows options as they are typed.
+    wanted = re.sub("`([a-z-]+)`", r"--\1", detail["hint"] or "")
     hint = [line for line in outcome.stderr.splitlines() if line.startswith("hint: ")]
-    assert hint == ([f"hint: {detail['hint']}"] if detail["hint"] else []), outcome
+    assert hint == ([f"hint: {wanted}"] if wanted else []), outcome
     assert f"`{code}`" in (ROOT / "docs/reference/errors.md").read_text()
 
 

@@ -93,6 +93,59 @@ def test_a_write_only_key_writes_and_does_not_read(served):
     assert sha256(served.root / "in") == sha256(source) and not (served.near / "back").exists()
 
 
+def test_a_key_that_may_not_overwrite_adds_and_changes_nothing(served):
+    served.allow("no-overwrite")
+    tree = served.near / "tree"
+    (tree / "sub").mkdir(parents=True)
+    (served.root / "tree/sub").mkdir(parents=True)
+    for name in ("small", "sub/large", "sub/new"):
+        make_file(tree / name, 3 * MIB if name == "sub/large" else 1000)
+    (tree / "link").symlink_to("small")
+    (served.root / "tree/small").write_text("theirs")
+    (served.root / "tree/sub/large").write_text("theirs")
+    (served.root / "tree/link").symlink_to("theirs")
+    (served.root / "tree/sub").chmod(0o711)
+    (tree / "sub").chmod(0o755)
+    for arguments, verb in ((["-r"], "cp"), (["-r", "--overwrite", "older"], "cp"), (["--inplace", "--overwrite", "never"], "cp"),
+                            (["--backup", "--overwrite", "never"], "cp"), ([], "sync"), (["--overwrite", "never"], "sync")):
+        outcome = served.cp(*arguments, tree, served.url(), verb=verb, expect=EXIT_AUTH)
+        assert "you may not overwrite here" in outcome.error_line and "never" in outcome.stderr, outcome
+    served.cp("-r", "--overwrite", "never", tree, served.url())
+    there = served.root / "tree"
+    assert (there / "small").read_text() == (there / "sub/large").read_text() == "theirs" and (there / "link").readlink().name == "theirs"
+    assert sha256(there / "sub/new") == sha256(tree / "sub/new") and (there / "sub").stat().st_mode & 0o777 == 0o711
+    # Pulls change nothing here.
+    served.cp(served.url("tree/small"), tree / "small")
+
+
+@pytest.mark.parametrize("size", [1000, 30 * MIB])
+def test_what_somebody_else_puts_there_meanwhile_stays(served, size):
+    """The name was free when the copy began."""
+    served.allow("no-overwrite,max-rate=40M")
+    source = make_file(served.near / "file", size)
+    (served.root / "file").unlink(missing_ok=True)
+    ahead = make_file(served.near / "ahead", 20 * MIB)
+    command = [ahead, source] if size < MIB else [source]
+    running = served.start("--overwrite", "never", *command, served.url())
+    wait_until(lambda: any(served.root.glob(".*.fhjournal")), what="a part has arrived")
+    (served.root / "file").write_text("theirs")
+    outcome = finish(running)
+    assert (served.root / "file").read_text() == "theirs", outcome
+    assert size < MIB or outcome.code == EXIT_FILES, outcome
+
+
+def test_a_key_that_may_not_delete_replaces_and_adds(served):
+    served.allow("no-delete")
+    make_file(served.near / "new", 1000)
+    make_file(served.root / "extra", 1000)
+    make_file(served.root / "new", 10)
+    for arguments in (["--delete"], ["--delete", "--dry-run"], ["--detect-renames"]):
+        outcome = served.cp(*arguments, f"{served.near}/", served.url(), verb="sync", expect=EXIT_AUTH)
+        assert "you may not delete here" in outcome.error_line, outcome
+    served.cp(f"{served.near}/", served.url(), verb="sync")
+    assert (served.root / "extra").exists() and sha256(served.root / "new") == sha256(served.near / "new")
+
+
 def test_a_keys_root_is_all_that_it_sees(served):
     (served.root / "a/sub").mkdir(parents=True)
     (served.root / "b").mkdir()
@@ -301,7 +354,7 @@ def test_a_sender_that_gives_up_blocks_has_the_rate_of_its_key_all_the_same(serv
 
 @pytest.mark.parametrize("direction, narrower, lost", [
     ("push", "read-only", "it may not write any more"), ("pull", "write-only", "it may not read any more"),
-    ("push", "max-rate=10M", "its rate is limited further"), ("pull", "root={}/sub", "it has another root")])
+    ("push", "no-delete", "it may not delete any more"), ("push", "max-rate=10M", "its rate is limited further"), ("pull", "root={}/sub", "it has another root")])
 def test_narrowing_a_key_ends_its_sessions_and_the_same_command_goes_on(served, direction, narrower, lost):
     (served.root / "sub").mkdir()
     here, there = served.near / "file", served.root / "file"

@@ -1,5 +1,5 @@
 """Which crate uses which: the arrows in ARCHITECTURE.md and the dependencies in the Cargo files must be the
-same. And which crates are compiled with overflow checks.
+same. Which files import one another in a circle. And which crates are compiled with overflow checks.
 
 Dependencies that a crate needs only for its own tests do not count.
 """
@@ -8,6 +8,8 @@ import graphlib
 import pathlib
 import re
 import tomllib
+
+from circles import Crate, circles
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LINE = re.compile(r"(\w+)(?: -> (\w+(?:, \w+)*))?")
@@ -87,7 +89,7 @@ UNCHECKED = {
 def test_what_reads_bytes_of_others_is_compiled_with_overflow_checks():
     profile = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]["release"]["package"]
     checked = {name.removeprefix("farhaul-") for name, keys in profile.items() if keys.get("overflow-checks")}
-    crates = {folder.parent.name for folder in (ROOT / "crates").glob("*/Cargo.toml")}
+    crates = {folder.parent.name for above in ("crates", "bindings") for folder in (ROOT / above).glob("*/Cargo.toml")}
     assert crates == checked | UNCHECKED.keys()
     assert not checked & UNCHECKED.keys()
 
@@ -96,3 +98,82 @@ def test_a_module_with_children_is_a_folder_with_mod_rs():
     """There is one form of modules: `noun/mod.rs` joins, its children compute."""
     files = [path for path in (ROOT / "crates").glob("*/src/**/*.rs") if path.with_suffix("").is_dir()]
     assert not files, f"move each to mod.rs in the folder of its name: {[str(path.relative_to(ROOT)) for path in files]}"
+
+
+#: A circle of this many files can still be read at once.
+CIRCLE_MAX = 3
+#: Wider circles that are allowed, and why each has to be.
+WIDE_CIRCLES: dict[frozenset[str], str] = {}
+
+
+def test_no_more_than_three_files_of_session_import_one_another_in_a_circle():
+    session = Crate(ROOT / "crates/session/src")
+    found = [[session.name(module) for module in circle] for circle in circles(session.arrows())]
+    wide = [circle for circle in found if len(circle) > CIRCLE_MAX and frozenset(circle) not in WIDE_CIRCLES]
+    assert not wide, "\n".join(f"{len(circle)} files import one another: {', '.join(circle)}" for circle in wide)
+    gone = WIDE_CIRCLES.keys() - {frozenset(circle) for circle in found}
+    assert not gone, f"these circles are allowed and exist no longer: {[sorted(circle) for circle in gone]}"
+
+
+def test_a_circle_is_found_through_names_that_are_passed_on(tmp_path):
+    files = {
+        "lib.rs": "mod one;\nmod two;\npub use one::{One, Other as Else};\n",
+        "one.rs": "use super::two::three::{Three, four};\n",
+        "two/mod.rs": "mod three;\n#[cfg(test)]\nmod tests {\n    use crate::one::One;\n}\n",
+        "two/three.rs": "// use crate::two::Two;\nfn three() -> crate::One { \"crate::two::Two\" }\n",
+        "two/tests.rs": "use super::*;\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert circles(Crate(tmp_path).arrows()) == [[("one",), ("two", "three")]]
+
+
+#: The words of services that `session` must not name, beside misbehaviours that others find.
+WORDS_OF_SERVICES = re.compile(r"Event::(Entry|More|NotEntered|MetadataNotSet)\w*|EntryAction|(?i:\bssh)|files_(?:total|done)|\bvanished\b")
+
+
+def test_session_names_no_words_of_services():
+    """`session` passes on what services say as values of `words`."""
+    tables = ROOT / "crates/words/src/error/misbehaviour"
+    rows = {name: set(re.findall(r"^ +(\w+) = 0x", (tables / f"{name}.rs").read_text(), re.M)) for name in ("transport", "session")}
+    assert all(rows.values()), rows
+    faults = []
+    for path in sorted((ROOT / "crates/session/src").glob("**/*.rs")):
+        if path.name == "options.rs":
+            continue  # It says to users what an option does.
+        text = path.read_text().split("#[cfg(test)]\nmod tests {")[0] if not path.name.endswith("tests.rs") else ""
+        found = {match[0] for match in WORDS_OF_SERVICES.finditer(text)}
+        found |= set(re.findall(r"\bMisbehaviour::([A-Z]\w+)", text)) - rows["transport"] - rows["session"] - {"ALL"}
+        faults += [f"{path.relative_to(ROOT)}: {word}" for word in sorted(found)]
+    assert not faults, "\n".join(faults)
+
+
+#: How JSON of unknown shape is held and looked into.
+HOLDS = re.compile(r"\bValue\b")
+LOOKS = re.compile(r"""\.as_(u64|i64|f64|bool|array|object)(_mut)?\(\)|\w\["[a-z_]+"\]|\.get\("[a-z_]+"\)""")
+
+
+def test_the_command_line_reads_the_service_by_the_types_of_api():
+    """What the service says has types, in `api`: a field that is renamed there must not compile elsewhere, and a
+    mistyped name must not be read as nothing."""
+    folder = ROOT / "crates/cli/src/commands/service"
+    files = [path for path in folder.rglob("*.rs") if path.name != "tests.rs"]
+    assert len(files) > 15
+    # A document of the user's is passed on as it is.
+    holders = {"submit.rs"}
+    faults = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if LOOKS.search(line) or (path.name not in holders and HOLDS.search(line))
+    ]
+    assert not faults, "read it as a type of farhaul-api:\n" + "\n".join(faults)
+
+
+def test_the_page_has_no_types_of_the_service_by_hand():
+    """They are made from docs/reference/openapi.json."""
+    text = (ROOT / "web/src/lib/api.ts").read_text()
+    types = re.findall(r"^export (?:interface|type) (.*)", text, re.M)
+    by_hand = [line for line in types if not re.search(r'= Schemas\["\w+"\];$', line)]
+    assert len(types) > 20 and not by_hand, f"made from the description of the API: {by_hand}"

@@ -253,7 +253,7 @@ def test_options_that_name_programs_and_keys_are_refused(service):
         service.submit(option, "x", "/a", "/b", expect=EXIT_USAGE)
         assert "is not for a job" in service.stderr, service.stderr
         assert option not in service.run("submit", "--help").split(), option
-    for option in ("--events", "--verbose", "-v"):
+    for option in ("--bring", "--events", "--verbose", "-v"):
         service.submit(option, "/a", "/b", expect=EXIT_USAGE)
         assert "is not for a job" in service.stderr, service.stderr
 

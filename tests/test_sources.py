@@ -206,7 +206,7 @@ def test_what_is_not_taken_of_a_tree_is_told_where_the_user_is(way):
     assert {line.split(": ")[0] for line in done.stderr.splitlines() if line.startswith("skipped ")} == {
         f"skipped {path}" for path in told}
     assert {entry["path"] for entry in done.report["not_taken"]} == told and done.report["not_taken_count"] == 2
-    assert all("--specials" in entry["reason"] for entry in done.report["not_taken"])
+    assert all("`specials`" in entry["reason"] for entry in done.report["not_taken"])
     assert "2 not taken" in done.stderr and done.report["ok"]
     quiet = way.sync("-q", verb="cp")
     assert "skipped" not in quiet.stderr and quiet.report["not_taken_count"] == 2

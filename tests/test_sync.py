@@ -387,7 +387,7 @@ def test_a_name_below_a_symbolic_link_says_so(way):
     (way.source / "ld").symlink_to("d")
     outcome = way.sync("--files-from", "-", input=b"a\nld/z\n", expect=EXIT_SOME_FAILED)
     (failed,) = outcome.report["failed"]
-    reason = "cannot read: ld is a symbolic link; it is followed with --follow"
+    reason = "cannot read: ld is a symbolic link; it is followed with `follow`"
     assert (failed["path"], failed["reason"]) == ("ld/z", reason), outcome
     assert way.sync("--follow", "--files-from", "-", input=b"a\nld/z\n").report["ok"]
 

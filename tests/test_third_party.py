@@ -620,7 +620,7 @@ def test_it_stops_when_its_client_goes(three):
     (lambda asked: asked["far"].update(port=0), "address is not valid"),
     (lambda asked: asked["far"].update(host=""), "address is not valid"),
     (lambda asked: asked["copy"].update(paths=[]), "between 1 and 1,048,576 paths"),
-    (lambda asked: asked["copy"]["options"].update(select={"by_name": True}), "has no --spread"),
+    (lambda asked: asked["copy"]["options"].update(select={"by_name": True}), "has no `spread`"),
     (lambda asked: asked["network"].update(flows=99), "flows"),
     (lambda asked: asked.pop("far"), "far"),
 ], ids=["port", "host", "paths", "names", "flows", "far"])

@@ -33,6 +33,7 @@ def test_the_slow_stage_is_named(link, case):
     script, words = CASES[case]
     report = json.loads(link.execute("a", "bash", "-ec", script, timeout=120).stdout)
     assert report["bottleneck"].startswith(words), report
+    assert report["limit_id"] == {"network": "slow-network", "rate": "rate-limit", "source": "slow-sender-disk"}[case]
 
 
 def test_a_slow_destination_is_named(link):

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use farhaul::LocationSpec;
+use farhaul::copy::LocationSpec;
 
 use crate::{target, values};
 

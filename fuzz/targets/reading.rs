@@ -5,9 +5,10 @@ use farhaul_connect::{AuthorizedKeys, KeyBounds};
 use farhaul_copy::{CopyRequest, FailedRun, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};
 use farhaul_proto::{ControlSpan, PacketHeader, PlannedPacket};
-use farhaul_session::{Cipher, Handle};
+use farhaul_session::Handle;
 use farhaul_session::{FlowIdentity, Packets, SegmentPayload};
 use farhaul_volume::Algorithm;
+use farhaul_words::Cipher;
 
 use crate::scratch::Scratch;
 use crate::target;

@@ -170,7 +170,7 @@ fn frames_and_files() {
     let mut reply = HelloReply::accept(vec![1]);
     reply.ticket = Some(HelloSecret([7; 32]));
     frame("reply", &encode(&reply).expect("it fits"));
-    let refusal = Refusal::new(farhaul_session::Code::NotFound, "no such path");
+    let refusal = Refusal::new(farhaul_words::Code::NotFound, "no such path");
     frame("refusal", &encode(&HelloReply::refuse(refusal)).expect("it fits"));
 
     put("reading__stream_message", "confirmed", &[49, 0x85, 1]);
@@ -182,10 +182,6 @@ fn frames_and_files() {
     source(&from);
     let manifest = folder.path().join("m.jsonl");
     let job = CopyJob {
-        sources: vec![Location::Local(from.join(""))],
-        destination: Location::Local(to),
-        names: None,
-        retry: None,
         options: TransferOptions {
             integrity: IntegrityOptions {
                 manifest: Some(ManifestOptions::default()),
@@ -193,12 +189,8 @@ fn frames_and_files() {
             },
             ..TransferOptions::default()
         },
-        spread: Vec::new(),
         manifest: Some(manifest.clone()),
-        within: Default::default(),
-        means: Default::default(),
-        check: Default::default(),
-        receipt: None,
+        ..CopyJob::new([Location::Local(from.join(""))], Location::Local(to))
     };
     let (report, error) = farhaul_copy::copy(job, &Handle::new());
     assert!(error.is_none(), "{error:?}");

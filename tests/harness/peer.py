@@ -238,6 +238,23 @@ class Piece:
         return leb(self.file) + leb(self.chunk) + leb(len(self.data) if self.length is None else self.length) + digest
 
 
+def pieces_of(block):
+    """The pieces of a block, its request's number included, their digests checked: (file, chunk, data)."""
+    block = block[:-8]
+    start = len(block) - 4 - struct.unpack("<I", block[-4:])[0]
+    content, at, found = 0, start, []
+    while at < len(block) - 4:
+        file, at = take_leb(block, at)
+        chunk, at = take_leb(block, at)
+        length, at = take_leb(block, at)
+        data, digest, at = block[content:content + length], block[at:at + 32], at + 32
+        assert digest in (seal.blake3(data), seal.chaining_value(data)), "the digest is right"
+        content += length
+        found.append((file, chunk, data))
+    assert content == start, "the pieces fill the content"
+    return found
+
+
 class Peer:
     """One end of a running session. Methods that wait answer pings and acknowledge meanwhile."""
 
@@ -501,19 +518,7 @@ class Peer:
         self.wait(lambda: self.complete)
         block = self.complete.pop(0)
         assert int.from_bytes(block[-8:], "little") == FIRST, "the block names its request"
-        block = block[:-8]
-        start = len(block) - 4 - struct.unpack("<I", block[-4:])[0]
-        content, at, found = 0, start, []
-        while at < len(block) - 4:
-            file, at = take_leb(block, at)
-            chunk, at = take_leb(block, at)
-            length, at = take_leb(block, at)
-            data, digest, at = block[content:content + length], block[at:at + 32], at + 32
-            assert digest in (seal.blake3(data), seal.chaining_value(data)), "the digest is right"
-            content += length
-            found.append((file, chunk, data))
-        assert content == start, "the pieces fill the content"
-        return found
+        return pieces_of(block)
 
     def entry_of(self, body):
         """(id, path, kind, size or target) of an entry message. Entries must be passed in their order."""

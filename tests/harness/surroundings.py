@@ -3,7 +3,7 @@ else.
 
 Always true: no test sees a farhaul that is installed on the machine, nor the home directory, settings and
 limits of the user who runs the tests. Variables that are meant for the tests stay: FARHAUL_BIN,
-FARHAUL_TEST_SEED, TMPDIR and those of Python.
+FARHAUL_TEST_SEED, GOLDEN, TMPDIR and those of Python.
 """
 
 import atexit
@@ -17,7 +17,7 @@ import tempfile
 
 PREFIX = "farhaul-"
 SYSTEM_FOLDERS = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
-KEPT = {"FARHAUL_BIN", "FARHAUL_TEST_SEED", "TMPDIR"}
+KEPT = {"FARHAUL_BIN", "FARHAUL_TEST_SEED", "GOLDEN", "TMPDIR"}
 KEPT_PREFIXES = ("PYTHON", "PYTEST", "PYENV_", "VIRTUAL_ENV", "COVERAGE")
 FILES_OPEN = 1024
 

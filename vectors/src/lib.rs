@@ -47,6 +47,38 @@ pub fn compare(file: &str, messages: &[(String, Vec<u8>)]) {
     compare_text(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("{file}.txt")), &found);
 }
 
+/// A message of a release, by its name, in bytes.
+pub type ReleasedMessage = (String, Vec<u8>);
+
+/// The messages in the file of that name, of each release that has one: `(release, messages)`. They never change, so a
+/// test that reads them finds what a later version could not read any more.
+///
+/// # Panics
+/// If there is no release, or a file that cannot be read.
+pub fn of_releases(file: &str) -> Vec<(String, Vec<ReleasedMessage>)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("released");
+    let releases = std::fs::read_dir(folder).expect("the directory of releases can be read");
+    let mut found = Vec::new();
+    for release in releases {
+        let release = release.expect("the directory of releases can be read");
+        let path = release.path().join(format!("{file}.txt"));
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            let messages = text
+                .lines()
+                .map(|line| released(line).unwrap_or_else(|| panic!("{}: {line}", path.display())));
+            found.push((release.file_name().to_string_lossy().into_owned(), messages.collect()));
+        }
+    }
+    assert!(!found.is_empty(), "no release has {file}.txt");
+    found
+}
+
+fn released(line: &str) -> Option<ReleasedMessage> {
+    let (name, digits) = line.split_once(' ')?;
+    let bytes = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok());
+    Some((name.to_string(), bytes.collect::<Option<_>>()?))
+}
+
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

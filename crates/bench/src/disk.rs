@@ -14,7 +14,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use farhaul::{Code, Error, disk_threads};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::sisters::disk_threads;
 use farhaul_blocks::BlockPool;
 use farhaul_volume::CHUNK;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
@@ -374,7 +376,7 @@ fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
         }
         _ => None,
     };
-    let why = farhaul::plain(error);
+    let why = farhaul::sisters::plain(error);
     Error::new(Code::of_files(error), format!("cannot {what} {}: {why}", path.display())).with_hint_if(hint)
 }
 

@@ -11,8 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 
-use farhaul::{Code, Error, ExitCode, Misbehaviour};
+use farhaul::Error;
+use farhaul::errors::{Code, ExitCode, Misbehaviour};
+use farhaul::sisters::PeerDiagnosis;
 use farhaul_connect::hello::{self, HelloError, Refusal};
+use farhaul_doctor::target::Role;
 
 use crate::findings::HostFacts;
 use crate::folder::BenchFolder;
@@ -90,6 +93,10 @@ impl EndpointState {
             }
             EndpointQuestion::Settle { name } => self.folder()?.settle(&name).map(|()| EndpointAnswer::Done),
             EndpointQuestion::Forget { name } => self.folder()?.forget(&name).map(|()| EndpointAnswer::Done),
+            EndpointQuestion::Diagnose { rate_bps, role } => {
+                let role = role.as_deref().and_then(Role::of_name);
+                Ok(EndpointAnswer::Diagnosed(PeerDiagnosis::of_this_host(rate_bps, role)))
+            }
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use farhaul::{Code, Error, Misbehaviour, SshTarget};
+use farhaul::Error;
+use farhaul::errors::{Code, Misbehaviour};
+use farhaul::target::SshTarget;
 use farhaul_connect::RemoteProgram;
 pub use farhaul_connect::hello::printable;
 

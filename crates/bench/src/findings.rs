@@ -1,7 +1,7 @@
 //! The findings of a measurement: the `--json` object, published in docs/guide/bench.md, from which the table
 //! is made as well.
 
-use farhaul::ErrorDetail;
+use farhaul::errors::ErrorDetail;
 use serde::{Deserialize, Serialize};
 
 /// The version of the object's shape; raised when a field changes its meaning or is removed.

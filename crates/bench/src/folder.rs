@@ -8,7 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farhaul::{Code, Error, Misbehaviour};
+use farhaul::Error;
+use farhaul::errors::{Code, Misbehaviour};
 use rustix::fs::Advice;
 use tempfile::TempDir;
 

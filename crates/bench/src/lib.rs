@@ -19,6 +19,7 @@ mod findings;
 mod folder;
 pub mod link;
 mod messages;
+pub mod peer;
 pub mod read;
 mod seal;
 mod stopwatch;
@@ -26,7 +27,8 @@ pub mod transfer;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use farhaul::{Error, Event};
+use farhaul::Error;
+use farhaul::events::Event;
 use farhaul_connect::DialRequester;
 
 pub use endpoint::serve;

@@ -4,6 +4,7 @@
 //! Always true: [`EndpointQuestion::Hello`] and [`EndpointAnswer::Hello`] keep their shape in every version,
 //! so that two incompatible versions can say so.
 
+use farhaul::sisters::PeerDiagnosis;
 use farhaul_connect::hello::{HelloSecret, Refusal};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use crate::findings::HostFacts;
 use crate::link::{CaseTotals, LinkCase};
 
 /// The version of everything in here except the hello.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -37,6 +38,12 @@ pub(crate) enum EndpointQuestion {
     Forget {
         name: String,
     },
+    /// Say what the doctor says there, for a rate and a role if these are given. Clients and far ends of 0.1.0 have
+    /// no service for that.
+    Diagnose {
+        rate_bps: Option<u64>,
+        role: Option<String>,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,6 +53,7 @@ pub(crate) enum EndpointAnswer {
     Opened { ports: Vec<u16>, recv_buffer_bytes: usize },
     Closed(CaseTotals),
     Folder { path: Vec<u8> },
+    Diagnosed(PeerDiagnosis),
     Done,
     Refused(Refusal),
 }

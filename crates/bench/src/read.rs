@@ -4,7 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farhaul::{Code, Error, FileRange, Location, NetworkOptions, RangeQueue, Remote, RemoteFile};
+use farhaul::Error;
+use farhaul::copy::Location;
+use farhaul::errors::Code;
+use farhaul::options::NetworkOptions;
+use farhaul::read::{FileRange, RangeQueue, Remote, RemoteFile};
 
 use super::findings::{FindingRow, Findings, ReadRow};
 use super::{Monitor, bps};

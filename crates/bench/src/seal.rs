@@ -1,6 +1,6 @@
 //! The session's own sealing, for flows that exist only to be measured.
 
-use farhaul::Cipher;
+use farhaul::options::Cipher;
 use farhaul_proto::{ControlSpan, EPOCH_BITS, PlannedPacket, Segment};
 use farhaul_session::{FlowIdentity, Packets};
 

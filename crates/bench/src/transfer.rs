@@ -11,9 +11,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul::{
-    Code, CopyJob, DaemonTarget, Error, Handle, Location, Report, SshTarget, TransferOptions, run_copy,
-};
+use farhaul::copy::{CopyJob, Location, Report};
+use farhaul::errors::Code;
+use farhaul::events::Carrier;
+use farhaul::options::TransferOptions;
+use farhaul::sisters::run_copy;
+use farhaul::target::{DaemonTarget, SshTarget};
+use farhaul::{Error, Handle};
 
 use crate::far_end::FarEnd;
 use crate::findings::{ExpectedRate, FindingRow, Findings, HostFacts, TransferRow};
@@ -35,7 +39,16 @@ pub enum BenchTarget {
 }
 
 impl BenchTarget {
-    fn host(&self) -> &str {
+    /// A path there.
+    pub fn location(&self, path: Vec<u8>) -> Location {
+        match self {
+            BenchTarget::Ssh(target) => Location::Ssh { target: target.clone(), path },
+            BenchTarget::Daemon(target) => Location::Daemon { target: target.clone(), path },
+        }
+    }
+
+    /// Its name, as the user has written it.
+    pub fn host(&self) -> &str {
         match self {
             BenchTarget::Ssh(target) => &target.host,
             BenchTarget::Daemon(target) => &target.host,
@@ -117,6 +130,30 @@ pub fn measure(config: &TransferConfig, watch: &Monitor<'_>, findings: &mut Find
     }
     findings.expected = expected(findings);
     Ok(())
+}
+
+/// Copies until everything is done, time is up, or the user stops it.
+pub(crate) fn copy_for(job: CopyJob, watch: &Monitor<'_>, time: Option<Duration>) -> (Report, Option<Error>) {
+    let (handle, done) = (Handle::new(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut since = None;
+            while !done.load(Relaxed) {
+                // The time counts from the first byte on, as a connection may wait for a password.
+                if handle.counts().bytes_done.load(Relaxed) > 0 {
+                    since.get_or_insert_with(Instant::now);
+                }
+                let is_over = since.zip(time).is_some_and(|(since, time)| since.elapsed() >= time);
+                if is_over || watch.stop.load(Relaxed) {
+                    handle.cancel();
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        });
+        let outcome = run_copy(job, &handle);
+        done.store(true, Relaxed);
+        outcome
+    })
 }
 
 struct TransferBench<'a> {
@@ -252,7 +289,7 @@ impl<'a> TransferBench<'a> {
             lost: report.session.loss_fraction,
             cpu_seconds_here: report.session.cpu_seconds_local,
             cpu_seconds_there: report.session.cpu_seconds_remote,
-            transport: report.session.transport.clone(),
+            transport: report.session.transport.map_or("", Carrier::name).into(),
             bottleneck: report.session.bottleneck.clone(),
             cut,
         }
@@ -278,50 +315,16 @@ impl<'a> TransferBench<'a> {
     }
 
     fn place(&self, which: TransferSide, path: Vec<u8>) -> Location {
-        match (which, &self.config.target) {
-            (TransferSide::Here, _) => Location::Local(OsString::from_vec(path).into()),
-            (TransferSide::There, BenchTarget::Ssh(target)) => Location::Ssh { target: target.clone(), path },
-            (TransferSide::There, BenchTarget::Daemon(target)) => {
-                Location::Daemon { target: target.clone(), path }
-            }
+        match which {
+            TransferSide::Here => Location::Local(OsString::from_vec(path).into()),
+            TransferSide::There => self.config.target.location(path),
         }
     }
 
     /// Copies until everything is done, time is up, or the user stops it.
     fn copy(&self, from: Location, to: Location, time: Option<Duration>) -> (Report, Option<Error>) {
-        let job = CopyJob {
-            sources: vec![from],
-            destination: to,
-            names: None,
-            spread: Vec::new(),
-            options: self.config.options.clone(),
-            retry: None,
-            manifest: None,
-            within: Default::default(),
-            receipt: None,
-            means: farhaul::SessionLimits::default(),
-            check: Default::default(),
-        };
-        let (handle, done) = (Handle::new(), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut since = None;
-                while !done.load(Relaxed) {
-                    // The time counts from the first byte on, as a connection may wait for a password.
-                    if handle.counts().bytes_done.load(Relaxed) > 0 {
-                        since.get_or_insert_with(Instant::now);
-                    }
-                    let is_over = since.zip(time).is_some_and(|(since, time)| since.elapsed() >= time);
-                    if is_over || self.watch.stop.load(Relaxed) {
-                        handle.cancel();
-                    }
-                    std::thread::sleep(LOOK_EVERY);
-                }
-            });
-            let outcome = run_copy(job, &handle);
-            done.store(true, Relaxed);
-            outcome
-        })
+        let job = CopyJob { options: self.config.options.clone(), ..CopyJob::new([from], to) };
+        copy_for(job, self.watch, time)
     }
 
     fn settle(&mut self, which: TransferSide) -> Result<(), Error> {

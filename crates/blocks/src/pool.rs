@@ -1,7 +1,8 @@
 //! The blocks that hold file content on its way: a fixed number of page-aligned buffers in one mapping.
 //!
 //! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping
-//! lives as long as any of its blocks; a block's first bytes are what `known` says, except where its user has
+//! lives as long as any of its blocks, in the process that made it only: a forked child has no such memory, and
+//! dropping a block there does nothing; a block's first bytes are what `known` says, except where its user has
 //! changed them since (`hold`).
 //!
 //! The free list is a stack, so that the blocks in use are those still in the cache. A pool that is never
@@ -16,6 +17,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use farhaul_fork::Origin;
 use farhaul_handover::Held as _;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -37,6 +39,7 @@ struct Shared {
     block_bytes: usize,
     total: usize,
     fetches_past_second_level: bool,
+    origin: Origin,
     free: Mutex<FreeList>,
     returned: Condvar,
     /// Signals that a block was handed out for the first time, or that no more blocks are to be warmed.
@@ -73,16 +76,24 @@ impl BlockPool {
         let block_bytes = block_bytes.max(1);
         let stride = block_bytes.checked_next_multiple_of(PAGE);
         let mapped = stride.and_then(|stride| stride.checked_mul(blocks));
-        let (Some(stride), Some(mapped)) = (stride, mapped) else {
+        let with_gap = mapped.and_then(|mapped| mapped.checked_add(PAGE));
+        let (Some(stride), Some(mapped), Some(with_gap)) = (stride, mapped, with_gap) else {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         };
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
         let base =
-            unsafe { mmap_anonymous(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+            unsafe { mmap_anonymous(ptr::null_mut(), with_gap, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        // A page without memory lies between two pools, so that the kernel does not make one mapping of both, and says of each
+        // which pages it has (`page_use.rs`).
+        // SAFETY: the page is the last one of the mapping just made, and nothing knows it.
+        let _ = unsafe { munmap(base.cast::<u8>().add(mapped).cast::<c_void>(), PAGE) };
         // SAFETY: the range is the mapping just made; the advice changes no content. Where there are no huge
         // pages it fails, and small ones do.
         let _ = unsafe { madvise(base, mapped, Advice::LinuxHugepage) };
+        // What a device or a cipher works on must not be copied when a process forks, and a child must not send it.
+        // SAFETY: as above.
+        let _ = unsafe { madvise(base, mapped, Advice::LinuxDontFork) };
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // The kernel's zeros do not count as known content: a page that was never written has no memory yet,
@@ -97,6 +108,7 @@ impl BlockPool {
             block_bytes,
             total: blocks,
             fetches_past_second_level: fetches_past_second_level(),
+            origin: Origin::here(),
             free,
             returned: Condvar::new(),
             fresh_taken: Condvar::new(),
@@ -153,6 +165,12 @@ impl BlockPool {
     /// Bytes of each block.
     pub fn block_bytes(&self) -> usize {
         self.shared.block_bytes
+    }
+
+    /// The addresses of the mapping.
+    pub(crate) fn addresses(&self) -> std::ops::Range<u64> {
+        let start = self.shared.base.as_ptr().addr() as u64;
+        start..start + self.shared.mapped as u64
     }
 
     /// Waits until another block may soon be handed out for the first time, and gives it memory. Returns
@@ -228,6 +246,9 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if !self.origin.is_here() {
+            return;
+        }
         // SAFETY: the mapping was made in `new` with this length; the last block is gone, since each holds
         // the `Arc`.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.mapped) };
@@ -385,6 +406,9 @@ impl DerefMut for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if !self.shared.origin.is_here() {
+            return;
+        }
         self.shared.free().stack.push(FreeBlock { index: self.index, known: self.known });
         self.shared.returned.notify_one();
     }

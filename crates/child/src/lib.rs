@@ -28,3 +28,28 @@ pub fn inherit_only(command: &mut Command, passed: Vec<OwnedFd>) -> &mut Command
     sys::before_exec(command, passed);
     command
 }
+
+/// Lets the program that `command` starts run in a session of its own. It has no controlling terminal there, so
+/// neither it nor a program that it starts can ask its user for anything.
+pub fn without_terminal(command: &mut Command) -> &mut Command {
+    sys::leave_session_before_exec(command);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_a_terminal_has_a_session_of_its_own() {
+        // The sixth word is the session, behind the name in parentheses.
+        let session_is_own =
+            "read -r pid name state parent group session rest </proc/self/stat; test $pid = $session";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", session_is_own]);
+        assert!(without_terminal(&mut shell).status().unwrap().success());
+        let mut opens = Command::new("sh");
+        opens.args(["-c", "exec 2>/dev/null; : </dev/tty"]);
+        assert!(!without_terminal(&mut opens).status().unwrap().success());
+    }
+}

@@ -41,6 +41,19 @@ pub(crate) fn before_exec(command: &mut Command, passed: Vec<OwnedFd>) {
     unsafe { command.pre_exec(move || in_child(&passed)) };
 }
 
+pub(crate) fn leave_session_before_exec(command: &mut Command) {
+    let leave = || {
+        // SAFETY: the call takes nothing, may be made after `fork` (signal-safety(7)), and fails only for the
+        // leader of a process group, which a process that was just forked is not.
+        match unsafe { libc::setsid() } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: the function makes one system call that may be made after `fork`, and allocates no memory.
+    unsafe { command.pre_exec(leave) };
+}
+
 fn in_child(passed: &[OwnedFd]) -> io::Result<()> {
     for signal in SIGNALS {
         // SAFETY: the kernel reads the new action and writes no old one, as the pointer for that is null. For

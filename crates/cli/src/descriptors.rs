@@ -17,7 +17,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 
 static NO_INPUT: AtomicBool = AtomicBool::new(false);
 static NO_OUTPUT: AtomicBool = AtomicBool::new(false);
@@ -72,7 +73,8 @@ pub fn take_passed() -> Result<(), Error> {
     // calls this before it starts any, and nothing before `main` starts one.
     let passed = unsafe { sd_notify::listen_fds_with_names_and_unset_env() };
     let passed = passed.map_err(|error| {
-        let what = format!("cannot take the sockets of the service manager: {}", farhaul::plain(&error));
+        let what =
+            format!("cannot take the sockets of the service manager: {}", farhaul::sisters::plain(&error));
         Error::new(Code::BadConfig, what)
             .with_hint("LISTEN_FDS and LISTEN_FDNAMES are set by systemd, or not at all")
     })?;

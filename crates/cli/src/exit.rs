@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use farhaul::{Error, ErrorDetail, ExitCode, Report};
+use farhaul::Error;
+use farhaul::copy::Report;
+use farhaul::errors::{ErrorDetail, ExitCode};
 
 use crate::signals;
 
@@ -44,7 +46,8 @@ pub fn code_of_copy(report: &Report, error: Option<&Error>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::{Code, FailedAction, FailedEntry, Misbehaviour};
+    use farhaul::copy::{FailedAction, FailedEntry};
+    use farhaul::errors::{Code, Misbehaviour};
 
     use super::*;
 

@@ -12,6 +12,7 @@ mod args;
 mod commands;
 mod descriptors;
 mod exit;
+mod name_sources;
 mod selection;
 mod signals;
 mod test_hooks;
@@ -20,7 +21,7 @@ mod values;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use farhaul::ExitCode;
+use farhaul::errors::ExitCode;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
 use ui::printer;
@@ -30,6 +31,7 @@ const DESCRIPTORS: u64 = 64 << 10;
 
 fn main() -> std::process::ExitCode {
     arenas::share_if_address_space_is_limited();
+    name_sources::keep_to_what_is_linked();
     if let Err(error) = descriptors::take_passed().and_then(|()| test_hooks::take()) {
         printer::error(&error, None);
         return exit::process_code(error.exit_code());

@@ -1,4 +1,4 @@
-//! Turns the options that choose entries into `farhaul::SelectOptions`; reads the files with rules and
+//! Turns the options that choose entries into `farhaul::options::SelectOptions`; reads the files with rules and
 //! names.
 //!
 //! Always true: of a file that is longer than the crate `farhaul` accepts only the beginning is read.
@@ -12,7 +12,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul::{Code, Error, FilterError, RuleList, SelectOptions, Separator, plain};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::options::SelectOptions;
+use farhaul::sisters::{FilterError, RuleList, Separator, plain};
 
 use crate::args::select::{OrderedRules, RuleOption, SelectArgs};
 use crate::descriptors;
@@ -120,7 +123,7 @@ fn list_in(text: &[u8], separator: Separator) -> Result<List, String> {
         let names = text.split(|&byte| byte == 0).filter(|name| !name.is_empty());
         return Ok(List { names: names.map(<[u8]>::to_vec).collect(), comments: 0 });
     }
-    let text = farhaul::without_mark(text);
+    let text = farhaul::sisters::without_mark(text);
     let lines = || text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut numbered = (1..).zip(lines()).filter(|(_, line)| !line.is_empty()).peekable();
     // A file may be called {a}, so a line is JSON only if it parses.

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use farhaul::{ExitCode, Handle};
+use farhaul::Handle;
+use farhaul::errors::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// "File size limit exceeded"; tokio has no name for this signal.
@@ -23,7 +24,7 @@ const SAME_WITHIN: Duration = Duration::from_millis(500);
 /// The signal that has ended the work of this process; 0 for none.
 static ENDED_BY: AtomicU8 = AtomicU8::new(0);
 
-/// Whether [`cancel_on_signal`] watches, so that the first signal does not end the process by itself.
+/// Whether [`end_on_signal`] watches, so that the first signal does not end the process by itself.
 static IS_WATCHING: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the first signal leaves it to the work to end.
@@ -47,6 +48,11 @@ pub fn interrupted_code() -> u8 {
 
 /// Watches for signals from now on, until the process ends. The first one cancels by `handle`.
 pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
+    end_on_signal(move || handle.cancel())
+}
+
+/// The same for work that has another handle from time to time. `cancel` is called after [`has_ended_work`] is true.
+pub fn end_on_signal(cancel: impl Fn() + Send + 'static) -> io::Result<()> {
     let ignored = ignored_signals();
     let (ready, is_ready) = mpsc::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -66,7 +72,7 @@ pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
                 match heard.take(Instant::now()) {
                     Meaning::End => {
                         ENDED_BY.store(u8::try_from(kind.as_raw_value()).unwrap_or(0), Ordering::Relaxed);
-                        handle.cancel();
+                        cancel();
                     }
                     Meaning::Same => {}
                     Meaning::EndAtOnce => std::process::exit(interrupted_code().into()),

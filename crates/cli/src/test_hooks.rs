@@ -7,7 +7,9 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use farhaul::{Code, Error, TestHooks};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::sisters::TestHooks;
 use farhaul_service::Clock;
 
 use crate::descriptors;

@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use farhaul::{Algorithm, InterfaceName, LocationSpec, PathAddresses, amounts};
+use farhaul::copy::LocationSpec;
+use farhaul::options::{Algorithm, InterfaceName, PathAddresses};
+use farhaul::sisters::amounts;
 use serde::de::DeserializeOwned;
 
 /// Bits a second: `2G`, `800M`, `1.5g`, `64000`, `2Gbit/s`, `2Gbps`.

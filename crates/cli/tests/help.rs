@@ -48,6 +48,8 @@ fn help_is_what_the_golden_files_say() {
         "bench link",
         "bench transfer",
         "bench read",
+        "doctor",
+        "doctor explain",
     ] {
         let arguments: Vec<&str> = verb.split_whitespace().chain(["--help"]).collect();
         let output = farhaul(&arguments);

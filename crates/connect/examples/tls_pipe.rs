@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
@@ -49,11 +49,30 @@ fn main() -> Result<(), Failure> {
         connection.complete_io(&mut socket)?;
     }
     let secret = connection.export_keying_material([0; 32], b"EXPORTER-farhaul session", None)?;
-    io::stdout().write_all(&secret)?;
-    relay(&mut socket, &mut connection)
+    let (received, to_write) = mpsc::channel();
+    received.send(secret.to_vec())?;
+    // A user that only sends for a while must not keep this program from reading what it sends.
+    let writer = std::thread::spawn(move || write_out(&to_write));
+    let relayed = relay(&mut socket, &mut connection, &received);
+    drop(received);
+    // What has come is written, also if the connection was cut.
+    writer.join().expect("the writer does not panic")?;
+    relayed
 }
 
-fn relay(socket: &mut TcpStream, connection: &mut Connection) -> Result<(), Failure> {
+fn write_out(received: &mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
+    for bytes in received {
+        io::stdout().write_all(&bytes)?;
+        io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+fn relay(
+    socket: &mut TcpStream,
+    connection: &mut Connection,
+    received: &mpsc::Sender<Vec<u8>>,
+) -> Result<(), Failure> {
     let mut buffer = vec![0; 64 << 10];
     let mut has_input = true;
     loop {
@@ -63,12 +82,11 @@ fn relay(socket: &mut TcpStream, connection: &mut Connection) -> Result<(), Fail
         loop {
             match connection.reader().read(&mut buffer) {
                 Ok(0) => return Ok(()),
-                Ok(count) => io::stdout().write_all(&buffer[..count])?,
+                Ok(count) => received.send(buffer[..count].to_vec())?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        io::stdout().flush()?;
         let stdin = io::stdin();
         let mut ready = vec![PollFd::new(&*socket, PollFlags::IN)];
         if has_input {

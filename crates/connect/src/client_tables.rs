@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use farhaul_session::error::Code;
+use farhaul_words::Code;
 
 use super::grants::{Grants, TakenGrant};
 use super::hello::{HelloSecret, Refusal};

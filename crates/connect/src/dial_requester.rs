@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use farhaul_session::error::Error;
-use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
+use farhaul_words::{Error, Event};
 
 /// How often a wait looks whether it was cancelled.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -141,7 +140,7 @@ impl<T: Send + 'static> ThreadTask<T> {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::error::Code;
+    use farhaul_words::Code;
 
     use super::*;
 

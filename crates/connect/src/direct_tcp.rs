@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::{constant_time, hkdf};
 use farhaul_net::{StreamLink, with_port};
 use farhaul_session::congestion;
-use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{CarrierDoor, FlowLink, FlowSetup};
+use farhaul_words::{Code, Error};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 

@@ -8,9 +8,9 @@
 use std::net::IpAddr;
 
 use farhaul_net::interfaces;
-use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::options::{FLOWS_MAX, PathAddresses};
+use farhaul_words::{Error, Misbehaviour};
 use serde::{Deserialize, Serialize};
 
 use super::flows::reserved_ids;

@@ -5,10 +5,10 @@
 //! Always true: a new key is remembered only once the daemon has agreed; the reply overrides what was
 //! assumed.
 
-use farhaul_session::error::{Code, Error};
 use farhaul_session::hello_reply::{
     PendingReply, ReplyAction, ReplyResult, SessionAgreement, SessionRefusal,
 };
+use farhaul_words::{Code, Error};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;

@@ -9,15 +9,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use farhaul_net::{Link as _, StreamLink, UdpLink, with_port};
-use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
 use farhaul_session::options::PathAddresses;
-use farhaul_session::setup::{
-    CarrierFallback, FlowLink, FlowSetup, ReservedFlow, Setup, SpareFlow, SpareLink, StopFlag, Transport,
-};
+use farhaul_session::setup::{CarrierFallback, FlowLink, Setup, SpareLink, StopFlag, Transport};
 use farhaul_text::printable;
+use farhaul_words::{Code, Error, ExitCode, Misbehaviour};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::direct_tcp::DirectListener;
+use super::flow_plan::{FlowPlan, LastId, PlannedFlow};
 use super::flows::{attached_indices, random_flow_ids, reachable_from, reserved_ids};
 use super::hello;
 use super::hello::{Hello, HelloError, HelloReply, HelloSecret, Refusal, SessionOpening};
@@ -153,7 +152,7 @@ fn prepare(
                 Code::NoPort,
                 format!("the far end has no free UDP port between {first} and {last}"),
             )
-            .with_hint("choose others with --udp-ports"));
+            .with_hint("choose others with `udp-ports`"));
         }
     }
     let mut door = None;
@@ -192,46 +191,29 @@ fn join(
     });
     let client = reply.ssh_connection.as_deref().and_then(client_address);
     let shown = client.map(|client| client.ip());
-    let ids = |position: usize| (hello.flow_ids[position], reply.flow_ids[position]);
-    let channel = |position: usize| {
-        let (send_id, recv_id) = ids(position);
-        let index = u16::try_from(position).unwrap_or(u16::MAX);
-        FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) }
-    };
     let (flows, spares, reserved, fallback, transport) = if sockets.is_empty() {
-        (vec![channel(0)], Vec::new(), Vec::new(), CarrierFallback::None, Transport::Ssh)
+        let channel = PlannedFlow { index: 0, send_id: hello.flow_ids[0], recv_id: reply.flow_ids[0] };
+        let flows = vec![channel.over(FlowLink::Stream(link))];
+        (flows, Vec::new(), Vec::new(), CarrierFallback::None, Transport::Channel)
     } else {
         let options = &hello.opening.network;
-        let (mut flows, mut spares) = (Vec::new(), Vec::new());
-        let last = hello.flow_ids.len() - 1;
+        let ids = (&hello.flow_ids[..], &reply.flow_ids[..]);
+        let plan = FlowPlan::new(ids, sockets.len(), reserved_ids(options), LastId::Stream);
         let ports: Vec<Option<SocketAddr>> = sockets.iter().map(UdpLink::local_addr).collect();
-        let mut sockets = sockets.into_iter();
-        let first_reserved = last - reserved_ids(options);
-        let reserved = (first_reserved..last)
-            .map(|position| ReservedFlow::new(position, (reply.flow_ids[position], hello.flow_ids[position])))
-            .collect();
-        for position in 0..first_reserved {
-            let (send_id, recv_id) = ids(position);
-            let index = u16::try_from(position).unwrap_or(u16::MAX);
-            let flow = position % ports.len();
-            if let Some(socket) = sockets.next() {
-                let path = options.paths.get(options.path_of(flow));
-                let client = path.map(PathAddresses::seen_from_far_end).or(client);
-                let port = match reply.paths.is_empty() {
-                    true => hello.client_udp_ports.get(flow),
-                    // On paths that were found here the client begins, from ports that are not known yet.
-                    false if options.path_of(flow) > 0 => None,
-                    false => hello.client_udp_ports.get(flow / options.path_count()),
-                };
-                let candidates: Vec<_> =
-                    client.zip(port).into_iter().map(|(client, &port)| with_port(client, port)).collect();
-                let candidates = reachable_from(socket.local_addr(), &candidates);
-                flows.push(FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } });
-            } else if let Some(local) = ports[flow] {
-                spares.push(SpareFlow { index, send_id, recv_id, way: SpareLink::Listen { local } });
-            }
-        }
-        (flows, spares, reserved, CarrierFallback::Ready(Box::new(channel(last))), Transport::Udp)
+        let begin = |(flow, socket): (&PlannedFlow, UdpLink)| {
+            let candidates = client_candidates(&hello, &reply.paths, client, plan.place_of(*flow), &socket);
+            flow.over(FlowLink::Udp { socket, candidates })
+        };
+        let flows = plan.begun.iter().zip(sockets).map(begin).collect();
+        let replace = |flow: &PlannedFlow| {
+            let local = ports[plan.place_of(*flow)]?;
+            Some(flow.spare(SpareLink::Listen { local }))
+        };
+        let spares = plan.spares.iter().filter_map(replace).collect();
+        let fallback = plan.stream.map_or(CarrierFallback::None, |flow| {
+            CarrierFallback::Ready(Box::new(flow.over(FlowLink::Stream(link))))
+        });
+        (flows, spares, plan.reserved_here(), fallback, Transport::Udp)
     };
     let peer = shown.map_or_else(|| "the client".to_string(), |ip| ip.to_string());
     let session = Setup::new(master, false, flows, transport, peer);
@@ -254,6 +236,28 @@ fn join(
         guest: None,
         peer_version: printable(hello.version.as_bytes(), 40),
     })
+}
+
+/// Where the client's flow `flow` may be, for a socket of this end; `found` are the paths that were found here.
+fn client_candidates(
+    hello: &Hello,
+    found: &[PathAddresses],
+    client: Option<SocketAddr>,
+    flow: usize,
+    socket: &UdpLink,
+) -> Vec<SocketAddr> {
+    let options = &hello.opening.network;
+    let path = options.paths.get(options.path_of(flow));
+    let client = path.map(PathAddresses::seen_from_far_end).or(client);
+    let port = match found.is_empty() {
+        true => hello.client_udp_ports.get(flow),
+        // On paths that were found here the client begins, from ports that are not known yet.
+        false if options.path_of(flow) > 0 => None,
+        false => hello.client_udp_ports.get(flow / options.path_count()),
+    };
+    let candidates: Vec<_> =
+        client.zip(port).into_iter().map(|(client, &port)| with_port(client, port)).collect();
+    reachable_from(socket.local_addr(), &candidates)
 }
 
 /// Waits for the end of standard input without reading it. sshd gives a socket or a pipe.

@@ -2,7 +2,7 @@
 //! its features in the hello. A feature that the other end lacks is not used; if the user has asked for it,
 //! the session is refused, and the message names it.
 
-use farhaul_session::error::{Code, Error};
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::hello::Refusal;

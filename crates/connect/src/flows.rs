@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 
 use farhaul_net::{Link as _, UdpLink};
-use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{NetworkOptions, PathAddresses};
 use farhaul_session::setup::{FlowLink, FlowSetup, SpareFlow, SpareLink, bind_side_by_side};
 use farhaul_text::plain;
+use farhaul_words::{Code, Error};
 
+use crate::flow_plan::{FlowPlan, PlannedFlow};
 use crate::hello::{GENERATIONS, HelloSecret};
 
 /// How many of a session's ids are for paths that may be added: the last ones, except for the ssh channel's.
@@ -45,14 +46,14 @@ pub(crate) fn bind_further_flows(
         let sockets = sockets.map_err(|source| match path {
             Some(PathAddresses { local, interface: None, .. }) => {
                 let why = plain(&source);
-                let what = format!("--path: {local} is no address of this host ({why})");
+                let what = format!("`path`: {local} is no address of this host ({why})");
                 Error::new(Code::NoSuchAddress, what)
             }
             Some(PathAddresses { local, interface: Some(interface), .. }) => {
                 let interface = interface.as_str();
                 let why = plain(&source);
                 let what =
-                    format!("--path: {local} is no address of this host's interface {interface} ({why})");
+                    format!("`path`: {local} is no address of this host's interface {interface} ({why})");
                 Error::new(Code::NoSuchAddress, what)
             }
             None => Error::of_host("cannot open a UDP socket", source),
@@ -63,44 +64,40 @@ pub(crate) fn bind_further_flows(
     Ok((0..options.flow_count()).filter_map(next).collect())
 }
 
-/// The client's flows and spares. `remotes(n)` are the addresses of the far end's flow `n`; ids are in the
-/// order of the hello; `sockets` has one for each flow.
+/// The client's flows and spares. `remotes(n)` are the addresses of the far end's flow `n`; `sockets` has one for each
+/// flow.
 pub(crate) fn dialled_flows(
     options: &NetworkOptions,
     sockets: Vec<UdpLink>,
-    ids: &[(u16, u16)],
+    plan: &FlowPlan,
     remotes: impl Fn(usize) -> Vec<SocketAddr>,
 ) -> (Vec<FlowSetup>, Vec<SpareFlow>) {
-    let count = sockets.len();
     let candidates: Vec<Vec<SocketAddr>> = sockets
         .iter()
         .enumerate()
-        .map(|(flow, socket)| {
-            let path = options.paths.get(options.path_of(flow));
-            let remotes = remotes(flow)
-                .into_iter()
-                .map(|remote| path.map_or(remote, |path| path.remote_address(remote.port())));
-            reachable_from(socket.local_addr(), &remotes.collect::<Vec<_>>())
-        })
+        .map(|(flow, socket)| candidates_of(options, flow, socket.local_addr(), &remotes))
         .collect();
-    let mut links = sockets.into_iter();
-    let (mut flows, mut spares) = (Vec::new(), Vec::new());
-    for (index, &(recv_id, send_id)) in (0u16..).zip(ids) {
-        let flow = usize::from(index) % count;
-        let candidates = candidates[flow].clone();
-        match links.next() {
-            Some(socket) => {
-                let link = FlowLink::Udp { socket, candidates };
-                flows.push(FlowSetup { index, send_id, recv_id, link });
-            }
-            None => {
-                let local = path_address(options.paths.get(options.path_of(flow)));
-                let way = SpareLink::Dial { local, candidates };
-                spares.push(SpareFlow { index, send_id, recv_id, way });
-            }
-        }
-    }
-    (flows, spares)
+    let begin = |(flow, socket): (&PlannedFlow, UdpLink)| {
+        flow.over(FlowLink::Udp { socket, candidates: candidates[plan.place_of(*flow)].clone() })
+    };
+    let replace = |flow: &PlannedFlow| {
+        let place = plan.place_of(*flow);
+        let local = path_address(options.paths.get(options.path_of(place)));
+        flow.spare(SpareLink::Dial { local, candidates: candidates[place].clone() })
+    };
+    (plan.begun.iter().zip(sockets).map(begin).collect(), plan.spares.iter().map(replace).collect())
+}
+
+/// Where the far end's flow `flow` may be, for a socket bound to `local`.
+fn candidates_of(
+    options: &NetworkOptions,
+    flow: usize,
+    local: Option<SocketAddr>,
+    remotes: impl Fn(usize) -> Vec<SocketAddr>,
+) -> Vec<SocketAddr> {
+    let path = options.paths.get(options.path_of(flow));
+    let on_path = |remote: SocketAddr| path.map_or(remote, |path| path.remote_address(remote.port()));
+    reachable_from(local, &remotes(flow).into_iter().map(on_path).collect::<Vec<_>>())
 }
 
 /// The address that a flow of a path binds. An unknown interface was already refused.
@@ -111,17 +108,16 @@ fn path_address(path: Option<&PathAddresses>) -> Option<SocketAddr> {
 /// The client's flows to a daemon that has not answered over UDP: each begins when something comes back.
 pub(crate) fn dialled_spares(
     options: &NetworkOptions,
-    ids: &[(u16, u16)],
+    plan: &FlowPlan,
     remotes: impl Fn(usize) -> Vec<SocketAddr>,
 ) -> Vec<SpareFlow> {
-    let spare = |(index, &(recv_id, send_id)): (u16, &(u16, u16))| {
-        let flow = usize::from(index) % options.flow_count();
-        let path = options.paths.get(options.path_of(flow));
-        let on_path = |remote: SocketAddr| path.map_or(remote, |path| path.remote_address(remote.port()));
-        let candidates = reachable_from(None, &remotes(flow).into_iter().map(on_path).collect::<Vec<_>>());
-        SpareFlow { index, send_id, recv_id, way: SpareLink::Dial { local: path_address(path), candidates } }
+    let spare = |flow: &PlannedFlow| {
+        let place = plan.place_of(*flow);
+        let local = path_address(options.paths.get(options.path_of(place)));
+        let candidates = candidates_of(options, place, None, &remotes);
+        flow.spare(SpareLink::Dial { local, candidates })
     };
-    (0u16..).zip(ids).map(spare).collect()
+    plan.begun.iter().chain(&plan.spares).map(spare).collect()
 }
 
 /// The addresses that a socket bound to `local` can reach, each once, IPv4 written as IPv4.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error};
+use farhaul_words::{Code, Error};
 use sha2::{Digest as _, Sha256};
 
 use super::hello::{HelloSecret, Refusal};

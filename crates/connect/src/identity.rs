@@ -14,8 +14,8 @@ use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use farhaul_session::error::{Code, Error};
 use farhaul_text::plain;
+use farhaul_words::{Code, Error};
 use rustls::SignatureScheme;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -123,7 +123,7 @@ pub fn no_key(path: &Path) -> Error {
         false => format!("farhaul keygen -f {}", path.display()),
     };
     Error::new(Code::NoKey, format!("there is no key in {}", path.display()))
-        .with_hint(format!("make one with `{keygen}`, or name another with -i"))
+        .with_hint(format!("make one with `{keygen}`, or name another with `identity-file`"))
 }
 
 /// The public half of an Ed25519 key.

@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use farhaul_session::error::Error;
+use farhaul_words::Error;
 
 use super::identity::{config_folder, create_private_folder};
 

@@ -25,6 +25,7 @@ mod discovery;
 mod early_session;
 mod endpoint;
 pub mod features;
+mod flow_plan;
 mod flows;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -41,6 +42,7 @@ mod listen;
 pub mod loopback;
 mod prefixes;
 mod principal;
+mod prompts;
 mod quic;
 mod race;
 mod registry;
@@ -54,9 +56,9 @@ mod this_host;
 mod tls;
 mod trust;
 
-use farhaul_session::error::Error;
-use farhaul_session::options::{Cipher, NetworkOptions};
+use farhaul_session::options::NetworkOptions;
 use farhaul_session::setup::{self, FlowSetup, SessionLimits, Setup};
+use farhaul_words::{Cipher, Error};
 
 use features::Features;
 use hello::{Refusal, SessionOpening};
@@ -76,8 +78,10 @@ pub use prefixes::PathPrefixes;
 pub use principal::{
     AuthenticatedPeer, Authenticator, Guest, GuestAllowance, HandshakeProof, Principal, PrincipalId,
 };
+pub use prompts::Prompts;
 pub use remote_program::RemoteProgram;
 pub use rights::{Access, AllowedRequest, ContentDirection, CopyReach, Errand, Rights, RightsRequest};
+pub use ssh::bring::{Bring, Bringing, kept};
 pub use ssh::{NOT_IN_HOSTS, NOT_IN_USERS, SshMessages, SshTarget, ssh_connect};
 pub use this_host::ThisHost;
 pub use trust::is_same_fingerprint;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use farhaul_net::{UdpLink, with_port};
 use farhaul_session::budget::{Budget, MemoryLimits};
-use farhaul_session::error::{Code, Error};
 use farhaul_session::setup::StopFlag;
 use farhaul_text::plain;
+use farhaul_words::{Code, Error};
 use quinn::{Endpoint, EndpointConfig, Runtime as _, TokioRuntime};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -259,7 +259,7 @@ fn bind_both(address: SocketAddr) -> Result<DoorSockets, Error> {
             Error::new(Code::CannotListen, format!("cannot listen on {kind} {address}: {}", plain(&error)))
                 .with_hint_if(
                     (error.kind() == std::io::ErrorKind::AddrInUse)
-                        .then_some("another program has the port; choose one with --listen"),
+                        .then_some("another program has the port; choose one with `listen`"),
                 )
         }
     };

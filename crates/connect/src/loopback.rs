@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use farhaul_session::{Error, Handle};
+use farhaul_session::Handle;
+use farhaul_words::Error;
 
 use super::{AdmissionReply, EstablishedSession, HelloParams, SshTarget, endpoint, ssh_connect};
 

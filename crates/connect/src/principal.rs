@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use farhaul_session::budget::{Budget, ResourceLimits};
-use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::setup::Setup;
 use farhaul_session::{MemoryMinimum, session_bytes_max};
+use farhaul_words::{Code, Error};
 
 use super::accounts::Accounts;
 use super::client_tables::ClientTables;

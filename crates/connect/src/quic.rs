@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
+use farhaul_words::{Code, Error};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, RecvStream, Runtime as _, SendStream,

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farhaul_session::error::{Code, Error};
 use farhaul_text::printable;
+use farhaul_words::{Code, Error};
 use quinn::ConnectionError;
 use rustls::AlertDescription;
 use tokio::net::TcpStream;
@@ -192,7 +192,7 @@ impl RaceFailure {
                     ),
                 )
                 .with_hint(
-                    "nothing was sent; ask its owner for the right one, and give it with --fingerprint",
+                    "nothing was sent; ask its owner for the right one, and give it with `fingerprint`",
                 );
             }
             RaceFailure::ClientKey => {
@@ -205,7 +205,7 @@ impl RaceFailure {
             RaceFailure::Busy(reason) => (
                 Code::Busy,
                 format!("the daemon on {host} is busy: {reason}"),
-                "try again later; --busy-wait says how long it is asked again".to_string(),
+                "try again later; `busy-wait` says how long it is asked again".to_string(),
             ),
             RaceFailure::Closed => (
                 Code::NotListening,
@@ -215,7 +215,7 @@ impl RaceFailure {
             RaceFailure::Silent if is_udp_only => (
                 Code::Unreachable,
                 format!("no answer from UDP port {port} of {host}"),
-                "without --udp-only TCP is tried, too, which more firewalls let through".to_string(),
+                "without `udp-only` TCP is tried, too, which more firewalls let through".to_string(),
             ),
             RaceFailure::Silent => (
                 Code::Unreachable,

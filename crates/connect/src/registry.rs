@@ -14,9 +14,9 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use farhaul_handover::Held as _;
 use farhaul_session::MemoryMinimum;
 use farhaul_session::budget::{Budget, ResourceLimits};
-use farhaul_session::error::{Code, Error};
 use farhaul_session::rate_cap::RateShares;
 use farhaul_session::setup::{FirstDatagram, FlowSetup, StopFlag};
+use farhaul_words::{Code, Error};
 use tokio::sync::Notify;
 
 use super::flows::{attached_indices, random_flow_ids};

@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 use std::process::{ChildStdin, ChildStdout};
 use std::time::Duration;
 
-use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
 use farhaul_session::setup::ControlProcess;
 use farhaul_text::printable;
+use farhaul_words::Error;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -66,12 +66,20 @@ impl RemoteProgram {
         requester: &dyn DialRequester,
     ) -> Result<A, Error> {
         let frame = hello::encode(question)?;
-        let wait = Wait { requester, host: &self.target.host, ssh: self.ssh, most: self.most.take() };
-        let answer = match answer::ask((&mut self.stdin, &mut self.stdout), &frame, wait) {
+        let most = self.most.take();
+        let wait = Wait { requester, host: &self.target.host, ssh: self.ssh, most };
+        // It is brought before the first question.
+        let brought = match most {
+            Some(_) => self.target.bring.serve((&mut self.stdin, &mut self.stdout), wait),
+            None => Ok(()),
+        };
+        let answer = match brought.and_then(|()| {
+            answer::ask((&mut self.stdin, &mut self.stdout), &frame, wait).map_err(HelloOrError::Hello)
+        }) {
             Ok(Answer::Frame(body)) => serde_json::from_slice(&body)
                 .map_err(|error| HelloError::Malformed(printable(error.to_string().as_bytes(), 120)).into()),
             Ok(Answer::None(ending)) => Err(HelloOrError::Unanswered(ending)),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         answer
             .map_err(|error| why(&self.target, error, (&mut self.process, self.messages.as_ref()), requester))

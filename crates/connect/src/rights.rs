@@ -6,8 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use farhaul_session::error::Code;
-use farhaul_session::options::Cipher;
+use farhaul_words::{Cipher, Code};
 
 use super::hello::Refusal;
 use super::prefixes::PathPrefixes;
@@ -49,6 +48,10 @@ pub struct Rights {
     pub root: PathBuf,
     /// The access to files, or with the blocks of a stream.
     pub access: Access,
+    /// True if what is there may be replaced or changed.
+    pub overwrites: bool,
+    /// True if what is there may be removed.
+    pub deletes: bool,
     /// True if its contents may travel in the clear.
     pub cipher_none: bool,
     /// Bits a second of all its sessions together, both ways. Default: no limit.
@@ -56,6 +59,8 @@ pub struct Rights {
     /// Bytes of memory of all its sessions together, within what the daemon gives to each principal. Default:
     /// no limit of its own.
     pub memory_max: Option<u64>,
+    /// True if it may ask the daemon's doctor, and test the path. Default: it may not.
+    pub diagnose: bool,
     /// If set, the rights are for this alone: another key has come with a grant of this principal's.
     pub errand: Option<Arc<Errand>>,
 }
@@ -84,9 +89,12 @@ impl Default for Rights {
         Rights {
             root: PathBuf::new(),
             access: Access::default(),
+            overwrites: true,
+            deletes: true,
             cipher_none: true,
             rate_max_bps: None,
             memory_max: None,
+            diagnose: false,
             errand: None,
         }
     }
@@ -122,6 +130,8 @@ pub struct CopyReach<'a> {
     pub has_more: bool,
     /// True if some paths stand for the same path in further directories.
     pub is_spread: bool,
+    /// True if it may replace or change what is there.
+    pub overwrites: bool,
     /// As [`Errand::deletes`].
     pub deletes: bool,
     /// As [`Errand::follows`].
@@ -163,6 +173,8 @@ impl Errand {
 pub struct AllowedRequest {
     root: PathBuf,
     within: Option<PathPrefixes>,
+    overwrites: bool,
+    deletes: bool,
 }
 
 impl AllowedRequest {
@@ -174,6 +186,16 @@ impl AllowedRequest {
     /// The directories below that root which it may not leave, if a grant names some.
     pub fn within(&self) -> Option<&PathPrefixes> {
         self.within.as_ref()
+    }
+
+    /// Whether it may replace or change what is there.
+    pub fn overwrites(&self) -> bool {
+        self.overwrites
+    }
+
+    /// Whether it may remove what is there.
+    pub fn deletes(&self) -> bool {
+        self.deletes
     }
 }
 
@@ -196,17 +218,45 @@ impl Rights {
             };
         }
         if asked.cipher == Cipher::None && !self.cipher_none {
-            return refuse("you may not use --cipher none here", "choose another cipher");
+            return refuse("you may not use `cipher` none here", "choose another cipher");
+        }
+        if let (ContentDirection::Write, Some(copy)) = (asked.way, asked.copy) {
+            if copy.deletes && !self.deletes {
+                return refuse(
+                    "you may not delete here",
+                    "leave out `delete`, or ask who runs the far end for more",
+                );
+            }
+            if copy.overwrites && !self.overwrites {
+                let hint = "copy with `overwrite` never, which keeps what is there; a sync, `inplace` and `backup` change it";
+                return refuse("you may not overwrite here", hint);
+            }
         }
         let within = self.errand.as_ref().and_then(|errand| errand.within.clone());
-        Ok(AllowedRequest { root: self.root.clone(), within })
+        Ok(self.allowed(within))
+    }
+
+    fn allowed(&self, within: Option<PathPrefixes>) -> AllowedRequest {
+        let Rights { overwrites, deletes, .. } = *self;
+        AllowedRequest { root: self.root.clone(), within, overwrites, deletes }
+    }
+
+    /// Decides whether the doctor of this host may be asked, and the path tested.
+    pub fn consult(&self) -> Result<AllowedRequest, Refusal> {
+        let allowed = self.visit()?;
+        if !self.diagnose {
+            let text = "your key may not ask the doctor of this host";
+            let hint = "its administrator can write diagnose before the key in the daemon's list";
+            return Err(Refusal::new(Code::Forbidden, text).with_hint(hint));
+        }
+        Ok(allowed)
     }
 
     /// Decides whether a session may begin whose first request does nothing by itself. The requests in it are
     /// judged when they come.
     pub fn visit(&self) -> Result<AllowedRequest, Refusal> {
         match self.errand {
-            None => Ok(AllowedRequest { root: self.root.clone(), within: None }),
+            None => Ok(self.allowed(None)),
             Some(_) => Err(Refusal::new(Code::GrantRefused, "a grant is for one copy, and for nothing else")),
         }
     }
@@ -223,12 +273,18 @@ impl Rights {
             Some("it may not write any more")
         } else if lost(ContentDirection::Read) {
             Some("it may not read any more")
+        } else if before.overwrites && !self.overwrites {
+            Some("it may not overwrite any more")
+        } else if before.deletes && !self.deletes {
+            Some("it may not delete any more")
         } else if before.cipher_none && !self.cipher_none {
-            Some("it may not use --cipher none any more")
+            Some("it may not use `cipher` none any more")
         } else if has_shrunk(self.rate_max_bps, before.rate_max_bps) {
             Some("its rate is limited further")
         } else if has_shrunk(self.memory_max, before.memory_max) {
             Some("its memory is limited further")
+        } else if before.diagnose && !self.diagnose {
+            Some("it may not ask the doctor any more")
         } else {
             None
         }
@@ -272,13 +328,44 @@ mod tests {
     }
 
     #[test]
+    fn overwriting_and_deleting_are_a_right_each() {
+        let paths = [b"x".to_vec()];
+        let copy = |overwrites, deletes| CopyReach {
+            paths: &paths,
+            has_more: false,
+            is_spread: false,
+            overwrites,
+            deletes,
+            follows: false,
+            looks_beside: false,
+            writes_beside: false,
+        };
+        for may in [(true, true), (false, true), (true, false), (false, false)] {
+            let rights = Rights { overwrites: may.0, deletes: may.1, ..Rights::default() };
+            for wants in [(true, true), (false, true), (true, false), (false, false)] {
+                let asked = |way, copy| RightsRequest { way, cipher: Cipher::default(), copy };
+                let push = rights.judge(asked(ContentDirection::Write, Some(copy(wants.0, wants.1))));
+                assert_eq!(push.is_ok(), (may.0 || !wants.0) && (may.1 || !wants.1), "{may:?} {wants:?}");
+                assert!(push.map_or_else(|refusal| refusal.is(Code::Forbidden), |_| true));
+                // A pull replaces and deletes at the other end, and other services say what they change.
+                assert!(rights.judge(asked(ContentDirection::Read, Some(copy(wants.0, wants.1)))).is_ok());
+                let allowed = rights.judge(asked(ContentDirection::Write, None)).unwrap();
+                assert_eq!((allowed.overwrites(), allowed.deletes()), may);
+            }
+        }
+    }
+
+    #[test]
     fn only_what_was_taken_away_is_missed() {
         let rights = |root: &str, access, cipher_none, rate_max_bps, memory_max| Rights {
             root: root.into(),
             access,
+            overwrites: true,
+            deletes: true,
             cipher_none,
             rate_max_bps,
             memory_max,
+            diagnose: false,
             errand: None,
         };
         let (both, read, write) = (Access::ReadWrite, Access::ReadOnly, Access::WriteOnly);
@@ -304,9 +391,24 @@ mod tests {
             rights("", both, true, Some(1_000_000_000), None),
             rights("", both, true, None, Some(1 << 40)),
             rights("a", both, true, None, None),
+            Rights { overwrites: false, ..Rights::default() },
+            Rights { deletes: false, ..Rights::default() },
         ] {
             assert!(now.lack(&before).is_some() && before.lack(&now).is_none(), "{now:?}");
         }
+    }
+
+    #[test]
+    fn only_a_key_with_that_right_may_ask_the_doctor() {
+        let with = Rights { diagnose: true, ..Rights::default() };
+        assert!(with.consult().is_ok());
+        assert!(
+            Rights { access: Access::ReadOnly, ..with.clone() }.consult().is_ok(),
+            "it reads and writes nothing"
+        );
+        assert!(Rights::default().consult().is_err_and(|refusal| refusal.is(Code::Forbidden)));
+        assert_eq!(Rights::default().lack(&with), Some("it may not ask the doctor any more"));
+        assert_eq!(with.lack(&Rights::default()), None);
     }
 
     #[test]
@@ -337,6 +439,7 @@ mod tests {
             paths: &paths,
             has_more: false,
             is_spread: false,
+            overwrites: true,
             deletes: false,
             follows: false,
             looks_beside: false,

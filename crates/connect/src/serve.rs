@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_net::canonical;
-use farhaul_session::error::{Code, Error};
+use farhaul_session::options::NetworkOptions;
 use farhaul_session::panic_guard::contained;
 use farhaul_session::rate_cap::CapMemberships;
 use farhaul_session::secret::Secret;
@@ -19,11 +19,13 @@ use farhaul_session::setup::{
 };
 use farhaul_session::{MemoryMinimum, ResourceLimits, session_bytes_max};
 use farhaul_text::printable;
+use farhaul_words::{Code, Error};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::accounts::Accounts;
 use super::client_tables::{ClientTables, ProvenClient};
+use super::flow_plan::{FlowPlan, LastId, PlannedFlow};
 use super::flows::reserved_ids;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, HandshakeSlot};
 use super::hello;
@@ -254,7 +256,8 @@ async fn quic_handshake(
         Ok((mut hello, PreparedSession { reply, who, registered, allowed })) => {
             discovery::found(&mut hello.opening.network, &reply.paths);
             // The session's thread begins before the reply is sent, so that first datagrams find it awake.
-            let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
+            let plan = flow_plan(&hello, &registered, LastId::Datagrams);
+            let flows = datagram_flows(&hello.opening.network, &plan, &registered, client.remote.ip());
             let begun = (who, registered, allowed);
             let started = start(shared, *hello, &reply, client, flows, Transport::Udp, begun);
             let reply =
@@ -340,12 +343,14 @@ async fn start_stream(
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| HandshakeFailure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link(Some(shared.lingering.clone()))?);
     // The last id is the stream's; those before it are for UDP, in case it gets through later.
-    let last = registered.ids.len() - 1;
-    let index = u16::try_from(last).unwrap_or(u16::MAX);
-    let flow = FlowSetup { index, send_id: hello.flow_ids[last], recv_id: registered.ids[last], link };
+    let plan = flow_plan(&hello, &registered, LastId::Stream);
+    let Some(stream) = plan.stream else {
+        return Err(HelloError::Malformed("it has no flow".into()).into());
+    };
+    let stream = stream.over(link);
     let flows = match hello.udp {
-        true => datagram_flows(&hello, &registered, client.remote.ip(), last).behind(flow),
-        false => SessionFlows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
+        true => datagram_flows(&hello.opening.network, &plan, &registered, client.remote.ip()).behind(stream),
+        false => SessionFlows { flows: vec![stream], spares: Vec::new(), reserved: Vec::new() },
     };
     let key = client.proven.name();
     start(shared, hello, &reply, client, flows, Transport::Tcp, (who, registered, allowed))
@@ -454,29 +459,32 @@ fn prepare(
     Ok(PreparedSession { reply, who, registered, allowed })
 }
 
-/// The flows of the first `count` ids, and their spares.
-fn datagram_flows(hello: &Hello, registered: &NewRegistration, client: IpAddr, count: usize) -> SessionFlows {
-    let options = &hello.opening.network;
-    let first_reserved = count - reserved_ids(options);
-    let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first).take(count);
-    let (mut flows, mut spares, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
-    for (((&send_id, &recv_id), first), index) in ids.zip(0u16..) {
-        if usize::from(index) >= first_reserved {
-            let arrival = Some((first.clone(), client));
-            reserved.push(ReservedFlow { index, send_id, recv_id, arrival });
-            continue;
-        }
-        let path = options.paths.get(options.path_of(index.into()));
+/// The flows over UDP, with their spares.
+fn datagram_flows(
+    options: &NetworkOptions,
+    plan: &FlowPlan,
+    registered: &NewRegistration,
+    client: IpAddr,
+) -> SessionFlows {
+    let first = |flow: &PlannedFlow| registered.first.get(usize::from(flow.index)).cloned();
+    let way = |flow: &PlannedFlow| {
+        let path = options.paths.get(options.path_of(flow.index.into()));
         let clients = std::iter::once(client).chain(path.map(|path| path.local)).collect();
-        let spare =
-            SpareFlow { index, send_id, recv_id, way: SpareLink::Accept { first: first.clone(), clients } };
-        if usize::from(index) >= options.flow_count() {
-            spares.push(spare);
-        } else if let Ok(flow) = spare.open() {
-            flows.push(flow);
-        }
+        Some(flow.spare(SpareLink::Accept { first: first(flow)?, clients }))
+    };
+    let reserve = |flow: &PlannedFlow| Some(flow.reserved(Some((first(flow)?, client))));
+    SessionFlows {
+        flows: plan.begun.iter().filter_map(|flow| way(flow)?.open().ok()).collect(),
+        spares: plan.spares.iter().filter_map(way).collect(),
+        reserved: plan.reserved.iter().filter_map(reserve).collect(),
     }
-    SessionFlows { flows, spares, reserved }
+}
+
+/// The plan of the flows that a hello and its reply have agreed on.
+fn flow_plan(hello: &Hello, registered: &NewRegistration, last: LastId) -> FlowPlan {
+    let options = &hello.opening.network;
+    let ids = (&hello.flow_ids[..], &registered.ids[..]);
+    FlowPlan::new(ids, options.flow_count(), reserved_ids(options), last)
 }
 
 /// The flows of a session that begins.

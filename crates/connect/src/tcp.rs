@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use farhaul_net::{NonblockingStream, StreamLink};
 use farhaul_session::congestion;
-use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
+use farhaul_words::{Code, Error};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, Connection, ServerConfig};
 use tokio::net::TcpStream;

@@ -4,8 +4,8 @@
 
 use std::net::SocketAddr;
 
-use farhaul_session::{Code, Error};
 use farhaul_text::printable;
+use farhaul_words::{Code, Error};
 
 /// Whether a target may be on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use farhaul_session::error::Error;
+use farhaul_words::Error;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
-use farhaul_session::error::{Code, Error};
+use farhaul_words::{Code, Error};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::dial::DaemonTarget;
@@ -15,6 +15,17 @@ use super::tls::KeyPin;
 pub(crate) enum TrustVerdict {
     Trust,
     Refuse(Error),
+}
+
+/// What the user has said to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Consent {
+    Given,
+    Refused,
+    /// There is no terminal, or no answer has come.
+    NoTerminal,
+    /// Prompts are forbidden.
+    NobodyAsked,
 }
 
 /// The keys that are accepted without a question. A known host must have a known key, whatever the options
@@ -47,7 +58,7 @@ pub(crate) fn judge(
     host: &str,
     target: &DaemonTarget,
     key: &str,
-    ask: &dyn Fn(&str) -> Option<bool>,
+    ask: &dyn Fn(&str) -> Consent,
 ) -> TrustVerdict {
     let refuse =
         |code: Code, what: String, hint: String| TrustVerdict::Refuse(Error::new(code, what).with_hint(hint));
@@ -63,37 +74,43 @@ pub(crate) fn judge(
         ),
         (KeyStanding::Known | KeyStanding::Unknown, Some(named)) if named != key => refuse(
             Code::HostKeyWrong,
-            format!("the key of {host} is {key}, not {named} as --fingerprint demands"),
+            format!("the key of {host} is {key}, not {named} as `fingerprint` demands"),
             "ask its owner for the fingerprint that `farhaul serve` shows".into(),
         ),
         (KeyStanding::Known, _) | (KeyStanding::Unknown, Some(_)) => TrustVerdict::Trust,
         (KeyStanding::Unknown, None) => {
-            match ask(&format!(
+            let unasked = match ask(&format!(
                 "{host} was never seen before, its key is {key}.\nTrust it from now on (yes/no)? "
             )) {
-                Some(true) => TrustVerdict::Trust,
-                Some(false) => refuse(
-                    Code::HostKeyUnknown,
-                    format!("the key of {host} was not trusted"),
-                    "nothing was sent".into(),
+                Consent::Given => return TrustVerdict::Trust,
+                Consent::Refused => {
+                    return refuse(
+                        Code::HostKeyUnknown,
+                        format!("the key of {host} was not trusted"),
+                        "nothing was sent".into(),
+                    );
+                }
+                Consent::NoTerminal => "there is no terminal to ask on",
+                Consent::NobodyAsked => "nobody may be asked",
+            };
+            refuse(
+                Code::HostKeyUnknown,
+                format!("{host} was never seen before, and {unasked} (its key is {key})"),
+                format!(
+                    "compare this key with the daemon's own, then give `fingerprint` {key}; a command, but no job, also takes `accept-new`"
                 ),
-                None => refuse(
-                    Code::HostKeyUnknown,
-                    format!(
-                        "{host} was never seen before, and there is no terminal to ask on (its key is {key})"
-                    ),
-                    format!(
-                        "compare this key with the daemon's own, then give --fingerprint {key}; a command, but no job, also takes --accept-new"
-                    ),
-                ),
-            }
+            )
         }
     }
 }
 
 /// Asks on the controlling terminal, as ssh does, because standard input may be data. Stops waiting for an
 /// answer once the requester cancels.
-pub(crate) fn ask_on_terminal(question: &str, requester: &dyn DialRequester) -> Option<bool> {
+pub(crate) fn ask_on_terminal(question: &str, requester: &dyn DialRequester) -> Consent {
+    answer_on_terminal(question, requester).unwrap_or(Consent::NoTerminal)
+}
+
+fn answer_on_terminal(question: &str, requester: &dyn DialRequester) -> Option<Consent> {
     let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
     terminal.write_all(question.as_bytes()).ok()?;
     let time = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
@@ -111,7 +128,10 @@ pub(crate) fn ask_on_terminal(question: &str, requester: &dyn DialRequester) -> 
     }
     let mut answer = String::new();
     BufReader::new(terminal).read_line(&mut answer).ok()?;
-    Some(answer.trim().eq_ignore_ascii_case("yes"))
+    Some(match answer.trim().eq_ignore_ascii_case("yes") {
+        true => Consent::Given,
+        false => Consent::Refused,
+    })
 }
 
 #[cfg(test)]
@@ -131,7 +151,7 @@ mod tests {
     }
 
     /// Returns whether `SHA256:b` is accepted if the user answers `answer`.
-    fn is_trusted(lines: &str, target: &DaemonTarget, answer: Option<bool>) -> Result<bool, String> {
+    fn is_trusted(lines: &str, target: &DaemonTarget, answer: Consent) -> Result<bool, String> {
         let (_folder, known) = known(lines);
         let key = "SHA256:b".to_string();
         match first_pin(&known.keys_of("h:1"), target) {
@@ -147,23 +167,30 @@ mod tests {
 
     #[test]
     fn first_use_follows_the_user() {
-        assert_eq!(is_trusted("", &target(None, true), None), Ok(true));
-        assert_eq!(is_trusted("", &target(None, false), Some(true)), Ok(true));
-        assert!(is_trusted("", &target(None, false), Some(false)).is_err());
-        assert!(is_trusted("", &target(None, false), None).unwrap_err().contains("no terminal"));
-        assert_eq!(is_trusted("", &target(Some("SHA256:b"), false), None), Ok(true));
-        assert_eq!(is_trusted("", &target(Some("b="), false), None), Ok(true));
-        let demanded = is_trusted("", &target(Some("SHA256:c"), true), Some(true)).unwrap_err();
-        assert!(demanded.contains("--fingerprint"), "{demanded}");
+        assert_eq!(is_trusted("", &target(None, true), Consent::NobodyAsked), Ok(true));
+        assert_eq!(is_trusted("", &target(None, false), Consent::Given), Ok(true));
+        assert!(is_trusted("", &target(None, false), Consent::Refused).is_err());
+        assert!(
+            is_trusted("", &target(None, false), Consent::NoTerminal).unwrap_err().contains("no terminal")
+        );
+        assert_eq!(is_trusted("", &target(Some("SHA256:b"), false), Consent::NobodyAsked), Ok(true));
+        assert_eq!(is_trusted("", &target(Some("b="), false), Consent::NobodyAsked), Ok(true));
+        let demanded = is_trusted("", &target(Some("SHA256:c"), true), Consent::Given).unwrap_err();
+        assert!(demanded.contains("`fingerprint`"), "{demanded}");
     }
 
     #[test]
     fn a_changed_key_fails_whatever_was_said() {
         for target in [target(None, true), target(None, false), target(Some("SHA256:b"), true)] {
-            let error = is_trusted("h:1 SHA256:a\n", &target, Some(true)).unwrap_err();
+            let error = is_trusted("h:1 SHA256:a\n", &target, Consent::Given).unwrap_err();
             assert!(error.contains("changed"), "{error}");
         }
-        assert_eq!(is_trusted("h:1 SHA256:a\nh:1 SHA256:b\n", &target(None, false), None), Ok(true));
-        assert!(is_trusted("h:1 SHA256:b\n", &target(Some("SHA256:c"), false), None).is_err());
+        assert_eq!(
+            is_trusted("h:1 SHA256:a\nh:1 SHA256:b\n", &target(None, false), Consent::NobodyAsked),
+            Ok(true)
+        );
+        assert!(
+            is_trusted("h:1 SHA256:b\n", &target(Some("SHA256:c"), false), Consent::NobodyAsked).is_err()
+        );
     }
 }

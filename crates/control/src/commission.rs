@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use farhaul_connect::PinnedTarget;
 use farhaul_connect::hello::HelloSecret;
 use farhaul_copy::CopyRequest;
-use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
+use farhaul_words::{Code, Error};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -99,7 +99,7 @@ impl Commission {
             return Err(bad("it announces paths that it does not contain".into()));
         }
         if is_spread || options.select.by_name || !options.network.paths.is_empty() {
-            return Err(bad("a copy between daemons has no --spread, --files-from and --path".into()));
+            return Err(bad("a copy between daemons has no `spread`, `files-from` and `path`".into()));
         }
         let RemoteDaemon { host, addresses, port, key, path, .. } = &far;
         let is_host = !host.is_empty() && host.len() <= HOST_MAX && !host.contains('\0');

@@ -9,12 +9,11 @@ use farhaul_connect as connect;
 use farhaul_connect::hello::HelloSecret;
 use farhaul_connect::{DaemonTarget, DialRequester, GrantWish, HelloParams};
 use farhaul_copy::{ManifestCopy, Report};
-use farhaul_session::error::{Code, Error};
+use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
 use farhaul_session::session::{Dialogue, DialogueStep, Session};
-use farhaul_session::snapshot::{Snapshot, TransferState};
-use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+use farhaul_words::{Code, Error, Snapshot, TransferState};
 
 use super::commission::Commission;
 use super::copy_status;

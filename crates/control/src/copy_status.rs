@@ -4,11 +4,7 @@
 //! understood are ignored, except for the end. A report that contradicts itself is misbehaviour.
 
 use farhaul_copy::Report;
-use farhaul_session::carrier::Carrier;
-use farhaul_session::error::{Code, Error, ExitCode};
-use farhaul_session::events::{EntryAction, Event, PathEnds};
-use farhaul_session::options::{Cipher, Policy};
-use farhaul_session::snapshot::{Snapshot, TransferState};
+use farhaul_words::{Code, Error, Event, ExitCode, Snapshot, TransferState};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -18,118 +14,15 @@ use super::tame;
 /// entries.
 pub(crate) const ENDING_MAX: usize = 16 << 20;
 
-/// Reads an event, if it is one for the client. The beginning and the end of a copy are reported by the
-/// client itself.
+/// Reads an event, if it is one for the client. The beginning and the end of a copy, and where it runs, are reported
+/// by the client itself.
 pub(crate) fn event(json: &[u8]) -> Option<Event> {
-    let told = read::<ReceivedEvent>(json).ok()?;
-    Some(match told {
-        ReceivedEvent::Connected { peer, transport, cipher, flows } => {
-            Event::Connected { peer, transport: word(&transport), cipher: word(&cipher), flows }
-        }
-        ReceivedEvent::CarrierChanged { peer, from, to } => {
-            Event::CarrierChanged { peer, from: word(&from), to: word(&to) }
-        }
-        ReceivedEvent::PathDown(ends) => Event::PathDown(ends),
-        ReceivedEvent::PathUp(ends) => Event::PathUp(ends),
-        ReceivedEvent::RateChanged { policy, rate_bps, rate_min_bps } => {
-            Event::RateChanged { policy, rate_bps, rate_min_bps }
-        }
-        ReceivedEvent::StageVerdict { limit, text } => Event::StageVerdict { limit, text },
-        ReceivedEvent::Paused { by_peer } => Event::Paused { by_peer },
-        ReceivedEvent::Resumed => Event::Resumed,
-        ReceivedEvent::EntryDone { path, done, dry_run } => Event::EntryDone { path, done, dry_run },
-        ReceivedEvent::EntryFailed { path, code, reason } => {
-            Event::EntryFailed { path, code: Code::of_name(&code).unwrap_or(Code::FilesFailed), reason }
-        }
-        ReceivedEvent::EntryVanished { path } => Event::EntryVanished { path },
-        ReceivedEvent::MoreVanished => Event::MoreVanished,
-        ReceivedEvent::MetadataNotSet { path, reason } => Event::MetadataNotSet { path, reason },
-        ReceivedEvent::EntrySkipped { path, reason } => Event::EntrySkipped { path, reason },
-        ReceivedEvent::MoreSkipped => Event::MoreSkipped,
-        ReceivedEvent::NotEntered { path, reason } => Event::NotEntered { path, reason },
-        ReceivedEvent::EntryAgain { path, reason } => Event::EntryAgain { path, reason },
-        ReceivedEvent::Warning { text } => Event::Warning { text },
-        ReceivedEvent::LeftOut { count } => Event::LeftOut { count },
-        ReceivedEvent::Other => return None,
-    })
-}
-
-/// [`Event`] in its readable form; docs/reference/events.md.
-#[derive(Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum ReceivedEvent {
-    Connected {
-        peer: String,
-        transport: String,
-        cipher: String,
-        flows: u16,
-    },
-    CarrierChanged {
-        peer: String,
-        from: String,
-        to: String,
-    },
-    PathDown(PathEnds),
-    PathUp(PathEnds),
-    RateChanged {
-        policy: Policy,
-        rate_bps: Option<u64>,
-        rate_min_bps: Option<u64>,
-    },
-    StageVerdict {
-        limit: String,
-        text: String,
-    },
-    Paused {
-        by_peer: bool,
-    },
-    Resumed,
-    EntryDone {
-        path: String,
-        #[serde(flatten)]
-        done: EntryAction,
-        dry_run: bool,
-    },
-    EntryFailed {
-        path: String,
-        code: String,
-        reason: String,
-    },
-    EntryVanished {
-        path: String,
-    },
-    MoreVanished,
-    MetadataNotSet {
-        path: String,
-        reason: String,
-    },
-    EntrySkipped {
-        path: String,
-        reason: String,
-    },
-    MoreSkipped,
-    NotEntered {
-        path: String,
-        reason: String,
-    },
-    EntryAgain {
-        path: String,
-        reason: String,
-    },
-    Warning {
-        text: String,
-    },
-    LeftOut {
-        count: u64,
-    },
-    #[serde(other)]
-    Other,
-}
-
-/// The static name of a carrier or cipher, which are a closed list.
-fn word(text: &str) -> &'static str {
-    let words = Carrier::ALL.map(Carrier::name).into_iter().chain(Cipher::ALL.map(Cipher::name));
-    words.into_iter().find(|word| *word == text).unwrap_or("another")
+    let told = read::<Event>(json).ok()?;
+    let is_own = matches!(
+        told,
+        Event::Started { .. } | Event::AnswerAwaited { .. } | Event::Placed(_) | Event::Ended { .. }
+    );
+    (!is_own).then_some(told)
 }
 
 /// Reads a snapshot of the copy.
@@ -220,22 +113,24 @@ fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
 #[cfg(test)]
 mod tests {
     use farhaul_copy::{FailedAction, FailedEntry};
+    use farhaul_words::{Carrier, Cipher, EntryAction, PathEnds, Policy};
 
     use super::*;
 
     #[test]
     fn each_carrier_and_cipher_is_called_by_its_name() {
-        for from in Carrier::ALL.map(Carrier::name) {
-            for to in Carrier::ALL.map(Carrier::name) {
+        for from in Carrier::ALL {
+            for to in Carrier::ALL {
                 let changed = Event::CarrierChanged { peer: "c".into(), from, to };
                 assert_eq!(event(&serde_json::to_vec(&changed).unwrap()), Some(changed));
             }
-            for cipher in Cipher::ALL.map(Cipher::name) {
+            for cipher in Cipher::ALL {
                 let connected = Event::Connected { peer: "c".into(), transport: from, cipher, flows: 2 };
                 assert_eq!(event(&serde_json::to_vec(&connected).unwrap()), Some(connected));
             }
         }
-        assert_eq!(word("carrier pigeon"), "another");
+        let tomorrow = br#"{"event":"carrier_changed","peer":"c","from":"udp","to":"carrier pigeon"}"#;
+        assert_eq!(event(tomorrow), None);
     }
 
     #[test]
@@ -243,8 +138,13 @@ mod tests {
         let path = || "a/b".to_string();
         let ends = PathEnds { path: 1, local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() };
         for one in [
-            Event::Connected { peer: "c".into(), transport: "udp", cipher: "aes-128-gcm", flows: 2 },
-            Event::CarrierChanged { peer: "c".into(), from: "udp", to: "tcp" },
+            Event::Connected {
+                peer: "c".into(),
+                transport: Carrier::Udp,
+                cipher: Cipher::Aes128Gcm,
+                flows: 2,
+            },
+            Event::CarrierChanged { peer: "c".into(), from: Carrier::Udp, to: Carrier::Tcp },
             Event::PathDown(ends.clone()),
             Event::PathUp(ends),
             Event::RateChanged { policy: Policy::Low, rate_bps: Some(1_000_000), rate_min_bps: None },

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use farhaul_connect::{DaemonTarget, GRANT_SECS, GrantWish};
 use farhaul_copy::{BetweenJob, CopyJob, DrivingDaemon, ManifestCopy, REPORT_SCHEMA, Report};
-use farhaul_session::error::{Code, Error};
-use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 use farhaul_session::panic_guard::contained;
 use farhaul_text::printable;
+use farhaul_words::{Code, Error, Event};
 
 use super::commission::{ADDRESSES_MAX, Commission, RemoteDaemon};
 use super::control::ControlSession;

@@ -4,8 +4,8 @@
 use farhaul_connect::features::{Features, WITHIN};
 use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{AdmissionReply, AllowedRequest, Rights, session_needs};
-use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Serialize};
 
 /// The name of this service in a hello.

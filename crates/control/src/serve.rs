@@ -16,17 +16,15 @@ use farhaul_connect::{
 };
 use farhaul_copy::{CopyDirection, DelegatedCopy, REPORT_SCHEMA, Report};
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::error::{Code, Error};
+use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::event_feed::EventReader;
-use farhaul_session::events::{Event, EventLevel};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
-use farhaul_session::options::Cipher;
 use farhaul_session::panic_guard::contained;
-use farhaul_session::report::{SessionFigures, SessionReport};
+use farhaul_session::report::SessionFigures;
 use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, DialogueStep, Session};
-use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+use farhaul_words::{Cipher, Code, Error, Event, EventLevel, SessionReport};
 
 use super::commission::{COMMISSION_MAX, Commission};
 use super::copy_status;
@@ -269,8 +267,18 @@ impl Server<'_> {
         let seconds = if seconds == 0 { GRANT_SECS } else { seconds.min(GRANT_SECS_MAX) };
         let paths = std::slice::from_ref(&errand.path);
         let Errand { way, deletes, follows, looks_beside, writes_beside, .. } = errand;
-        let (has_more, is_spread) = (false, false);
-        let reach = CopyReach { paths, has_more, is_spread, deletes, follows, looks_beside, writes_beside };
+        // Overwriting is judged when the copy is asked for, by the rights of the grant's giver.
+        let (has_more, is_spread, overwrites) = (false, false, false);
+        let reach = CopyReach {
+            paths,
+            has_more,
+            is_spread,
+            overwrites,
+            deletes,
+            follows,
+            looks_beside,
+            writes_beside,
+        };
         let asked = RightsRequest { way, cipher: Cipher::default(), copy: Some(reach) };
         let lifetime = Duration::from_secs(seconds);
         let wish = GrantWish { key: key.clone(), errand: errand.clone(), lifetime };

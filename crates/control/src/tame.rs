@@ -5,9 +5,7 @@
 //! of a report say the same as its lists and the error.
 
 use farhaul_copy::Report;
-use farhaul_session::Misbehaviour;
-use farhaul_session::error::{Error, ExitCode};
-use farhaul_session::report::FIGURE_MAX;
+use farhaul_words::{Error, ExitCode, FIGURE_MAX, Misbehaviour};
 use serde::de::Error as _;
 use serde_json::{Number, Value};
 
@@ -107,7 +105,7 @@ fn is_root(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use farhaul_copy::{FailedAction, FailedEntry};
-    use farhaul_session::error::Code;
+    use farhaul_words::Code;
     use serde_json::json;
 
     use super::*;

@@ -11,10 +11,10 @@ use farhaul_connect::{
 use farhaul_control::{ControlObserver, ControlServerPolicy, copy};
 use farhaul_copy::{CopyJob, Location, Report, TransferOptions};
 use farhaul_session::event_feed::EventReader;
-use farhaul_session::events::{EntryAction, Event, EventLevel};
-use farhaul_session::options::{Policy, RateOptions};
+use farhaul_session::options::RateOptions;
 use farhaul_session::rate_cap::CapMemberships;
-use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, TestHooks};
+use farhaul_session::{Budget, Handle, MemoryLimits, TestHooks};
+use farhaul_words::{Carrier, Code, EntryAction, Error, Event, EventLevel, Policy};
 
 /// An observer that ignores everything.
 struct NoObserver;
@@ -124,19 +124,7 @@ impl Fixture {
         std::fs::write(self.from.path("file"), vec![7; bytes]).unwrap();
         let mut options = TransferOptions::default();
         options.network.rate_bps = Some(rate_bps);
-        CopyJob {
-            sources: vec![self.at(&self.from, "file")],
-            destination: self.at(&self.to, "copy"),
-            names: None,
-            retry: None,
-            options,
-            spread: Vec::new(),
-            manifest: None,
-            within: Default::default(),
-            receipt: None,
-            means: Default::default(),
-            check: Default::default(),
-        }
+        CopyJob { options, ..CopyJob::new([self.at(&self.from, "file")], self.at(&self.to, "copy")) }
     }
 }
 
@@ -176,13 +164,13 @@ fn a_handle_shows_and_steers_a_copy_that_runs_elsewhere() {
     let three = Fixture::start();
     const BYTES: usize = 24 << 20;
     let (report, error) = steered(three.job(BYTES, 40_000_000), |handle, events| {
-        until(events, |event| matches!(event, Event::Connected { transport: "udp", .. }));
+        until(events, |event| matches!(event, Event::Connected { transport: Carrier::Udp, .. }));
         until_bytes(handle, 1);
         handle.pause();
         until(events, |event| *event == Event::Paused { by_peer: false });
         let seen = handle.snapshot();
         assert!(seen.bytes_done < BYTES as u64 && seen.bytes_total == BYTES as u64, "{seen:?}");
-        assert!(seen.facts.transport == "udp" && seen.facts.wire_bytes_sent > 0, "{seen:?}");
+        assert!(seen.facts.transport == Some(Carrier::Udp) && seen.facts.wire_bytes_sent > 0, "{seen:?}");
         // Slow enough for the copy to be seen as it goes on.
         let fast = RateOptions { policy: Policy::Fair, rate_bps: Some(150_000_000), rate_min_bps: None };
         handle.set_rate(fast).unwrap();

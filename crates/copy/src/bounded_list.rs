@@ -5,8 +5,8 @@
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
-use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
+use farhaul_words::Event;
 
 /// The most bytes of one list in a report for a user.
 const BYTES_MAX: usize = 4 << 20;

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Code;
 use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::{
     CHUNK, ChunkCv, ChunkMap, Entry, FileTime, FileTree, RelPath, SourceFile, SourceRef, is_changed,
 };
+use farhaul_words::Code;
 
 use super::failures::{self, Failure};
 

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{Leftover, LeftoverFile, find_leftovers};
+use farhaul_words::{Code, Error, ErrorDetail};
 use serde::Serialize;
 
 use super::plain;

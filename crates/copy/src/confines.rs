@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use farhaul_session::error::{Code, Error};
 use farhaul_volume::{GlobAllowance, GlobBase, Metadata, RelPath, Root, expand, is_pattern, is_way_out};
+use farhaul_words::{Code, Error};
 
 use super::failures::plain;
 

@@ -9,12 +9,12 @@ use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Refusal;
 use farhaul_connect::{HelloParams, SessionKeys};
-use farhaul_session::error::{Code, Error};
+use farhaul_session::content_role::DeliveryOrder;
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::MESSAGE_MAX;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::session::{Dialogue, Session};
-use farhaul_session::supervisor::DeliveryOrder;
+use farhaul_words::{Code, Error};
 
 use super::copy_outcome::CopyOutcome;
 use super::job::{CopyJob, CopyPlan, ReadyJob, RemoteEnd, both_within, planned};
@@ -174,23 +174,9 @@ mod tests {
 
     use super::*;
     use crate::job::Location;
-    use crate::options::TransferOptions;
-    use farhaul_session::SessionLimits;
 
     fn job(source: PathBuf, destination: &Path) -> CopyJob {
-        CopyJob {
-            sources: vec![Location::Local(source)],
-            destination: Location::Local(destination.to_path_buf()),
-            names: None,
-            retry: None,
-            options: TransferOptions::default(),
-            spread: Vec::new(),
-            manifest: None,
-            within: Default::default(),
-            receipt: None,
-            means: SessionLimits::default(),
-            check: Default::default(),
-        }
+        CopyJob::new([Location::Local(source)], Location::Local(destination.to_path_buf()))
     }
 
     /// A tree of a large file and of small ones, told apart by `seed`.

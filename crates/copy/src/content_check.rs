@@ -8,7 +8,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use farhaul_session::error::{Code, Error, Failure};
+use farhaul_words::{Code, Error, Failure};
 
 /// A whole file that has no name yet.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl TransferCheck {
 /// A file that is changed in place has its name before its content can be checked.
 pub(crate) fn not_in_place() -> Error {
     let what = "the receiver checks each file before it gets its name, so nothing is changed in place";
-    Error::new(Code::BadOption, what).with_hint("leave --inplace out")
+    Error::new(Code::BadOption, what).with_hint("leave `inplace` out")
 }
 
 impl CheckVerdict {

@@ -1,6 +1,5 @@
 //! The messages that this end of a copy sends to the other one.
 
-use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
@@ -8,35 +7,27 @@ use farhaul_session::request::Request;
 
 use super::messages::{CopyMessage, Encoder};
 
-/// A session's common state, and the copy's own messages to the peer.
+/// The request of a copy, and the copy's own messages to the peer.
 ///
 /// Always true: messages are encoded in the order in which they are sent, since a path is encoded by its
 /// difference to the path before. So the encoder is only locked while the session takes messages.
 pub(crate) struct Conversation {
-    shared: Arc<Request>,
+    pub(crate) request: Arc<Request>,
     encoder: Mutex<Encoder>,
 }
 
 impl Conversation {
-    pub(crate) fn new(shared: Arc<Request>) -> Arc<Conversation> {
-        Arc::new(Conversation { shared, encoder: Mutex::default() })
+    pub(crate) fn new(request: Arc<Request>) -> Arc<Conversation> {
+        Arc::new(Conversation { request, encoder: Mutex::default() })
     }
 
     /// Encodes the messages and sends them, as `Request::send` does.
     pub(crate) fn send(&self, messages: &[CopyMessage]) {
-        self.shared.send_encoded(|out| {
+        self.request.send_encoded(|out| {
             let mut encoder = self.encoder.lock().whole();
             for message in messages {
                 encoder.encode(message, out);
             }
         });
-    }
-}
-
-impl Deref for Conversation {
-    type Target = Arc<Request>;
-
-    fn deref(&self) -> &Arc<Request> {
-        &self.shared
     }
 }

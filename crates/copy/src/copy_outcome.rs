@@ -1,7 +1,7 @@
 //! Makes one report of a copy from the counts of both ends.
 
-use farhaul_session::error::{Code, Error, ExitCode, RetryAdvice};
 use farhaul_session::session::Dialogue;
+use farhaul_words::{Code, Error, ExitCode, RetryAdvice};
 
 use super::end_summary::EndSummary;
 use super::manifest::{ManifestLog, shown_root};

@@ -13,10 +13,10 @@ use farhaul_connect::{
     AllowedRequest, ContentDirection, DaemonTarget, Errand, EstablishedSession, HelloParams, PathPrefixes,
 };
 use farhaul_session::budget::{Budget, Charge, Resource};
-use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::GeneratedSource;
+use farhaul_words::{Code, Error};
 
 use super::copy_outcome::CopyOutcome;
 use super::destination::{PulledNames, is_null, last_component};
@@ -64,22 +64,22 @@ impl BetweenJob {
             Err(Error::new(Code::BadOption, what).with_hint(hint))
         };
         if job.names.is_some() {
-            return refuse("--files-from", "the list is on this host");
+            return refuse("`files-from`", "the list is on this host");
         }
         if job.retry.is_some() {
-            return refuse("--retry-failed", "the list is on this host");
+            return refuse("`retry-failed`", "the list is on this host");
         }
         if job.receipt.is_some() {
             return refuse(
-                "--receipt",
+                "`receipt`",
                 "this host is not an end of the copy, and could only sign what it is told",
             );
         }
         if !job.spread.is_empty() {
-            return refuse("--spread", "a daemon lets another one use one place only");
+            return refuse("`spread`", "a daemon lets another one use one place only");
         }
         if !job.options.network.paths.is_empty() {
-            return refuse("--path", "its addresses would be those of other hosts");
+            return refuse("`path`", "its addresses would be those of other hosts");
         }
         let mut job = only_content(job, None)?;
         let manifest = job.manifest.take();
@@ -314,19 +314,7 @@ mod tests {
     }
 
     fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
-        CopyJob {
-            sources,
-            destination,
-            names: None,
-            retry: None,
-            options: TransferOptions::default(),
-            spread: Vec::new(),
-            manifest: None,
-            within: Default::default(),
-            receipt: None,
-            means: Default::default(),
-            check: Default::default(),
-        }
+        CopyJob::new(sources, destination)
     }
 
     #[test]
@@ -373,8 +361,8 @@ mod tests {
     fn what_needs_this_host_is_refused_in_words() {
         let one = || job(vec![daemon("b", "x")], daemon("c", "y"));
         for (job, word) in [
-            (CopyJob { names: Some(Vec::new()), ..one() }, "--files-from"),
-            (CopyJob { spread: vec![vec![b"a".to_vec()]], ..one() }, "--spread"),
+            (CopyJob { names: Some(Vec::new()), ..one() }, "`files-from`"),
+            (CopyJob { spread: vec![vec![b"a".to_vec()]], ..one() }, "`spread`"),
             (job(vec![daemon("b", "x"), daemon("d", "x2")], daemon("c", "y")), "different hosts"),
             (job(vec![daemon("b", "x"), daemon("b", "z/x")], daemon("c", "y")), "x"),
         ] {

@@ -56,7 +56,7 @@ impl DeletionStopCause {
                 "the source is another directory, or on another disk, than at the last run"
             }
             DeletionStopCause::Most => "that is more than half",
-            DeletionStopCause::OverLimit => "--max-delete allows fewer",
+            DeletionStopCause::OverLimit => "`max-delete` allows fewer",
         }
     }
 }

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{GeneratedSource, RelPath, Root, is_pattern, stands_for};
+use farhaul_words::{Error, Misbehaviour};
 
 use super::owners::OwnerRules;
 use super::roots::DestinationRoots;

@@ -10,8 +10,8 @@ use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{Attributes, FileTime, OwnerWish, RelPath};
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use super::failures::Failure;
 

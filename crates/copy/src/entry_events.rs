@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_session::events::{EntryAction, Event};
 use farhaul_session::request::Request;
 use farhaul_text::escape;
 use farhaul_volume::RelPath;
+use farhaul_words::{EntryAction, Event};
 
 use super::failures::Failure;
 
@@ -30,7 +30,7 @@ pub(crate) fn count_there(shared: &Request, size: u64, files: u64, dry_run: bool
     if dry_run {
         return;
     }
-    let counts = shared.handle.counts();
+    let counts = shared.handle().counts();
     counts.bytes_skipped.fetch_add(size, Relaxed);
     counts.bytes_done.fetch_add(size, Relaxed);
     counts.files_done.fetch_add(files, Relaxed);
@@ -40,5 +40,5 @@ pub(crate) fn count_there(shared: &Request, size: u64, files: u64, dry_run: bool
 pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
     count_there(shared, size, 1, dry_run);
     let from = || escape(from);
-    shared.handle.tell_detail(|| done(path, EntryAction::Renamed { from: from() }, dry_run));
+    shared.handle().tell_detail(|| done(path, EntryAction::Renamed { from: from() }, dry_run));
 }

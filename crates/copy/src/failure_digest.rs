@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use farhaul_session::error::{Code, Error};
+use farhaul_words::{Code, Error};
 
 use super::report::{FailedEntry, Report};
 

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use farhaul_session::error::Code;
-pub(crate) use farhaul_session::error::Failure;
 pub(crate) use farhaul_text::plain;
 use farhaul_volume::{NameError, PartialError, name_error};
+use farhaul_words::Code;
+pub(crate) use farhaul_words::Failure;
 
 /// The reason why a source file is not sent that was listed, but vanished before it was read.
 pub(crate) fn vanished() -> Failure {

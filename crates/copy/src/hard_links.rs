@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::RelPath;
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use super::incoming_entry::IncomingEntry;
 use super::sender::LINKS_BYTES_MAX;

@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use farhaul_handover::{Held as _, permit};
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::handle::Handle;
+use farhaul_session::inlet::CompleteBlock;
 use farhaul_session::meter::Meter;
-use farhaul_session::shared_state::CompleteBlock;
 use farhaul_volume::{
     CHUNK, ChunkCv, ChunkMap, FileTree, LentFile, Partial, PartialError, Patch, PatchOutcome, RelPath, Root,
     TempFile, UnnamedFile, chunk_cv, whole_digest,
 };
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use super::failures::{Failure, of_partial};
 use super::incoming_entry::IncomingEntry;
@@ -418,7 +418,7 @@ impl IncomingFile {
         match &self.kind {
             IncomingKind::Whole | IncomingKind::Null(_) | IncomingKind::Pipe(_) => Ok(()),
             IncomingKind::Chunked(partial) => {
-                let goes_on = || receiver.shared.rest();
+                let goes_on = || receiver.shared.request.rest();
                 let Some(partial) = partial.write().whole().take() else { return Ok(()) };
                 if receiver.rules.verify == VerifyMode::Readback
                     && !partial.readback(goes_on).map_err(cannot)?
@@ -450,7 +450,7 @@ impl IncomingFile {
                 let Some(temp) = stream.temp.lock().whole().take() else { return Ok(()) };
                 if receiver.rules.verify == VerifyMode::Readback {
                     temp.forget_cached()
-                        .and_then(|()| readback(stream, || receiver.shared.rest()))
+                        .and_then(|()| readback(stream, || receiver.shared.request.rest()))
                         .map_err(cannot)?;
                 }
                 let Destination::Tree(target) = &receiver.destination else { return Ok(()) };

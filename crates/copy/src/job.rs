@@ -10,13 +10,13 @@ use farhaul_connect::{
     DaemonTarget, DialRequester as _, EstablishedSession, HelloParams, PathPrefixes, SshTarget,
 };
 use farhaul_session::budget::Budget;
-use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
 use farhaul_session::hello_reply::{PendingReply, RetryFlag};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::panic_guard::contained;
 use farhaul_session::setup::SessionLimits;
 use farhaul_volume::{GeneratedSource, RelPath};
+use farhaul_words::{Code, Error, ExitCode};
 
 use super::AgreedCopy;
 use super::confines::{self, Confines, resolved};
@@ -93,6 +93,27 @@ pub struct CopyJob {
     pub means: SessionLimits,
     /// Looks at each file that arrives at this host before it gets its name.
     pub check: ReceiverCheck,
+}
+
+impl CopyJob {
+    /// Returns a job that copies `sources` to `destination`, with the defaults for everything else. To change
+    /// more than one thing, fill the rest of a literal from it:
+    /// `CopyJob { manifest, options, ..CopyJob::new(sources, destination) }`.
+    pub fn new(sources: impl IntoIterator<Item = Location>, destination: Location) -> CopyJob {
+        CopyJob {
+            sources: sources.into_iter().collect(),
+            destination,
+            names: None,
+            retry: None,
+            options: TransferOptions::default(),
+            spread: Vec::new(),
+            manifest: None,
+            within: JobConfines::default(),
+            receipt: None,
+            means: SessionLimits::default(),
+            check: ReceiverCheck::default(),
+        }
+    }
 }
 
 /// The directories that a job may use at each of its ends: its locations, those of `spread` among them, have to
@@ -550,7 +571,7 @@ pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
     let mut source: Option<(usize, Vec<Vec<u8>>)> = None;
     for list in job.sources.iter().filter_map(list_of) {
         if source.as_ref().is_some_and(|source| source.0 != list.0) {
-            let what = "--spread: the sources are in several of its lists: copy them one after the other";
+            let what = "`spread`: the sources are in several of its lists: copy them one after the other";
             return Err(Error::new(Code::BadOption, what));
         }
         source = Some(list);
@@ -563,7 +584,7 @@ pub fn spread_of(job: &CopyJob) -> Result<SpreadOptions, Error> {
         return Err(Error::new(
             Code::BadOption,
             format!(
-                "--spread {}: neither a source nor the destination is in one of these directories",
+                "`spread` {}: neither a source nor the destination is in one of these directories",
                 list.join(",")
             ),
         ));
@@ -579,7 +600,7 @@ pub(crate) fn only_content(mut job: CopyJob, confines: Option<&Confines>) -> Res
     if job.options.sync.is_none() && job.names.is_none() {
         return Ok(job);
     }
-    let what = if job.options.sync.is_some() { "sync" } else { "--files-from" };
+    let what = if job.options.sync.is_some() { "sync" } else { "`files-from`" };
     let usage = |text: &str| Err(Error::new(Code::BadOption, format!("{what} {text}")));
     let [source] = &mut job.sources[..] else { return usage("takes one source directory") };
     if matches!(job.destination, Location::Pipe) {
@@ -717,19 +738,7 @@ mod tests {
     }
 
     fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
-        CopyJob {
-            sources,
-            destination,
-            names: None,
-            retry: None,
-            options: TransferOptions::default(),
-            spread: Vec::new(),
-            manifest: None,
-            within: JobConfines::default(),
-            receipt: None,
-            means: SessionLimits::default(),
-            check: Default::default(),
-        }
+        CopyJob::new(sources, destination)
     }
 
     /// A job with a manifest and a receipt that is not required.

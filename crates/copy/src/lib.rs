@@ -102,13 +102,13 @@ pub use serve::{CopyObserver, CopyServerPolicy, NoCopyObserver, SessionSummary, 
 
 use farhaul_connect::{EstablishedSession, SessionKeys};
 use farhaul_session::budget::{Budget, Charge, Resource};
+use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::cpus::disk_threads;
-use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
 use farhaul_session::panic_guard::contained;
 use farhaul_session::session::{Dialogue, Session};
 use farhaul_session::setup::Setup;
-use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+use farhaul_words::Error;
 
 use content_check::TransferCheck;
 use manifest::ManifestLog;
@@ -212,7 +212,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: CopySide, terms:
     };
     let receipt = ReceiptExchange::new(&request, terms.keys.as_ref(), part).map(Arc::new);
     let is_root_only = receipt.is_some() && terms.log.is_none();
-    let root_only = is_root_only.then(|| RootOnly::begin(&dialogue.request.budget));
+    let root_only = is_root_only.then(|| RootOnly::begin(dialogue.request.budget()));
     let root_only = match root_only.transpose() {
         Ok(root_only) => root_only,
         Err(error) => {
@@ -298,8 +298,8 @@ pub(crate) fn refuse(established: EstablishedSession, error: Error, handle: &Han
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::error::Misbehaviour;
     use farhaul_session::session::DialogueStep;
+    use farhaul_words::Misbehaviour;
 
     use super::*;
     use crate::conversation::Conversation;

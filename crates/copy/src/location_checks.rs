@@ -6,8 +6,8 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul_session::error::{Code, Error};
 use farhaul_volume::GeneratedSource;
+use farhaul_words::{Code, Error};
 
 use super::confines::{self, Confines, resolved};
 use super::job::{CopyJob, Location, spread_of};

@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use farhaul_connect::{DEFAULT_PORT, DaemonTarget, NOT_IN_HOSTS, NOT_IN_USERS, SshTarget};
-use farhaul_session::{Code, Error, amounts};
+use farhaul_words::{Code, Error, amounts};
 
 use super::job::Location;
 

@@ -7,9 +7,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_text::escape;
 use farhaul_volume::{Root, Source, is_pattern};
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use super::destination::last_component;
 use super::location_checks::is_same_file;

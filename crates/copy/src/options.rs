@@ -3,9 +3,9 @@
 //! options.
 #![deny(missing_docs)]
 
-use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_volume::{Algorithm, AttributeKinds, Filter, RelPath, ScanOptions, SizeLimits};
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::owners::OwnerOptions;
@@ -75,10 +75,10 @@ impl SelectOptions {
         self.scan()?;
         self.required()?;
         if self.size_min.zip(self.size_max).is_some_and(|(min, max)| min > max) {
-            return bad("--min-size must not be above --max-size");
+            return bad("`min-size` must not be above `max-size`");
         }
         if self.mtime_min.zip(self.mtime_max).is_some_and(|(min, max)| min > max) {
-            return bad("--min-age must not be above --max-age");
+            return bad("`min-age` must not be above `max-age`");
         }
         Ok(())
     }
@@ -86,12 +86,12 @@ impl SelectOptions {
     /// The entries that every source must have.
     pub(crate) fn required(&self) -> Result<Vec<RelPath>, Error> {
         if self.require.len() > REQUIRED_MAX {
-            return bad("--require names at most 64 entries");
+            return bad("`require` names at most 64 entries");
         }
         let path = |path: &Vec<u8>| {
             RelPath::from_bytes(path).map_err(|error| {
                 let path = farhaul_text::printable(path, 200);
-                let what = format!("--require {path}: {error}");
+                let what = format!("`require` {path}: {error}");
                 Error::new(Code::BadOption, what).with_hint("name an entry by its path below the source")
             })
         };
@@ -142,11 +142,11 @@ impl SpreadOptions {
             if count == 1 || count > SPREAD_MAX || directories.contains(&&b""[..]) {
                 return Err(Error::new(
                     Code::BadOption,
-                    "--spread takes 2 to 64 directories, separated by commas",
+                    "`spread` takes 2 to 64 directories, separated by commas",
                 ));
             }
             if (0..count).any(|one| (0..count).any(|other| one != other && is_below(one, other))) {
-                let what = "--spread takes different directories, none of them in another one";
+                let what = "`spread` takes different directories, none of them in another one";
                 return Err(Error::new(Code::BadOption, what));
             }
         }
@@ -193,16 +193,16 @@ impl EarlierOptions {
 
     fn checked(&self, integrity: &IntegrityOptions) -> Result<(), Error> {
         if !self.link.is_empty() && !self.compare.is_empty() {
-            return bad("--link-dest and --compare-dest contradict each other: leave one of them out");
+            return bad("`link-dest` and `compare-dest` contradict each other: leave one of them out");
         }
         let all = || self.link.iter().chain(&self.compare);
         if all().count() > EARLIER_MAX || all().any(Vec::is_empty) {
-            return bad("--link-dest and --compare-dest take up to 20 directories");
+            return bad("`link-dest` and `compare-dest` take up to 20 directories");
         }
         let reads_all = integrity.manifest.as_ref().is_some_and(|manifest| manifest.unchanged);
         if !self.compare.is_empty() && (integrity.receipt.is_some() || reads_all) {
             return bad(
-                "with --compare-dest the destination lacks files, so there is no receipt, and --checksum-unchanged has nothing to read",
+                "with `compare-dest` the destination lacks files, so there is no receipt, and `checksum-unchanged` has nothing to read",
             );
         }
         Ok(())
@@ -233,10 +233,10 @@ impl BackupOptions {
 
     fn checked(&self) -> Result<(), Error> {
         if self.suffix.contains(&b'/') || self.suffix.contains(&0) || self.suffix.len() > SUFFIX_MAX {
-            return bad("--suffix takes the end of a name: up to 127 bytes without a slash");
+            return bad("`suffix` takes the end of a name: up to 127 bytes without a slash");
         }
         if self.dir.is_empty() && self.suffix.is_empty() {
-            return bad("--suffix must not be empty without --backup-dir: what is kept needs another name");
+            return bad("`suffix` must not be empty without `backup-dir`: what is kept needs another name");
         }
         Ok(())
     }
@@ -529,10 +529,10 @@ impl IntegrityOptions {
             return bad("the name of a transfer in a receipt has 32 hexadecimal digits");
         }
         if dry_run {
-            return bad("--receipt and --dry-run contradict each other: a dry run copies nothing");
+            return bad("`receipt` and `dry-run` contradict each other: a dry run copies nothing");
         }
         if self.verify == VerifyMode::Transit {
-            return bad("a receipt needs digests: use --verify digest or readback");
+            return bad("a receipt needs digests: use `verify` digest or readback");
         }
         if self.durable == Durability::No {
             self.durable = Durability::End;
@@ -604,22 +604,22 @@ impl FileOptions {
     fn checked(self) -> Result<FileOptions, Error> {
         if self.in_place && self.delta == Some(false) {
             return bad(
-                "--inplace changes only what differs, and --whole-file sends everything: leave one of them out",
+                "`inplace` changes only what differs, and `whole-file` sends everything: leave one of them out",
             );
         }
         if self.in_place && self.overwrite == OverwriteMode::Older {
             return bad(
-                "--inplace and --overwrite older contradict each other: a file that is half new is not older",
+                "`inplace` and `overwrite` older contradict each other: a file that is half new is not older",
             );
         }
         if self.no_perms && self.keep_setuid {
-            return bad("-p keeps all bits of modes, and --no-perms none: leave one of them out");
+            return bad("`preserve` keeps all bits of modes, and `no-perms` none: leave one of them out");
         }
         if self.modify_window_secs > MODIFY_WINDOW_SECS_MAX {
-            return bad("--modify-window takes at most a day");
+            return bad("`modify-window` takes at most a day");
         }
         if self.follow_growth_secs.is_some_and(|secs| secs > FOLLOW_GROWTH_SECS_MAX) {
-            return bad("--follow-growth takes at most a week");
+            return bad("`follow-growth` takes at most a week");
         }
         Ok(self)
     }
@@ -638,25 +638,25 @@ impl TransferOptions {
         self.earlier.checked(&self.integrity)?;
         let files = self.files.checked()?;
         if files.in_place && self.integrity.verify == VerifyMode::Transit {
-            return bad("--inplace needs a digest: use --verify digest or readback");
+            return bad("`inplace` needs a digest: use `verify` digest or readback");
         }
         if files.follow && !self.spread.source.is_empty() {
-            return bad("--follow and a source that is spread over several directories do not go together");
+            return bad("`follow` and a source that is spread over several directories do not go together");
         }
         if !self.earlier.is_empty() && !self.spread.target.is_empty() {
             return bad(
-                "--link-dest and --compare-dest look in one directory only, not in those of --spread",
+                "`link-dest` and `compare-dest` look in one directory only, not in those of `spread`",
             );
         }
         self.owners.checked()?;
         if let Some(backup) = &self.backup {
             backup.checked()?;
             if !self.spread.target.is_empty() {
-                return bad("--backup keeps files of one directory only, not of those of --spread");
+                return bad("`backup` keeps files of one directory only, not of those of `spread`");
             }
         }
         if self.sync.is_some_and(|sync| sync.detect_renames) && !self.spread.target.is_empty() {
-            return bad("--detect-renames looks in one directory only, not in those of --spread");
+            return bad("`detect-renames` looks in one directory only, not in those of `spread`");
         }
         if let Some(SyncOptions { detect_renames: true, delete: Some(delete), .. }) = &mut self.sync {
             // A file that is deleted first cannot be renamed.
@@ -665,18 +665,18 @@ impl TransferOptions {
         if let Some(sync) = &self.sync {
             if sync.checksum && !matches!(files.overwrite, OverwriteMode::Different | OverwriteMode::Content)
             {
-                return bad("--checksum and --overwrite contradict each other: leave one of them out");
+                return bad("`checksum` and `overwrite` contradict each other: leave one of them out");
             }
             if sync.delete.is_some() && self.select.by_name {
                 return bad(
-                    "--delete and --files-from contradict each other: a list of names is not the whole source",
+                    "`delete` and `files-from` contradict each other: a list of names is not the whole source",
                 );
             }
         }
         self.integrity.checked(self.dry_run)?;
         let manifest = self.integrity.manifest.as_ref();
         if manifest.is_some_and(|manifest| manifest.extra.len() > Algorithm::ALL.len()) {
-            return bad("--checksum-extra: the same digest is asked for twice");
+            return bad("`checksum-extra`: the same digest is asked for twice");
         }
         Ok(self)
     }

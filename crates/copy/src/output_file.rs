@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use farhaul_session::error::{Code, Error};
+use farhaul_words::{Code, Error};
 use rustix::fs::OFlags;
 
 use super::destination::last_component;
@@ -60,7 +60,7 @@ fn begins_with(file: File, head: &str) -> io::Result<bool> {
 /// Refuses a manifest or a receipt that is a source of the job, or that the job would replace.
 pub(crate) fn check_apart(job: &CopyJob, places: &[PathBuf]) -> Result<(), Error> {
     let receipt = job.receipt.as_ref().and_then(|receipt| receipt.file.as_deref());
-    for (option, file) in [("--manifest", job.manifest.as_deref()), ("--receipt", receipt)] {
+    for (option, file) in [("`manifest`", job.manifest.as_deref()), ("`receipt`", receipt)] {
         let Some(file) = file.filter(|file| file.metadata().map_or(true, |meta| meta.is_file())) else {
             continue;
         };
@@ -78,7 +78,7 @@ pub(crate) fn check_apart(job: &CopyJob, places: &[PathBuf]) -> Result<(), Error
     }
     match (job.manifest.as_deref(), receipt) {
         (Some(manifest), Some(receipt)) if is_one(manifest, receipt) => {
-            let what = format!("--manifest and --receipt both name {}", receipt.display());
+            let what = format!("`manifest` and `receipt` both name {}", receipt.display());
             Err(Error::new(Code::BadOption, what))
         }
         _ => Ok(()),

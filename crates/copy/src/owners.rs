@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error};
 use farhaul_text::escape;
 use farhaul_volume::{Filter, FilterSide, Metadata, OwnerWish};
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Serialize};
 
 /// Which owners and groups what arrives gets.
@@ -63,8 +63,8 @@ enum IdKind {
 impl IdKind {
     fn flag(self) -> &'static str {
         match self {
-            IdKind::User => "--usermap",
-            IdKind::Group => "--groupmap",
+            IdKind::User => "`usermap`",
+            IdKind::Group => "`groupmap`",
         }
     }
 
@@ -224,7 +224,7 @@ impl OwnerRules {
     pub(crate) fn new(options: &OwnerOptions, is_daemon: bool) -> Result<OwnerRules, Error> {
         if is_daemon && options.is_any() {
             let what = "a daemon gives files to nobody else: owners and groups cannot be chosen there";
-            let hint = "leave out --owner, --group, --chown, --usermap and --groupmap, or copy over SSH";
+            let hint = "leave out `owner`, `group`, `chown`, `usermap` and `groupmap`, or copy over SSH";
             return Err(Error::new(Code::Forbidden, what).with_hint(hint));
         }
         let rules = |kind, map: &str| match options.keeps(kind) {

@@ -2,8 +2,7 @@
 //! the two ends exchange for it.
 #![deny(missing_docs)]
 
-use farhaul_session::error::{Code, Error, ErrorDetail, ExitCode};
-use farhaul_session::report::SessionReport;
+use farhaul_words::{Code, Error, ErrorDetail, ExitCode, SessionReport};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounded_list::shown;

@@ -12,11 +12,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_handover::Held as _;
-use farhaul_session::events::{EntryAction, Event};
 use farhaul_session::handle::Handle;
 use farhaul_session::session::Dialogue;
 use farhaul_text::escape;
 use farhaul_volume::Border;
+use farhaul_words::{EntryAction, Event};
 
 use super::bounded_list::{BoundedList, shown};
 use super::end_summary::EndSummary;
@@ -57,7 +57,7 @@ pub(crate) const DELETED_NAMED: usize = 10;
 impl ReportLists {
     /// `is_daemon`: this process serves several clients, so it keeps few failures.
     pub(crate) fn new(dialogue: &Dialogue, is_daemon: bool) -> ReportLists {
-        let lists = ReportLists::of(&dialogue.request.handle, dialogue.is_client());
+        let lists = ReportLists::of(dialogue.request.handle(), dialogue.is_client());
         match is_daemon {
             true => ReportLists { failed: BoundedList::new(FAR_FAILURES_MAX), ..lists },
             false => lists,
@@ -204,7 +204,7 @@ impl ReportLists {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::events::EventLevel;
+    use farhaul_words::EventLevel;
 
     use super::*;
     use crate::bounded_list::{ListedPart, TOLD_MAX};

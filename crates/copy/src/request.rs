@@ -10,14 +10,14 @@ use farhaul_connect::{
     AdmissionReply, AllowedRequest, ContentDirection, CopyReach, PathPrefixes, Rights, RightsRequest,
     session_needs,
 };
-use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
+use farhaul_words::{Code, Error};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{NAMES_BYTES_MAX, NAMES_MAX};
-use crate::options::{TransferOptions, VerifyMode};
+use crate::options::{OverwriteMode, TransferOptions, VerifyMode};
 
 /// The name of this service in a hello.
 pub(crate) const SERVICE: &str = "copy";
@@ -192,11 +192,16 @@ impl CopyRequest {
     /// The request, as a grant is judged by it.
     pub(crate) fn reach(&self) -> CopyReach<'_> {
         let TransferOptions { files, spread, sync, earlier, backup, .. } = &self.options;
+        // A sync changes modes and times of what stays, and puts directories in the place of files.
+        let keeps =
+            files.overwrite == OverwriteMode::Never && !files.in_place && sync.is_none() && backup.is_none();
         CopyReach {
             paths: &self.paths,
             has_more: self.more_paths > 0,
             is_spread: !spread.source.is_empty() || !spread.target.is_empty(),
-            deletes: sync.is_some_and(|sync| sync.delete.is_some()),
+            overwrites: !keeps,
+            // What gets another name loses its old one.
+            deletes: sync.is_some_and(|sync| sync.delete.is_some() || sync.detect_renames),
             follows: files.follow || files.keep_dirlinks,
             looks_beside: !earlier.is_empty() && self.direction == CopyDirection::Push,
             writes_beside: backup.as_ref().is_some_and(|backup| !backup.dir.is_empty())
@@ -252,7 +257,7 @@ pub(crate) fn are_not_too_many(sources: &[Vec<u8>]) -> Result<(), Error> {
         return Ok(());
     }
     let what = "at most 1,048,576 sources and 32 MiB of their names can be copied in one run";
-    let hint = "name their directory, and list what is wanted of it with --files-from";
+    let hint = "name their directory, and list what is wanted of it with `files-from`";
     Err(Error::new(Code::BadOption, what).with_hint(hint))
 }
 
@@ -314,7 +319,7 @@ pub(crate) mod base64_list {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::error::ExitCode;
+    use farhaul_words::ExitCode;
     use serde_json::{Value, json};
 
     use super::*;
@@ -391,7 +396,7 @@ mod tests {
         assert!(are_not_too_many(&vec![Vec::new(); NAMES_MAX]).is_ok());
         for sources in [vec![Vec::new(); NAMES_MAX + 1], vec![vec![b'x'; NAMES_BYTES_MAX + 1]]] {
             let error = are_not_too_many(&sources).unwrap_err();
-            assert!(error.hint().is_some_and(|hint| hint.contains("--files-from")), "{error}");
+            assert!(error.hint().is_some_and(|hint| hint.contains("`files-from`")), "{error}");
         }
     }
 

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use farhaul_connect::{AllowedRequest, PathPrefixes};
 use farhaul_session::budget::Budget;
-use farhaul_session::error::{Code, Error};
 use farhaul_volume::{
     GeneratedSource, GlobAllowance, GlobBase, RelPath, Root, Selection, Source, expand, expand_home,
     is_pattern,
 };
+use farhaul_words::{Code, Error};
 
 use super::confines::{self, ConfinedPath, Confines};
 use super::destination::{
@@ -78,7 +78,7 @@ impl Confinement {
         allowed: &AllowedRequest,
         within: Option<&PathPrefixes>,
     ) -> Result<Confinement, Error> {
-        let root = open_root(root, allowed.root())?;
+        let root = open_root(root, allowed)?;
         Ok(match PathPrefixes::both(allowed.within(), within) {
             None => Confinement::Root(root),
             Some(within) => Confinement::FarWithin(Confines::below(root, within.directories())?),
@@ -96,8 +96,17 @@ fn shown(path: &[u8]) -> String {
 }
 
 /// Opens a daemon's root, or the directory in it that is `/` to a client with rights below that only. No link
-/// may lead to that directory: whoever may write above it could choose where a link leads.
-pub fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
+/// may lead to that directory: whoever may write above it could choose where a link leads. In the root of a client that
+/// may not overwrite, no entry is replaced.
+pub fn open_root(root: &Path, allowed: &AllowedRequest) -> Result<Root, Error> {
+    let root = open_allowed(root, allowed.root())?;
+    match allowed.overwrites() {
+        true => Ok(root),
+        false => root.keeping_entries().map_err(|error| cannot("open the root".into(), &error)),
+    }
+}
+
+fn open_allowed(root: &Path, below: &Path) -> Result<Root, Error> {
     let whole = Root::open(root);
     let whole = whole.map_err(|error| cannot(format!("open {}", root.display()), &error))?;
     if below.as_os_str().is_empty() {
@@ -274,7 +283,7 @@ fn are_there(confinement: &Confinement, directories: &[Vec<u8>]) -> Result<(), E
     match directories.iter().find(|directory| !is_directory(confinement, directory)) {
         None => Ok(()),
         Some(missing) => {
-            Err(Error::new(Code::NotADirectory, format!("--spread: {} is not a directory", shown(missing))))
+            Err(Error::new(Code::NotADirectory, format!("`spread`: {} is not a directory", shown(missing))))
         }
     }
 }
@@ -426,7 +435,7 @@ fn backup_place(
     let inside = match directory.strip_prefix(&destination) {
         Err(_) => None,
         Ok(inside) if inside.as_os_str().is_empty() => {
-            let what = format!("--backup-dir {} is the destination itself", shown(&asked.dir));
+            let what = format!("`backup-dir` {} is the destination itself", shown(&asked.dir));
             return Err(Error::new(Code::BadOption, what).with_hint("name another directory"));
         }
         Ok(inside) => RelPath::from_bytes(inside.as_os_str().as_bytes()).ok(),
@@ -555,7 +564,7 @@ fn spread_target(
         if let Some(other) = meta.and_then(|meta| seen.insert((meta.dev, meta.ino), name)) {
             return Err(Error::new(
                 Code::BadPath,
-                format!("--spread: {other} and {name} are the same directory"),
+                format!("`spread`: {other} and {name} are the same directory"),
             ));
         }
     }

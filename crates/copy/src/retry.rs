@@ -7,9 +7,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use farhaul_session::error::{Code, Error};
 use farhaul_text::unescape;
 use farhaul_volume::is_pattern;
+use farhaul_words::{Code, Error};
 
 use super::job::Location;
 use super::manifest::{EntryFate, ManifestLine, parse};
@@ -41,7 +41,7 @@ impl FailedRun {
     /// Reads the JSON report of a run, or its manifest.
     pub fn read(path: &Path) -> Result<FailedRun, Error> {
         let usage =
-            |why: String| Error::new(Code::BadList, format!("--retry-failed {}: {why}", path.display()));
+            |why: String| Error::new(Code::BadList, format!("`retry-failed` {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| usage(plain(&error)))?;
         let mut lines = BufReader::with_capacity(1 << 20, file);
         let mut first = Vec::new();
@@ -63,7 +63,7 @@ impl FailedRun {
 }
 
 const ENDED_EARLY: &str = "that run ended early, so its list is not complete: run the same command without \
-                           --retry-failed; it goes on where it stopped";
+                           `retry-failed`; it goes on where it stopped";
 
 fn of_report(text: &[u8]) -> Result<FailedRun, String> {
     let report: Report =
@@ -140,7 +140,7 @@ impl RetrySelection {
         let names: Vec<Option<&[u8]>> = sources.iter().map(|source| last_component(source)).collect();
         let has_content = names.contains(&None);
         if has_content && names.len() > 1 {
-            let what = "--retry-failed: with several sources, none of them may end with a slash: copy them one after the other";
+            let what = "`retry-failed`: with several sources, none of them may end with a slash: copy them one after the other";
             return Err(Error::new(Code::BadList, what));
         }
         let has_pattern = sources.iter().any(|source| is_pattern(source));
@@ -157,7 +157,7 @@ impl RetrySelection {
             if !has_content && !has_pattern && !names.contains(&top) {
                 let shown = farhaul_text::escape(&path);
                 let what = format!(
-                    "--retry-failed: {shown} failed in that run, but is in none of these sources: name the same sources as then"
+                    "`retry-failed`: {shown} failed in that run, but is in none of these sources: name the same sources as then"
                 );
                 return Err(Error::new(Code::BadList, what));
             }

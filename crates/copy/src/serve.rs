@@ -10,13 +10,13 @@ use std::time::Duration;
 use farhaul_connect::{AllowedRequest, EstablishedSession, Guest};
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::error::{Code, Error};
+use farhaul_session::content_role::DeliveryOrder;
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::panic_guard::contained;
 use farhaul_session::session::{OpenedRequest, Session};
-use farhaul_session::supervisor::DeliveryOrder;
 use farhaul_session::test_hooks::TestHooks;
+use farhaul_words::{Code, Error};
 
 use super::confines::Confines;
 use super::content_check::ReceiverCheck;

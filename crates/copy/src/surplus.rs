@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{FileTime, Filter, FilterSide, RelPath, is_out_of_descriptors};
+use farhaul_words::{Error, Misbehaviour};
 
 use super::failures::plain;
 use super::roots::DestinationRoots;

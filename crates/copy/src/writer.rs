@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender as ChannelEnd};
-use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::inlet::CompleteBlock;
 use farhaul_session::meter::Meter;
-use farhaul_session::shared_state::CompleteBlock;
 use farhaul_volume::{CHUNK, Patch, PatchOutcome, chunk_cv, whole_digest};
+use farhaul_words::{Code, Error, Misbehaviour, Stage};
 
 use super::failures::Failure;
 use super::incoming_file::IncomingFile;
@@ -32,14 +32,14 @@ pub(crate) fn run(
     to_settle: &ChannelEnd<WholeFile>,
     to_check: Option<&ChannelEnd<WholeFile>>,
 ) {
-    let meter = |stage| receiver.shared.meters.meter(stage);
+    let meter = |stage| receiver.shared.request.meter(stage);
     let mut writer = Writer {
         receiver,
         to_settle,
         to_check,
-        digest: meter("digest"),
-        write: meter("write"),
-        finish_meter: meter("finish"),
+        digest: meter(Stage::Digest),
+        write: meter(Stage::Write),
+        finish_meter: meter(Stage::Finish),
         replies: Vec::new(),
         pieces: Vec::new(),
         scratch: Vec::new(),
@@ -47,12 +47,12 @@ pub(crate) fn run(
     };
     loop {
         crossbeam_channel::select! {
-            recv(receiver.shared.arrived.bell().rings()) -> _ => match receiver.shared.enter() {
+            recv(receiver.shared.request.arrived().bell().rings()) -> _ => match receiver.shared.request.enter() {
                 Some(_pass) => writer.take_arrived(),
                 None => return,
             },
             recv(receiver.queues.complete.tasks()) -> file => if let Ok(file) = file {
-                match receiver.shared.enter() {
+                match receiver.shared.request.enter() {
                     Some(_pass) => writer.settle(|writer| writer.finish(&file)),
                     None => return,
                 }
@@ -66,10 +66,10 @@ pub(crate) fn run(
 /// meanwhile.
 pub(crate) fn checkpoints(receiver: &CopyReceiver) {
     while receiver.over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        let Some(_pass) = receiver.shared.enter() else { return };
+        let Some(_pass) = receiver.shared.request.enter() else { return };
         let files = receiver.files.all();
         for file in files {
-            if !receiver.shared.rest() {
+            if !receiver.shared.request.rest() {
                 return;
             }
             if let Err(error) = file.checkpoint() {
@@ -79,7 +79,7 @@ pub(crate) fn checkpoints(receiver: &CopyReceiver) {
                     receiver.give_up(&file, failure, &mut replies);
                     receiver.shared.send(&replies);
                 });
-                receiver.shared.control.notify();
+                receiver.shared.request.wake_dialogue();
             }
         }
     }
@@ -118,16 +118,16 @@ impl Writer<'_> {
         // A block in the middle of a file means nothing to the conversing thread, unless that waits for the
         // last writer to end the session.
         if is_news || receiver.files.is_empty() {
-            receiver.shared.control.notify();
+            receiver.shared.request.wake_dialogue();
         }
     }
 
     /// Handles blocks that have arrived: several if they take next to no time; else one, and wakes another
     /// writer for the next.
     fn take_arrived(&mut self) {
-        let inlet = &self.receiver.shared.arrived;
+        let inlet = self.receiver.shared.request.arrived();
         for _ in 0..QUICK_MAX {
-            if !self.receiver.shared.rest() {
+            if !self.receiver.shared.request.rest() {
                 return;
             }
             let Some(block) = inlet.take() else { return };
@@ -147,7 +147,7 @@ impl Writer<'_> {
     fn block(&mut self, arrived: CompleteBlock) {
         let mut pieces = std::mem::take(&mut self.pieces);
         if trailer::parse(&arrived.block[..arrived.len], &mut pieces).is_err() {
-            self.receiver.shared.fail(Error::from(Misbehaviour::SenselessTrailer));
+            self.receiver.shared.request.fail(Error::from(Misbehaviour::SenselessTrailer));
             return;
         }
         let arrived = Arc::new(arrived);
@@ -167,7 +167,7 @@ impl Writer<'_> {
         let data = &arrived.block[range.clone()];
         if !file.fits(piece) {
             let what = format!("a piece of {} lies beyond the file", file.item.path);
-            self.receiver.shared.fail(Error::misbehaved(Misbehaviour::PieceBeyondFile, what));
+            self.receiver.shared.request.fail(Error::misbehaved(Misbehaviour::PieceBeyondFile, what));
             return;
         }
         if piece.is_patch {
@@ -179,7 +179,7 @@ impl Writer<'_> {
         if file.is_whole() {
             return self.whole(&file, data, piece.digest);
         }
-        match file.write(piece, arrived, range, (&self.write, &self.receiver.shared.handle)) {
+        match file.write(piece, arrived, range, (&self.write, self.receiver.shared.request.handle())) {
             Ok(true) => {
                 self.count(piece.len);
                 if file.is_complete() {
@@ -197,7 +197,7 @@ impl Writer<'_> {
         let len = file.chunk_len(piece.chunk);
         let Some(patch) = Patch::parse(data, len as usize) else {
             let what = format!("a patch of {} makes no sense", file.item.path);
-            self.receiver.shared.fail(Error::misbehaved(Misbehaviour::SenselessPatch, what));
+            self.receiver.shared.request.fail(Error::misbehaved(Misbehaviour::SenselessPatch, what));
             return;
         };
         let matched = len.saturating_sub(u64::from(piece.len));
@@ -206,8 +206,8 @@ impl Writer<'_> {
         match patched {
             Ok(PatchOutcome::Written) => {
                 self.count(piece.len);
-                self.receiver.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
-                self.receiver.shared.handle.counts().found(matched);
+                self.receiver.shared.request.counts().content_matched.fetch_add(matched, Ordering::Relaxed);
+                self.receiver.shared.request.handle().counts().found(matched);
                 if file.is_complete() {
                     self.receiver.queues.complete.put(file.clone());
                 }
@@ -263,8 +263,8 @@ impl Writer<'_> {
     }
 
     fn count(&self, len: u32) {
-        self.receiver.shared.content_written.fetch_add(u64::from(len), Ordering::Relaxed);
-        self.receiver.shared.handle.moved(len.into());
+        self.receiver.shared.request.counts().content_written.fetch_add(u64::from(len), Ordering::Relaxed);
+        self.receiver.shared.request.handle().moved(len.into());
     }
 
     fn fail(&mut self, file: &Arc<IncomingFile>, failure: Failure) {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use farhaul_copy::{CopyConnection, CopyJob, Location, ReceiptOptions, TransferOptions};
-use farhaul_session::{Code, Error, ExitCode, Handle, SessionLimits};
+use farhaul_copy::{CopyConnection, CopyJob, Location, ReceiptOptions};
+use farhaul_session::Handle;
+use farhaul_words::{Code, Error, ExitCode};
 
 mod server;
 
@@ -43,19 +44,7 @@ impl Fixture {
     }
 
     fn job(&self, source: Location, destination: Location) -> CopyJob {
-        CopyJob {
-            sources: vec![source],
-            destination,
-            names: None,
-            retry: None,
-            options: TransferOptions::default(),
-            spread: Vec::new(),
-            manifest: None,
-            within: Default::default(),
-            receipt: None,
-            means: SessionLimits::default(),
-            check: Default::default(),
-        }
+        CopyJob::new([source], destination)
     }
 
     fn pull(&self, from: &str, to: &str) -> CopyJob {

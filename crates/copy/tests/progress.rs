@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_copy::{CopyJob, Location, TransferOptions, copy};
-use farhaul_session::{Handle, SessionLimits};
+use farhaul_copy::{CopyJob, Location, copy};
+use farhaul_session::Handle;
 
 mod server;
 
@@ -23,19 +23,7 @@ fn links_are_no_files_whether_they_are_made_or_there_already() {
         std::fs::hard_link(source.join("file1"), source.join(format!("hard{number}"))).unwrap();
     }
     for run in 0..2 {
-        let job = CopyJob {
-            sources: vec![Location::Local(source.clone())],
-            destination: server.at(b"/in/"),
-            names: None,
-            spread: Vec::new(),
-            options: TransferOptions::default(),
-            retry: None,
-            manifest: None,
-            within: Default::default(),
-            receipt: None,
-            means: SessionLimits::default(),
-            check: Default::default(),
-        };
+        let job = CopyJob::new([Location::Local(source.clone())], server.at(b"/in/"));
         let handle = Handle::new();
         let (report, error) = copy(job, &handle);
         assert!(error.is_none() && report.ok, "{error:?}");

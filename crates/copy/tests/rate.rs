@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use farhaul_copy::{CopyJob, Location, copy};
 use farhaul_session::rate_cap::{CapMembership, RateCap};
-use farhaul_session::{Budget, Handle, NetworkOptions, Policy, RateOptions, SessionLimits};
+use farhaul_session::{Budget, Handle, NetworkOptions, RateOptions, SessionLimits};
+use farhaul_words::{Carrier, Policy};
 
 mod server;
 
@@ -30,19 +31,7 @@ fn copy_then(
     then: impl FnOnce(&Handle) + Send + 'static,
 ) {
     let options = network.into();
-    let job = CopyJob {
-        sources: vec![from],
-        destination: to,
-        names: None,
-        spread: Vec::new(),
-        options,
-        retry: None,
-        manifest: None,
-        within: Default::default(),
-        receipt: None,
-        means: within,
-        check: Default::default(),
-    };
+    let job = CopyJob { options, means: within, ..CopyJob::new([from], to) };
     let handle = Handle::new();
     let watched = handle.clone();
     let changer = std::thread::spawn(move || {
@@ -54,7 +43,7 @@ fn copy_then(
     let (report, error) = copy(job, &handle);
     changer.join().unwrap();
     assert!(error.is_none() && report.ok, "{error:?}");
-    assert_eq!((report.session.bytes, report.session.transport.as_str()), (SIZE, "udp"));
+    assert_eq!((report.session.bytes, report.session.transport), (SIZE, Some(Carrier::Udp)));
 }
 
 #[test]

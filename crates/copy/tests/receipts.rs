@@ -8,7 +8,8 @@ use farhaul_copy::{
     CopyConnection, CopyJob, DeleteOptions, Durability, Location, ManifestOptions, Receipt, ReceiptOptions,
     Report, SyncOptions, TransferOptions, VerifyMode, copy, manifest_root,
 };
-use farhaul_session::{Code, Error, Handle};
+use farhaul_session::Handle;
+use farhaul_words::{Code, Error};
 
 mod server;
 
@@ -60,17 +61,9 @@ impl Fixture {
             SessionKind::Pull => (self.server.at(b"tree/"), Location::Local(self.near("copy/"))),
         };
         CopyJob {
-            sources: vec![source],
-            destination,
-            names: None,
-            retry: None,
             options: TransferOptions { sync, ..TransferOptions::default() },
-            spread: Vec::new(),
-            manifest: None,
-            within: Default::default(),
             receipt: Some(ReceiptOptions { file: None, is_required: true }),
-            means: Default::default(),
-            check: Default::default(),
+            ..CopyJob::new([source], destination)
         }
     }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farhaul_copy::{CopyJob, JobConfines, Location, Report, SyncOptions, TransferOptions, copy};
-use farhaul_session::error::{Code, Error};
+use farhaul_copy::{CopyJob, JobConfines, Location, Report, SyncOptions, copy};
 use farhaul_session::handle::Handle;
+use farhaul_words::{Code, Error};
 
 /// `a` (which may be used) and `b` (which may not), each with a file `secret` in a directory `in`.
 struct Places {
@@ -33,17 +33,8 @@ impl Places {
             name => Location::Local(self.top.join(name)),
         };
         CopyJob {
-            sources: from.split(' ').map(location).collect(),
-            destination: location(to),
-            names: None,
-            retry: None,
-            options: TransferOptions::default(),
-            spread: Vec::new(),
-            manifest: None,
             within: JobConfines { local: Some(vec![self.top.join("a")]), ..JobConfines::default() },
-            means: Default::default(),
-            receipt: None,
-            check: Default::default(),
+            ..CopyJob::new(from.split(' ').map(location), location(to))
         }
     }
 

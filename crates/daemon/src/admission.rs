@@ -17,6 +17,8 @@ pub(crate) fn admit(
 ) -> Result<(AdmissionReply, AllowedRequest), Refusal> {
     match &opening.service[..] {
         farhaul_read::SERVICE => farhaul_read::admit_within(rights, opening),
+        farhaul_names::SERVICE => farhaul_names::admit_within(rights, opening),
+        farhaul_diagnose::SERVICE => farhaul_diagnose::admit_within(rights, opening),
         farhaul_control::SERVICE => farhaul_control::admit_within(rights, opening),
         _ => farhaul_copy::admit_within(rights, opening, mask),
     }
@@ -29,8 +31,9 @@ mod tests {
     use farhaul_connect::Errand;
     use farhaul_connect::features::Features;
     use farhaul_copy::{CopyDirection, CopyRequest, TransferOptions};
-    use farhaul_session::Code;
-    use farhaul_session::{Cipher, NetworkOptions};
+    use farhaul_session::NetworkOptions;
+    use farhaul_words::Cipher;
+    use farhaul_words::Code;
 
     use super::*;
 

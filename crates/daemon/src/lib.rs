@@ -4,7 +4,7 @@
 //! and `connect::AuthorizedKeys` knows the clients. Here is what a daemon decides: what clients may ask for
 //! (`admission.rs`), which files it never serves (`protected_files.rs`), what it logs (`session_log.rs`), who
 //! else observes it (`observer.rs`), when it ends (`signals.rs`) and how (`shutdown.rs`). The services are
-//! `copy`, `read` and `control`.
+//! `copy`, `read`, `names`, `diagnose` and `control`.
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
 #![forbid(unsafe_code)]
@@ -25,7 +25,8 @@ use farhaul_connect::{AuthorizedKeys, Daemon, Identity, KeyBounds, ListenConfig,
 use farhaul_copy::{CopyObserver as _, CopyServerPolicy};
 use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_session::rate_cap::CapMemberships;
-use farhaul_session::{Budget, Code, Error, Handle, MemoryLimits, TestHooks};
+use farhaul_session::{Budget, Handle, MemoryLimits, TestHooks};
+use farhaul_words::{Code, Error};
 
 pub use farhaul_connect::HeldSockets;
 pub use observer::{ClientInfo, Observer, RequestEnd, SessionObserver};
@@ -88,7 +89,7 @@ pub struct ServeConfig {
 pub fn serve(config: ServeConfig) -> Result<(), Error> {
     let root = usable_root(&config.root)?;
     if config.rate_max_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
-        return Err(Error::new(Code::BadOption, "--max-rate must be at least 8k (bits per second)"));
+        return Err(Error::new(Code::BadOption, "`max-rate` must be at least 8k (bits per second)"));
     }
     protected_files::keep_out_of(&root, &own_files(&config))?;
     let is_new = !config.identity.exists();
@@ -136,9 +137,11 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
     }
     (config.ready)();
     let read_policy = farhaul_read::ReadServerPolicy { root: root.clone(), testing: config.testing };
+    let names_policy = farhaul_names::NamesServerPolicy { root: root.clone(), testing: config.testing };
     let policy =
         CopyServerPolicy { root, strip_setuid: true, mask, testing: config.testing, check: config.check };
     let control_policy = farhaul_control::ControlServerPolicy { copy: policy.clone(), identity };
+    let (room, config_testing) = (farhaul_diagnose::ConsultingRoom::default(), config.testing);
     daemon.run(Arc::new(move |established| {
         let visit = journal.begin(&established);
         match &established.opening.service[..] {
@@ -146,6 +149,17 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
                 let handle = Handle::new();
                 visit.begins(&handle);
                 visit.end_read(&farhaul_read::serve(established, Some(&read_policy), &handle));
+            }
+            farhaul_names::SERVICE => {
+                let handle = Handle::new();
+                visit.begins(&handle);
+                visit.end_names(&farhaul_names::serve(established, Some(&names_policy), &visit, &handle));
+            }
+            farhaul_diagnose::SERVICE => {
+                let handle = Handle::new();
+                visit.begins(&handle);
+                let testing = config_testing;
+                visit.end_diagnose(&farhaul_diagnose::serve(established, Some(&room), testing, &handle));
             }
             farhaul_control::SERVICE => {
                 let handle = Handle::new();
@@ -171,11 +185,11 @@ fn bounds(config: &ServeConfig, root: &std::path::Path) -> Result<KeyBounds, Err
 fn own_files(config: &ServeConfig) -> Vec<ProtectedFile> {
     let own = |what, path: PathBuf, elsewhere| ProtectedFile { what, path, elsewhere, is_running: false };
     let mut all = vec![
-        own("the daemon's private key", config.identity.clone(), "name another place with --identity"),
+        own("the daemon's private key", config.identity.clone(), "name another place with `identity`"),
         own(
             "the list of who is let in",
             config.authorized_keys.clone(),
-            "name another place with --authorized-keys",
+            "name another place with `authorized-keys`",
         ),
     ];
     let key = default_identity_path();
@@ -195,7 +209,7 @@ fn own_files(config: &ServeConfig) -> Vec<ProtectedFile> {
         "set XDG_STATE_HOME to another place",
     ));
     if let Some(program) = std::env::current_exe().ok().filter(|_| !config.read_only) {
-        let program = own("the program itself", program, "install it elsewhere, or serve --read-only");
+        let program = own("the program itself", program, "install it elsewhere, or serve `read-only`");
         all.push(ProtectedFile { is_running: true, ..program });
     }
     for descriptor in ["/proc/self/fd/1", "/proc/self/fd/2"] {
@@ -212,7 +226,7 @@ const MOVED_CONFIGURATION: &str = "set XDG_CONFIG_HOME to another place";
 fn usable_root(root: &std::path::Path) -> Result<PathBuf, Error> {
     let unfit = |code: Code, reason: String| {
         Error::new(code, format!("cannot serve {}: {reason}", root.display()))
-            .with_hint("name a directory with --root")
+            .with_hint("name a directory with `root`")
     };
     let path = root.canonicalize().map_err(|error| unfit(Code::of_files(&error), error.to_string()))?;
     if path.is_dir() { Ok(path) } else { Err(unfit(Code::NotADirectory, "it is no directory".into())) }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use farhaul_copy::Report;
-use farhaul_session::{Error, Handle, SessionReport};
+use farhaul_session::Handle;
+use farhaul_words::{Error, SessionReport};
 
 /// Observes all sessions of a daemon.
 pub trait Observer: fmt::Debug + Send + Sync {

@@ -10,8 +10,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul_session::error::is_of_resources;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error, is_of_resources};
 
 /// The most links that one path may lead through, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -201,7 +200,7 @@ mod tests {
         [ProtectedFile {
             what: "private key",
             path,
-            elsewhere: "name another place with --identity",
+            elsewhere: "name another place with `identity`",
             is_running: false,
         }]
     }
@@ -242,7 +241,7 @@ mod tests {
                 assert!(
                     error.code() == Code::UnsafeRoot
                         && error.what().contains(path)
-                        && error.what().contains("--identity"),
+                        && error.what().contains("`identity`"),
                     "{error}"
                 );
             }

@@ -9,7 +9,8 @@ use farhaul_control::CarriedCopy;
 use farhaul_copy::{CopyDirection, CopyObserver, Report, SessionSummary};
 use farhaul_handover::Held as _;
 use farhaul_read::ReadOutcome;
-use farhaul_session::{Code, Error, Event, Handle, Snapshot};
+use farhaul_session::Handle;
+use farhaul_words::{Carrier, Code, Error, Event, SessionReport, Snapshot};
 
 use crate::observer::{ClientInfo, Observer, RequestEnd, SessionObserver};
 
@@ -34,6 +35,15 @@ pub(crate) struct LoggedSession<'a> {
     journal: &'a SessionLog,
     visitor: Arc<ClientInfo>,
     visits: Option<Box<dyn SessionObserver>>,
+}
+
+/// What the line at the end of a session counts beside time and carrier; each service has its own.
+#[derive(Default)]
+struct EndCounts {
+    answered: Option<u64>,
+    changed: Option<u64>,
+    is_test: Option<bool>,
+    bytes: Option<u64>,
 }
 
 impl SessionLog {
@@ -77,7 +87,7 @@ impl SessionLog {
                 key = visitor.key,
                 comment = visitor.comment,
                 state = state.name(),
-                transport = facts.transport,
+                transport = facts.transport.map_or("", Carrier::name),
                 files = files_done,
                 bytes = bytes_done,
                 seconds,
@@ -176,7 +186,7 @@ impl farhaul_control::ControlObserver for LoggedSession<'_> {
         line_of_copy!(
             self.visitor,
             carried,
-            transport = report.session.transport,
+            transport = report.session.transport.map_or("", Carrier::name),
             files = report.files,
             skipped = report.skipped,
             deleted = report.deleted,
@@ -188,6 +198,13 @@ impl farhaul_control::ControlObserver for LoggedSession<'_> {
             misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
             "copy with another daemon"
         );
+    }
+}
+
+impl farhaul_names::NameObserver for LoggedSession<'_> {
+    fn changed(&self, change: &'static str, path: &[u8]) {
+        let ClientInfo { peer, key, comment, .. } = &*self.visitor;
+        tracing::info!(peer, key, comment, change, path = farhaul_text::escape(path), "changed a name");
     }
 }
 
@@ -236,7 +253,7 @@ impl LoggedSession<'_> {
             comment = self.visitor.comment,
             bearer = self.visitor.bearer,
             direction = direction_name(summary.direction),
-            transport = report.session.transport,
+            transport = report.session.transport.map_or("", Carrier::name),
             files = report.files,
             skipped = report.skipped,
             deleted = report.deleted,
@@ -256,21 +273,9 @@ impl LoggedSession<'_> {
     /// Logs the end of a session that has read files.
     pub(crate) fn end_read(&self, served: &ReadOutcome) {
         let (report, error) = (&served.report, served.error.as_ref());
-        self.log_fault(error);
-        tracing::info!(
-            peer = self.visitor.peer,
-            key = self.visitor.key,
-            comment = self.visitor.comment,
-            direction = "read",
-            transport = report.transport,
-            answered = served.answered,
-            bytes = report.bytes,
-            seconds = report.seconds,
-            result = error.map_or_else(|| "ok".to_string(), Error::to_string),
-            code = error.map(|error| error.code().name()),
-            misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
-            "session"
-        );
+        let counts =
+            EndCounts { answered: Some(served.answered), bytes: Some(report.bytes), ..EndCounts::default() };
+        self.log_end("read", report, error, &counts);
         self.leave();
         self.tell(&RequestEnd {
             direction: "read",
@@ -283,22 +288,27 @@ impl LoggedSession<'_> {
         });
     }
 
+    /// Logs the end of a session that has changed names.
+    pub(crate) fn end_names(&self, served: &farhaul_names::NamesOutcome) {
+        let counts = EndCounts { changed: Some(served.changed), ..EndCounts::default() };
+        self.log_end("names", &served.report, served.error.as_ref(), &counts);
+        self.leave();
+    }
+
+    /// Logs the end of a session that has asked this host's doctor, or has tested the path.
+    pub(crate) fn end_diagnose(&self, served: &farhaul_diagnose::DiagnoseOutcome) {
+        let counts = EndCounts {
+            is_test: Some(served.tested.is_some()),
+            bytes: Some(served.report.bytes),
+            ..EndCounts::default()
+        };
+        self.log_end("diagnose", &served.report, served.error.as_ref(), &counts);
+        self.leave();
+    }
+
     /// Logs the end of a session in which a client told this daemon what to do.
     pub(crate) fn end_control(&self, served: &farhaul_control::ControlOutcome) {
-        let error = served.error.as_ref();
-        self.log_fault(error);
-        tracing::info!(
-            peer = self.visitor.peer,
-            key = self.visitor.key,
-            comment = self.visitor.comment,
-            direction = "control",
-            transport = served.report.transport,
-            seconds = served.report.seconds,
-            result = error.map_or_else(|| "ok".to_string(), Error::to_string),
-            code = error.map(|error| error.code().name()),
-            misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
-            "session"
-        );
+        self.log_end("control", &served.report, served.error.as_ref(), &EndCounts::default());
     }
 
     fn log_further(&self, summary: &SessionSummary) {
@@ -320,6 +330,27 @@ impl LoggedSession<'_> {
             misbehaviour =
                 summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
             "further request"
+        );
+    }
+
+    /// The line at the end of a session that is no copy.
+    fn log_end(&self, direction: &str, report: &SessionReport, error: Option<&Error>, counts: &EndCounts) {
+        self.log_fault(error);
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            direction,
+            transport = report.transport.map_or("", Carrier::name),
+            answered = counts.answered,
+            changed = counts.changed,
+            is_test = counts.is_test,
+            bytes = counts.bytes,
+            seconds = report.seconds,
+            result = error.map_or_else(|| "ok".to_string(), Error::to_string),
+            code = error.map(|error| error.code().name()),
+            misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
+            "session"
         );
     }
 

@@ -8,7 +8,8 @@
 
 use std::process::ExitCode;
 
-use farhaul::{Error, FileRange, Remote};
+use farhaul::Error;
+use farhaul::read::{FileRange, Remote};
 
 fn main() -> ExitCode {
     let Some(location) = std::env::args_os().nth(1) else {

@@ -12,10 +12,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use farhaul::{
-    AcceptedStream, DaemonTarget, ListenOptions, SshTarget, StreamListener, StreamOptions, StreamReceiver,
-    StreamTarget, accept_stdio, connect_to_send,
+use farhaul::stream::{
+    AcceptedStream, ListenOptions, StreamListener, StreamOptions, StreamReceiver, StreamTarget, accept_stdio,
+    connect_to_send,
 };
+use farhaul::target::{DaemonTarget, SshTarget};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use farhaul::{Event, Report, TransferFailure};
+use farhaul::copy::{Report, TransferFailure};
+use farhaul::events::Event;
 
 fn main() -> Result<(), TransferFailure<Report>> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();

@@ -9,11 +9,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul_copy::{
-    BetweenJob, CopyJob, FailedEntry, Location, LocationSpec, REPORT_SCHEMA, Report, SyncOptions,
-    TransferOptions, VERIFY_SCHEMA, VerifyJob, VerifyReport,
+    BetweenJob, CopyJob, FailedEntry, LocationSpec, REPORT_SCHEMA, Report, SyncOptions, TransferOptions,
+    VERIFY_SCHEMA, VerifyJob, VerifyReport,
 };
-use farhaul_session::{Error, EventLevel, Handle, SessionLimits, Snapshot, TimedEvent, contained};
+use farhaul_fork::Origin;
+use farhaul_session::{Handle, SessionLimits, contained};
 use farhaul_volume::Algorithm;
+use farhaul_words::{Error, EventLevel, Snapshot, TimedEvent};
 
 /// Copies files and trees, as `farhaul cp` does. Sources and destination are written as on its command line:
 /// a local path, `[user@]host:path` over SSH, `fh://host[:port]/path` at a daemon. Both may be at daemons.
@@ -21,7 +23,7 @@ use farhaul_volume::Algorithm;
 /// ```no_run
 /// let report = farhaul::copy(["run7/"], "archive:/data/run7").run()?;
 /// println!("{} files", report.files);
-/// # Ok::<(), farhaul::TransferFailure<farhaul::Report>>(())
+/// # Ok::<(), farhaul::copy::TransferFailure<farhaul::copy::Report>>(())
 /// ```
 pub fn copy<S: AsRef<OsStr>>(
     sources: impl IntoIterator<Item = S>,
@@ -29,11 +31,8 @@ pub fn copy<S: AsRef<OsStr>>(
 ) -> Transfer {
     let parse = |name: &OsStr| LocationSpec::parse(name).map(|place| place.to_location());
     let sources = sources.into_iter().map(|source| parse(source.as_ref())).collect::<Result<Vec<_>, _>>();
-    let both = sources.and_then(|sources| Ok((sources, parse(destination.as_ref())?)));
-    Transfer {
-        job: both.map(|(sources, destination)| job(sources, destination)),
-        watch: Callbacks::default(),
-    }
+    let job = sources.and_then(|sources| Ok(CopyJob::new(sources, parse(destination.as_ref())?)));
+    Transfer { job, watch: Callbacks::default() }
 }
 
 /// Runs a job to its end. In a copy between two daemons, one of them sends to the other and no content passes
@@ -69,22 +68,6 @@ pub fn verify(list: impl Into<PathBuf>, directory: impl Into<PathBuf>) -> Verifi
     }
 }
 
-fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
-    CopyJob {
-        sources,
-        destination,
-        names: None,
-        retry: None,
-        options: TransferOptions::default(),
-        spread: Vec::new(),
-        manifest: None,
-        within: Default::default(),
-        receipt: None,
-        means: SessionLimits::default(),
-        check: Default::default(),
-    }
-}
-
 /// A copy or a sync that has not been started yet.
 #[must_use = "nothing is copied until it is run or started"]
 pub struct Transfer {
@@ -94,6 +77,11 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// A transfer that runs this job.
+    pub fn of(job: CopyJob) -> Transfer {
+        Transfer { job: Ok(job), watch: Callbacks::default() }
+    }
+
     /// Replaces all options by these. The options of a sync stay if the new ones have none.
     pub fn options(mut self, options: TransferOptions) -> Transfer {
         if let Ok(job) = &mut self.job {
@@ -179,6 +167,12 @@ impl Verification {
         self
     }
 
+    /// Treats modification times as equal if they differ by at most this many seconds.
+    pub fn modify_window(mut self, secs: u64) -> Verification {
+        self.job.modify_window_secs = secs;
+        self
+    }
+
     /// Sets the algorithm of the digests in a list that is not a manifest, if its lines do not say it.
     pub fn algorithm(mut self, algorithm: Algorithm) -> Verification {
         self.job.algorithm = algorithm;
@@ -207,8 +201,10 @@ impl Verification {
     }
 }
 
-/// A transfer or a verification that runs. Dropping it cancels it and waits for its end.
+/// A transfer or a verification that runs. Dropping it cancels it and waits for its end, but not in a forked child:
+/// there it does nothing.
 pub struct RunningTransfer<R> {
+    origin: Origin,
     handle: Handle,
     work: Option<JoinHandle<(R, Option<Error>)>>,
     watching: Option<WatchThread>,
@@ -220,13 +216,16 @@ impl<R: ReportVerdict> RunningTransfer<R> {
         &self.handle
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether it has ended. In a forked child it has.
     pub fn is_finished(&self) -> bool {
-        self.work.as_ref().is_none_or(JoinHandle::is_finished)
+        !self.origin.is_here() || self.work.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for its end and returns the report.
     pub fn wait(mut self) -> Result<R, TransferFailure<R>> {
+        if !self.origin.is_here() {
+            return Err(TransferFailure::early(Error::forked("the transfer")));
+        }
         let (report, error) = self.join().unwrap_or_else(|| R::of(Error::interrupted()));
         match error {
             None if report.is_ok() => Ok(report),
@@ -249,6 +248,11 @@ impl<R> RunningTransfer<R> {
 
 impl<R> Drop for RunningTransfer<R> {
     fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // It goes on in the parent, whose handle may be locked here for ever.
+            std::mem::forget(self.handle.clone());
+            return;
+        }
         if self.work.is_some() {
             self.handle.cancel();
             self.join();
@@ -405,5 +409,5 @@ fn start<R: ReportVerdict>(
     let run = move || contained(|| work(&held)).unwrap_or_else(R::of);
     let work = std::thread::Builder::new().name("transfer".into()).spawn(run);
     let work = work.map_err(|source| TransferFailure::early(Error::io("cannot start a thread")(source)))?;
-    Ok(RunningTransfer { handle, work: Some(work), watching })
+    Ok(RunningTransfer { origin: Origin::here(), handle, work: Some(work), watching })
 }

@@ -47,7 +47,7 @@ fn send(folder: &Path, args: &[&str], ssh: Option<&Path>) -> Output {
 #[test]
 fn frames_arrive_in_another_process_that_listens() {
     let folder = tempfile::tempdir().unwrap();
-    farhaul::keygen(&folder.path().join("sender"), "detector").unwrap();
+    farhaul::target::keygen(&folder.path().join("sender"), "detector").unwrap();
     let authorized = folder.path().join("sender.pub");
     let mut receiving = command(folder.path());
     receiving.args(["receive", "127.0.0.1:0", authorized.to_str().unwrap()]);

@@ -1,6 +1,7 @@
 //! Reads files in place, with nothing but the public crate.
 
-use farhaul::{Code, Depth, FileRange, ListItem, Remote};
+use farhaul::errors::Code;
+use farhaul::read::{Depth, FileRange, ListItem, Remote};
 
 #[path = "../examples/branches.rs"]
 #[allow(dead_code, reason = "its main is the example's")]

@@ -5,7 +5,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul::{DeleteOptions, Event, EventLevel, ExitCode, ManifestOptions, SyncOptions, TransferState};
+use farhaul::copy::{CopyJob, Location, Transfer};
+use farhaul::errors::{Code, ExitCode};
+use farhaul::events::{Carrier, Event, EventLevel, TransferState};
+use farhaul::options::{DeleteOptions, ManifestOptions, SyncOptions};
+use farhaul::sisters::{CheckLimits, CheckVerdict, ContentCheck, ReceiverCheck, UncheckedFile};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Makes a tree of some files, and a folder to copy it to.
 fn tree() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -44,7 +49,7 @@ fn a_copy_tells_what_happens_and_how_far_it_is() {
     assert_eq!(done, 20);
     let last = seen.lock().unwrap().last().cloned().unwrap();
     assert_eq!((last.state, last.bytes_done, last.files_done), (TransferState::Ended, 1_400_000, 20));
-    assert_eq!((last.facts.transport.as_str(), last.totals_known), ("local", true));
+    assert_eq!((last.facts.transport, last.totals_known), (Some(Carrier::Local), true));
 }
 
 #[test]
@@ -130,4 +135,55 @@ fn the_example_copies_a_tree() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert!(text.lines().any(|line| line == "file7") && text.contains("20 files, limited by "), "{text}");
     assert_eq!(std::fs::read(to.join("file7")).unwrap(), vec![7; 70_000]);
+}
+
+/// A check of files that has a fault.
+struct FaultyCheck;
+
+impl ContentCheck for FaultyCheck {
+    fn limits(&self) -> Option<CheckLimits> {
+        Some(CheckLimits { threads: 1, files: 1 })
+    }
+
+    fn judge(&self, _: &[UncheckedFile<'_>], _: &str, _: &dyn Fn() -> bool) -> Option<Vec<CheckVerdict>> {
+        panic!("a planted fault")
+    }
+}
+
+#[test]
+fn a_panic_inside_is_an_error_and_not_one_of_the_program() {
+    let (_folder, from, to) = tree();
+    let failed = farhaul::copy([with_slash(&from)], &to)
+        .with(|job| job.check = ReceiverCheck(Some(Arc::new(FaultyCheck))))
+        .run()
+        .unwrap_err();
+    let error = failed.error.expect("the transfer has ended early");
+    assert!(error.code() == Code::Bug && error.what().contains("a planted fault"), "{error}");
+    // A callback that panics is a fault of the program, and harms no transfer.
+    let report =
+        farhaul::copy([with_slash(&from)], &to).on_event(|_| panic!("a planted fault")).run().unwrap();
+    assert_eq!(report.files, 20);
+}
+
+#[test]
+fn a_job_has_defaults_for_everything_but_its_locations() {
+    let (_folder, from, to) = tree();
+    let job = CopyJob::new([Location::Local(with_slash(&from).into())], Location::Local(to));
+    assert_eq!(Transfer::of(job).run().unwrap().files, 20);
+}
+
+#[test]
+fn the_events_are_read_in_a_loop_over_descriptors() {
+    let (_folder, from, to) = tree();
+    let running = farhaul::copy([with_slash(&from)], &to).start().unwrap();
+    let events = running.handle().events(EventLevel::Trace);
+    let mut heard = Vec::new();
+    while !events.is_over() {
+        let fd = events.as_fd().unwrap();
+        let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&minute)).unwrap(), 1, "{heard:?}");
+        heard.extend(events.take().into_iter().map(|timed| timed.event));
+    }
+    assert!(matches!(heard.last(), Some(Event::Ended { ok: true, .. })), "{heard:?}");
+    running.wait().unwrap();
 }

@@ -1,5 +1,7 @@
 //! What can go wrong, and whose fault it is.
 
+use farhaul_words::Misbehaviour;
+
 /// Why a call failed. A lost, late or forged packet is not an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -65,5 +67,25 @@ impl TransportMisbehaviour {
 impl From<TransportMisbehaviour> for Error {
     fn from(how: TransportMisbehaviour) -> Self {
         Error::Misbehaved(how)
+    }
+}
+
+impl From<TransportMisbehaviour> for Misbehaviour {
+    fn from(how: TransportMisbehaviour) -> Misbehaviour {
+        // The words' list has all of them: a test sees to it.
+        Misbehaviour::of_number(how.code()).unwrap_or(Misbehaviour::MalformedFrame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transports_misbehaviours_keep_their_numbers_and_words() {
+        for &how in TransportMisbehaviour::ALL {
+            let here = Misbehaviour::from(how);
+            assert_eq!((here.number(), here.text()), (how.code(), &how.to_string()[..]));
+        }
     }
 }

@@ -33,7 +33,7 @@ pub use flow::{
     BlockClass, BlockQueueFull, CIPHER_BLOCK, ControlSpan, Flow, FlowConfig, FlowEvent, FlowStats,
     PacketPlan, PlannedPacket, ReceivedPacket, SegmentVerdict, SendLimit, segment_datagram,
 };
-pub use rate::{Controller, FeedbackReport, FlowIndex, PathMemory, Policy, RateConfig};
+pub use rate::{Controller, FeedbackReport, FlowIndex, PathMemory, RateConfig};
 pub use recovery::Rtt;
 pub use time::Timestamp;
 pub use wire::{

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge, Resource};
-use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
 use farhaul_volume::Metadata;
+use farhaul_words::{Code, Error, Failure, Misbehaviour};
 
 use super::read_scope::{ReadScope, is_as_it_was};
 

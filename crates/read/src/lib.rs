@@ -25,7 +25,9 @@ mod serve;
 mod work;
 
 pub use messages::{FileIdentity, FileRange, ListEntry, PathKind};
-pub use remote::{Answers, Depth, ListItem, RangeQueue, RangeReader, Remote, RemoteFile, RemoteList};
+pub use remote::{
+    Answers, Depth, KeyNames, ListItem, RangeQueue, RangeReader, Remote, RemoteFile, RemoteList,
+};
 pub use request::{SERVICE, admit, admit_within};
 pub use serve::{ReadOutcome, ReadServerPolicy, serve};
 

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use farhaul_connect::PathPrefixes;
 use farhaul_copy::{ConfinedPath, Confines};
-use farhaul_session::error::{Code, Error, Failure};
 use farhaul_volume::{
     FileKind, GlobAllowance, GlobBase, Metadata, RelPath, Root, Source, SpecialNode, expand, expand_home,
 };
+use farhaul_words::{Code, Error, Failure};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::messages::{FileIdentity, ListEntry, PathKind};

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farhaul_session::error::Failure;
 use farhaul_volume as volume;
 use farhaul_volume::{HardLinkTrust, RelPath, ScanItem, ScanOptions, Scanner};
+use farhaul_words::Failure;
 
 use super::messages::{FileIdentity, ListEntry, PathKind, RecordCodec, StreamRecord};
 use super::read_scope::ReadScope;

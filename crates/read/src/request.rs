@@ -5,8 +5,8 @@ use farhaul_connect::hello::{Refusal, SessionOpening};
 use farhaul_connect::{
     AdmissionReply, AllowedRequest, ContentDirection, PathPrefixes, Rights, RightsRequest, session_needs,
 };
-use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Serialize};
 
 /// The name of this service in a hello.

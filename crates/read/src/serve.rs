@@ -19,17 +19,17 @@ use farhaul_connect::{EstablishedSession, PathPrefixes};
 use farhaul_copy::open_root;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
-use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
+use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::exchange::{BlockClass, LoadedBlock, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{senseless, unexpected};
 use farhaul_session::panic_guard::contained;
-use farhaul_session::report::{SessionFigures, SessionReport};
+use farhaul_session::report::SessionFigures;
 use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, DialogueStep, Session};
-use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
 use farhaul_session::test_hooks::TestHooks;
 use farhaul_volume::{Hashers, Root};
+use farhaul_words::{Code, Error, Failure, Misbehaviour, SessionReport};
 
 use super::files::{OpenedFile, ServedFile, ServedFiles};
 use super::messages::{FileRange, ReadMessage};
@@ -103,7 +103,7 @@ pub fn serve(
         (Some(policy), Some(guest)) => {
             let allowed = &guest.allowed;
             let within = PathPrefixes::both(allowed.within(), within.as_ref());
-            open_root(&policy.root, allowed.root()).and_then(|root| ReadScope::below(root, within))
+            open_root(&policy.root, allowed).and_then(|root| ReadScope::below(root, within))
         }
         // A daemon serves no client whose rights it has not judged, so this does not happen.
         (Some(_), None) => {
@@ -202,7 +202,7 @@ impl Server {
         let outlet = Outlet::new(request.clone());
         Server {
             files: ServedFiles::new(budget),
-            work: WorkQueues::new(request.session()),
+            work: WorkQueues::new(&request),
             reserve: Mutex::new((0..RESERVE).map_while(|_| outlet.try_claim()).collect()),
             outlet,
             scope,
@@ -445,7 +445,7 @@ impl<'a> Worker<'a> {
             }
         };
         // Another thread may work on the rest of a long range at the same time.
-        let turn_max = TURN.min(AnswerBlock::room_of(server.request.pool.block_bytes()) as u64);
+        let turn_max = TURN.min(AnswerBlock::room_of(server.outlet.block_bytes()) as u64);
         let mut is_whole = true;
         if let [part] = &mut parts[..] {
             let left = part.range.len - part.at;
@@ -509,9 +509,9 @@ impl<'a> Worker<'a> {
     /// as much as several small ones.
     fn put_if_due(&mut self) {
         let Some(pack) = &self.pack else { return };
-        let pool = &self.server.request.pool;
-        let is_scarce = self.priority == TaskPriority::Bulk && !self.server.request.has_room()
-            || 2 * (pool.total() - pool.open() + pool.available()) < pool.total();
+        let outlet = &self.server.outlet;
+        let is_scarce =
+            self.priority == TaskPriority::Bulk && !outlet.has_room() || outlet.is_short_of_blocks();
         if pack.len() >= PACK_BYTES && !is_scarce || pack.room() < PACK_BYTES {
             self.put();
         }

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use farhaul_session::error::Code;
 use farhaul_volume::Algorithm;
+use farhaul_words::Code;
 
 use super::*;
 
@@ -74,6 +74,30 @@ fn ranges_are_the_bytes_of_the_file() {
     assert!(file.read_at(u64::MAX, 5).is_err_and(|error| error.code() == Code::Misuse));
     let report = remote.finish().unwrap();
     assert!(report.bytes >= 2 * end, "{report:?}");
+}
+
+#[test]
+fn a_range_is_read_into_memory_of_the_caller() {
+    let bytes = content(5 << 20);
+    let folder = folder(&[("file", &bytes), ("empty", b"")]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    for (offset, len) in [(0, 1), (7, 4 << 20), (1 << 20, 100), (0, bytes.len()), (bytes.len() - 5, 5)] {
+        let mut buffer = vec![0xee; len + 3];
+        assert_eq!(file.read_into(offset as u64, &mut buffer[..len]).unwrap(), len);
+        assert!(buffer[..len] == bytes[offset..offset + len] && buffer[len..] == [0xee; 3]);
+    }
+    let mut buffer = [0xee; 100];
+    let end = bytes.len() as u64;
+    assert_eq!(file.read_into(end - 5, &mut buffer).unwrap(), 5, "the file ends");
+    assert!(buffer[..5] == bytes[bytes.len() - 5..] && buffer[5..].iter().all(|byte| *byte == 0xee));
+    for offset in [end, end + 1, u64::MAX] {
+        assert_eq!(file.read_into(offset, &mut buffer).unwrap(), 0);
+    }
+    assert_eq!(file.read_into(0, &mut []).unwrap(), 0);
+    assert_eq!(remote.file(b"empty").unwrap().read_into(0, &mut buffer).unwrap(), 0);
+    std::fs::write(folder.path().join("file"), b"other").unwrap();
+    assert!(file.read_into(0, &mut buffer).is_err_and(|error| error.code() == Code::SourceChanged));
 }
 
 #[test]
@@ -157,8 +181,7 @@ fn a_file_that_changes_is_not_read_on() {
 fn what_is_not_there_is_said() {
     let folder = folder(&[("file", b"x"), ("dir/inside", b"y")]);
     let remote = remote(folder.path());
-    let code =
-        |result: Result<RemoteFile, farhaul_session::error::Error>| result.err().map(|error| error.code());
+    let code = |result: Result<RemoteFile, farhaul_words::Error>| result.err().map(|error| error.code());
     assert_eq!(code(remote.file(b"none")), Some(Code::NotFound));
     assert_eq!(code(remote.file(b"dir")), Some(Code::BadPath));
     assert_eq!(code(remote.file(b"file/below")), Some(Code::NotADirectory));

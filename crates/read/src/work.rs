@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::Charge;
-use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::producer_token::ProducerToken;
-use farhaul_session::shared_state::SessionShared;
+use farhaul_session::request::Request;
 use farhaul_volume::Algorithm;
+use farhaul_words::{Error, Misbehaviour};
 
 use super::files::ServedFile;
 use super::messages::FileRange;
@@ -178,7 +178,7 @@ pub(crate) enum WorkItem {
 
 /// The queues.
 pub(crate) struct WorkQueues {
-    shared: Arc<SessionShared>,
+    request: Arc<Request>,
     queues: Mutex<Queues>,
     small: Condvar,
     bulk: Condvar,
@@ -213,7 +213,7 @@ struct KnownOperation {
 }
 
 impl WorkQueues {
-    pub(crate) fn new(shared: &Arc<SessionShared>) -> WorkQueues {
+    pub(crate) fn new(request: &Arc<Request>) -> WorkQueues {
         let queues = Queues {
             small: VecDeque::new(),
             bulk: VecDeque::new(),
@@ -224,11 +224,11 @@ impl WorkQueues {
             bytes: 0,
             cancelled: 0,
             cancelled_streams: 0,
-            charge: shared.budget.nothing(),
+            charge: request.budget().nothing(),
             unread: None,
         };
         WorkQueues {
-            shared: shared.clone(),
+            request: request.clone(),
             queues: Mutex::new(queues),
             small: Condvar::new(),
             bulk: Condvar::new(),
@@ -288,7 +288,7 @@ impl WorkQueues {
         let bytes = queues.bytes;
         queues.charge.hold(bytes)?;
         if queues.outstanding > 0 && queues.unread.is_none() {
-            queues.unread = Some(ProducerToken::new(&self.shared));
+            queues.unread = Some(ProducerToken::new(&self.request));
         }
         drop(queues);
         match priority {
@@ -337,7 +337,7 @@ impl WorkQueues {
 
     /// Returns whether all work has ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire) || self.shared.is_stopped()
+        self.is_over.load(Ordering::Acquire) || self.request.is_stopped()
     }
 
     // ---- calls of the workers -------------------------------------------------------------------

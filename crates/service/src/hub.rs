@@ -3,6 +3,7 @@
 //! Always true: the writer never waits; a slow reader costs no more than a fast one; a reader that has missed
 //! news is told so.
 
+use farhaul_api::EventKind;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -10,8 +11,8 @@ use farhaul_handover::Held as _;
 use tokio::sync::watch;
 
 use crate::access::{Caller, JobPlaces};
-use crate::job::JobId;
 use crate::node::JobNews;
+use farhaul_api::JobId;
 
 /// The most entries of the ring, and the most bytes of them.
 const ENTRIES_MAX: usize = 8192;
@@ -36,8 +37,8 @@ pub(crate) enum NewsBody {
     Progress(Vec<(JobId, Arc<JobPlaces>, String)>),
     /// A watched folder has changed.
     Watch { places: Arc<JobPlaces>, text: String },
-    /// Something that concerns no job: a cap, a token, the service itself. With its kind.
-    Other { kind: &'static str, text: String },
+    /// A cap has changed.
+    Cap { text: String },
 }
 
 impl NewsBody {
@@ -48,7 +49,7 @@ impl NewsBody {
             NewsBody::Log { text, places, .. } | NewsBody::Watch { text, places } => {
                 text.len() + places.bytes() + 128
             }
-            NewsBody::Other { text, .. } => text.len() + 128,
+            NewsBody::Cap { text } => text.len() + 128,
             NewsBody::Progress(all) => {
                 all.iter().map(|(_, places, text)| text.len() + places.bytes() + 64).sum::<usize>() + 128
             }
@@ -57,26 +58,26 @@ impl NewsBody {
 
     /// The kind of the event, and the part that the caller may see; `None` if that is nothing. With `only`,
     /// events of other jobs are left out.
-    pub(crate) fn for_caller(&self, caller: &Caller, only: Option<JobId>) -> Option<(&'static str, String)> {
+    pub(crate) fn for_caller(&self, caller: &Caller, only: Option<JobId>) -> Option<(EventKind, String)> {
         let is_asked = |job: &JobId| only.is_none_or(|only| only == *job);
         match self {
             NewsBody::Job { job, places, news } => {
                 let is_seen = is_asked(job) && caller.sees(places);
-                is_seen.then(|| ("job", news.text(caller, places)))
+                is_seen.then(|| (EventKind::Job, news.text(caller, places)))
             }
             NewsBody::Log { job, places, text } => {
                 // Log lines go only to readers that ask for this job, as there are too many of them.
-                (only == Some(*job) && caller.sees(places)).then(|| ("log", text.clone()))
+                (only == Some(*job) && caller.sees(places)).then(|| (EventKind::Log, text.clone()))
             }
             NewsBody::Progress(all) => {
                 let seen = all.iter().filter(|(job, places, _)| is_asked(job) && caller.sees(places));
                 let texts: Vec<&str> = seen.map(|(_, _, text)| text.as_str()).collect();
-                (!texts.is_empty()).then(|| ("progress", format!("[{}]", texts.join(","))))
+                (!texts.is_empty()).then(|| (EventKind::Progress, format!("[{}]", texts.join(","))))
             }
             NewsBody::Watch { places, text } => {
-                (only.is_none() && caller.sees(places)).then(|| ("watch", text.clone()))
+                (only.is_none() && caller.sees(places)).then(|| (EventKind::Watch, text.clone()))
             }
-            NewsBody::Other { kind, text } => only.is_none().then(|| (*kind, text.clone())),
+            NewsBody::Cap { text } => only.is_none().then(|| (EventKind::Cap, text.clone())),
         }
     }
 }
@@ -159,11 +160,11 @@ impl Hub {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::CallerReach;
-    use farhaul::LocationSpec;
+    use farhaul::copy::LocationSpec;
+    use farhaul_api::CallerReach;
 
     fn other(text: &str) -> NewsBody {
-        NewsBody::Other { kind: "cap", text: text.into() }
+        NewsBody::Cap { text: text.into() }
     }
 
     #[test]
@@ -192,13 +193,13 @@ mod tests {
         let at = |name: &str| Arc::new(JobPlaces(vec![LocationSpec::parse(name.as_ref()).unwrap()]));
         let local = Caller::local();
         let reach = CallerReach { local: vec!["/a".into()], ..CallerReach::default() };
-        let narrow = Caller { scopes: vec![crate::access::Scope::Read], reach, ..Caller::local() };
+        let narrow = Caller { scopes: vec![farhaul_api::Scope::Read], reach, ..Caller::local() };
         let body = NewsBody::Progress(vec![(job, at("/a/x"), "1".into()), (job, at("/b"), "2".into())]);
-        assert_eq!(body.for_caller(&local, None), Some(("progress", "[1,2]".into())));
-        assert_eq!(body.for_caller(&narrow, None), Some(("progress", "[1]".into())));
+        assert_eq!(body.for_caller(&local, None), Some((EventKind::Progress, "[1,2]".into())));
+        assert_eq!(body.for_caller(&narrow, None), Some((EventKind::Progress, "[1]".into())));
         let log = NewsBody::Log { job, places: at("/a"), text: "{}".into() };
         assert_eq!(log.for_caller(&local, None), None);
-        assert_eq!(log.for_caller(&narrow, Some(job)), Some(("log", "{}".into())));
+        assert_eq!(log.for_caller(&narrow, Some(job)), Some((EventKind::Log, "{}".into())));
         assert_eq!(other("{}").for_caller(&narrow, Some(job)), None);
     }
 }

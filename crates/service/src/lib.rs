@@ -28,17 +28,11 @@ pub mod state_dir;
 mod store;
 mod watch;
 
-pub use access::{CallerReach, Scope};
-pub use api::Problem;
 pub use client::{ServiceAddress, ServiceClient, ServiceEvent};
 pub use clock::Clock;
 pub use hooks::webhook::{AddressRules, AllowedNetwork, WebhookReceiver, WebhookSettings, WebhookUrl};
 pub use hooks::{BatchBounds, Hook, HookMoment};
-pub use job::{
-    BackupRules, EarlierRules, FinishBy, JOB_OPTIONS, JOB_SCHEMA, JobDeed, JobId, JobKind, JobOption,
-    JobOptions, JobSpan, JobSpec, JobState, Labels, OptionRule, PRIORITY_MAX, RepeatRule, RetryOptions,
-    SelectRules,
-};
+pub use job::{JOB_OPTIONS, JOB_SCHEMA, JobOption, JobSpec, OptionRule};
 pub use node::{NodeIdentity, NodeSettings, PeerSettings, RetentionRules, WatchSpec};
 pub use scheduler::choice::JobSlots;
 pub use serve::{ServiceConfig, own_sockets, serve};

@@ -15,7 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::{Code, Error, escape};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::sisters::escape;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use sd_notify::NotifyState;
 
@@ -286,13 +288,24 @@ mod tests {
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
         let socket = path.to_str().unwrap();
-        started("notify::tests::service", &[("NOTIFY_SOCKET", socket), ("WATCHDOG_USEC", "20000")]);
-        manager.set_nonblocking(true).unwrap();
-        let mut buffer = [0; 4096];
-        let messages: Vec<String> = std::iter::from_fn(|| {
-            manager.recv(&mut buffer).ok().map(|len| String::from_utf8_lossy(&buffer[..len]).into_owned())
-        })
-        .collect();
+        // A service whose messages nobody reads waits once the socket is full of them.
+        manager.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let is_over = AtomicBool::new(false);
+        let messages: Vec<String> = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let (mut messages, mut buffer) = (Vec::new(), [0; 4096]);
+                loop {
+                    match manager.recv(&mut buffer) {
+                        Ok(len) => messages.push(String::from_utf8_lossy(&buffer[..len]).into_owned()),
+                        Err(_) if is_over.load(SeqCst) => return messages,
+                        Err(_) => {}
+                    }
+                }
+            });
+            started("notify::tests::service", &[("NOTIFY_SOCKET", socket), ("WATCHDOG_USEC", "20000")]);
+            is_over.store(true, SeqCst);
+            reader.join().unwrap()
+        });
         let alive = messages.iter().filter(|message| *message == "WATCHDOG=1\n").count();
         let others: Vec<&String> = messages.iter().filter(|message| *message != "WATCHDOG=1\n").collect();
         assert!(alive >= 2, "{messages:?}");

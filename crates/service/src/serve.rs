@@ -11,13 +11,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use farhaul::ReceiverCheck;
+use farhaul::sisters::ReceiverCheck;
 use farhaul_daemon::{HeldSockets, Observer, PrincipalCaps, ServeConfig, ShutdownHook};
 use farhaul_handover::Held as _;
-use farhaul_session::{Budget, Error, MemoryLimits, TestHooks};
+use farhaul_http::{ListenAddresses, Listeners, PrivateSocket, ReloadableTls, TcpOrigin};
+use farhaul_session::{Budget, MemoryLimits, TestHooks};
+use farhaul_words::Error;
 use tokio::sync::watch;
 
-use crate::api::{self, AddressScope, ListenAddresses, Listeners, ReloadableTls, RequestRules, TcpOrigin};
+use crate::api::{self, AddressScope, RequestRules};
 use crate::audit::{Audit, Chain};
 use crate::caps::spec::CapSubject;
 use crate::clock::Clock;
@@ -27,7 +29,7 @@ use crate::drain::Drain;
 use crate::metrics::ClientMetrics;
 use crate::node::{Conductor, Node, NodeSettings};
 use crate::notify::{Manager, PassedSockets, Watchdog};
-use crate::state_dir::{StateDir, StateSocket};
+use crate::state_dir::StateDir;
 
 /// The parameters of the service.
 pub struct ServiceConfig {
@@ -100,11 +102,11 @@ pub fn serve(told: ServiceConfig) -> Result<(), Error> {
 fn doors(
     (unix, tcp, metrics): (Vec<UnixListener>, Vec<TcpListener>, Vec<TcpListener>),
     config: &Config,
-) -> Result<(ListenAddresses, Option<StateSocket>), Error> {
+) -> Result<(ListenAddresses<AddressScope>, Option<PrivateSocket>), Error> {
     let (unix, own) = match unix.is_empty() {
         false => (unix, None),
         true => {
-            let own = StateSocket::listen(config.api.socket.as_path())?;
+            let own = PrivateSocket::listen(config.api.socket.as_path())?;
             let listener = own.listener.try_clone();
             (vec![listener.map_err(Error::io("cannot listen on the socket of the API"))?], Some(own))
         }
@@ -117,6 +119,7 @@ fn doors(
     };
     let mut tcp = at(AddressScope::Everything, tcp, &config.api.listen);
     tcp.extend(at(AddressScope::Metrics, metrics, &config.metrics.listen));
+    let unix = unix.into_iter().map(|unix| (AddressScope::Everything, unix)).collect();
     Ok((ListenAddresses { unix, tcp }, own))
 }
 
@@ -173,9 +176,9 @@ fn daemon(
         ),
     ];
     if serve.root.is_some() {
-        own.push(("the jobs of the service", state.to_path_buf(), "name another directory with --state"));
+        own.push(("the jobs of the service", state.to_path_buf(), "name another directory with `state`"));
     }
-    own.extend(files.iter().map(|file| ("the configuration", file.clone(), "put it elsewhere (--config)")));
+    own.extend(files.iter().map(|file| ("the configuration", file.clone(), "put it elsewhere (`config`)")));
     Ok(ServeConfig {
         listen: serve.listen.iter().map(|address| address.0).collect(),
         root,
@@ -196,7 +199,7 @@ fn daemon(
         ready: Arc::new(move || {
             // Said only now: a daemon that refuses its root has nothing to ask.
             if let Some(socket) = &beside.socket {
-                tracing::info!(socket = %socket.display(), "the API listens; farhaul --api SOCKET asks it");
+                tracing::info!(socket = %socket.display(), "the API listens");
             }
             Manager.ready("serving");
         }),
@@ -284,7 +287,7 @@ const REQUESTS_END_TIME: Duration = Duration::from_secs(2);
 impl RequestThreads {
     fn start(
         node: &Arc<Node>,
-        doors: ListenAddresses,
+        doors: ListenAddresses<AddressScope>,
         config: &Config,
         tls: Option<ReloadableTls>,
         rules: Arc<RequestRules>,
@@ -297,7 +300,8 @@ impl RequestThreads {
             .build()
             .map_err(Error::no_thread)?;
         let connections_max = usize::try_from(config.api.max_connections.get()).unwrap_or(usize::MAX);
-        let listeners = runtime.block_on(Listeners::bind(doors, tls.as_ref(), connections_max))?;
+        let listeners =
+            runtime.block_on(Listeners::bind(api::SERVER, doors, tls.as_ref(), connections_max))?;
         for (address, serves) in listeners.addresses() {
             match serves {
                 AddressScope::Everything => tracing::info!(%address, tls = tls.is_some(), "the API listens"),

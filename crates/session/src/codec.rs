@@ -3,6 +3,8 @@
 //! Always true: reading never panics, and never allocates more than the bytes at hand. From: QUIC's idea of a
 //! varint, but encoded as LEB128, as most numbers here are small and the length need not be known first.
 
+use farhaul_words::{Code, Failure};
+
 /// The most bytes of a text for people.
 const REASON_MAX: usize = 1000;
 
@@ -43,6 +45,12 @@ pub fn put_reason(out: &mut Vec<u8>, reason: &str) {
         end -= 1;
     }
     put_bytes(out, &reason.as_bytes()[..end]);
+}
+
+/// Writes why one item among many has failed.
+pub fn put_failure(out: &mut Vec<u8>, failure: &Failure) {
+    put_varint(out, u64::from(failure.code.number()));
+    put_reason(out, &failure.reason);
 }
 
 /// Takes values off the front of a slice.
@@ -109,6 +117,12 @@ impl<'a> ByteReader<'a> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
+    /// Takes what [`put_failure`] wrote. A code that this version does not know becomes [`Code::FilesFailed`].
+    pub fn failure(&mut self) -> Result<Failure, Malformed> {
+        let number = u16::try_from(self.varint()?).map_err(|_| Malformed)?;
+        Ok(Failure::new(Code::of_number(number).unwrap_or(Code::FilesFailed), self.text()?))
+    }
+
     /// Takes all that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
@@ -149,5 +163,19 @@ mod tests {
     #[test]
     fn a_length_beyond_the_end_is_refused() {
         assert_eq!(ByteReader(&[5, 1, 2]).bytes(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_failure_comes_back_and_an_unknown_code_is_one_of_files() {
+        let failure = Failure::cannot("write", &std::io::Error::from_raw_os_error(28));
+        assert_eq!(failure, Failure::new(Code::NoSpace, "cannot write: no space left on device"));
+        let mut bytes = Vec::new();
+        put_failure(&mut bytes, &failure);
+        assert_eq!(ByteReader(&bytes).failure(), Ok(failure));
+        let mut later = Vec::new();
+        put_varint(&mut later, 4999);
+        put_reason(&mut later, "why");
+        assert_eq!(ByteReader(&later).failure(), Ok(Failure::new(Code::FilesFailed, "why")));
+        assert_eq!(ByteReader(&[0xff, 0xff, 0xff, 0xff, 1, 0]).failure(), Err(Malformed));
     }
 }

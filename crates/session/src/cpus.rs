@@ -7,10 +7,10 @@ use std::io;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+use farhaul_words::{Code, Error};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::options::FLOWS_MAX;
-use crate::error::{Code, Error};
 
 /// Numbers of cores, from text such as `0-3,8`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl CpuList {
         if let Some(missing) = self.0.iter().find(|cpu| !allowed.0.contains(cpu)) {
             return Err(Error::new(
                 Code::NoSuchAddress,
-                format!("--cpus: this process cannot have CPU {missing}, only {allowed}"),
+                format!("`cpus`: this process cannot have CPU {missing}, only {allowed}"),
             ));
         }
         self.set().map_err(cannot())?;

@@ -9,9 +9,12 @@ use std::time::Duration;
 use farhaul_blocks::Block;
 
 use super::codec::Malformed;
-use super::messages::RequestFrames;
-use super::request::FIRST;
-use super::shared_state::{CompleteBlock, CreditGuard, FlowPlace, FlowShared, SessionShared};
+use super::messages::{Complaint, RequestFrames};
+use super::shared_state::SessionShared;
+use crate::flows::flow_shared::{FlowPlace, FlowShared};
+use crate::requests::handle::Handle;
+use crate::requests::inlet::{CompleteBlock, CreditGuard};
+use crate::requests::request_state::FIRST;
 
 /// A tap where the bytes of the control stream come in.
 pub enum Tap {
@@ -22,7 +25,7 @@ pub enum Tap {
     Listen(FuzzListener),
 }
 
-pub type FuzzFeed = Box<dyn FnMut(&SessionShared, &mut Vec<u8>, Duration) -> usize>;
+pub type FuzzFeed = Box<dyn FnMut(&FedSession<'_>, &mut Vec<u8>, Duration) -> usize>;
 pub type FuzzListener = Box<dyn FnMut(&[u8])>;
 
 thread_local! {
@@ -60,7 +63,7 @@ pub fn is_fed() -> bool {
 /// Gets bytes in place of the peer's, if this thread's session is fed.
 pub(super) fn feed(shared: &SessionShared, out: &mut Vec<u8>, wait: Duration) -> Option<usize> {
     TAP.with(|slot| match &mut *slot.borrow_mut() {
-        Some(Tap::Feed(feed)) => Some(feed(shared, out, wait)),
+        Some(Tap::Feed(feed)) => Some(feed(&FedSession(shared), out, wait)),
         Some(Tap::Listen(_)) | None => None,
     })
 }
@@ -72,6 +75,45 @@ pub(super) fn listen(bytes: &[u8]) {
             listen(bytes);
         }
     });
+}
+
+/// A session that is fed in place of its peer.
+pub struct FedSession<'a>(&'a SessionShared);
+
+impl FedSession<'_> {
+    /// Memory for blocks is not made ready ahead.
+    pub fn stay_cold(&self) {
+        self.0.pool.stay_cold();
+    }
+
+    /// The handle of the request that the session was opened for.
+    pub fn first_handle(&self) -> &Handle {
+        self.0.first_handle()
+    }
+
+    /// Drops the blocks that wait for a flow.
+    pub fn drop_filled(&self) {
+        while self.0.take_filled().is_some() {}
+    }
+
+    /// A block to fill, if one is free.
+    pub fn try_claim(&self) -> Option<Block> {
+        self.0.pool.try_take()
+    }
+
+    /// The peer closes the session.
+    pub fn close_by_peer(&self) {
+        self.0.set_peer_closed(Complaint::default());
+    }
+
+    /// The bytes of messages that no flow has sent yet.
+    pub fn unsent(&self) -> u64 {
+        self.0.control.lock().unsent()
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.0.is_stopped()
+    }
 }
 
 /// A flow that carries only what it is given.
@@ -93,13 +135,13 @@ impl FedFlow {
     }
 
     /// Lets a block with `len` bytes arrive for the service of the first request.
-    pub fn bring(&self, shared: &SessionShared, block: Block, len: usize) {
-        let Some(request) = shared.requests.get(FIRST) else { return };
+    pub fn bring(&self, session: &FedSession<'_>, block: Block, len: usize) {
+        let Some(request) = session.0.requests.get(FIRST) else { return };
         request.arrived.put([CompleteBlock {
             block,
             len,
             request: FIRST,
-            _credit: CreditGuard(self.0.clone()),
+            _credit: CreditGuard::new(self.0.clone()),
         }]);
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use farhaul_words::Error;
 
 use super::setup::CarrierFallback;
-use crate::error::Error;
 
 /// The content of the reply.
 pub type ReplyResult = Result<SessionAgreement, SessionRefusal>;
@@ -72,8 +72,8 @@ impl PendingReply {
         self.answer.try_recv().ok()
     }
 
-    /// Waits a moment for the reply, if the session has ended well before it came, because a key may have to
-    /// be remembered.
+    /// Waits a moment for the reply, if the session has ended before it came, because a key may have to be
+    /// remembered.
     pub(crate) fn settle(self, patience: Duration) {
         let _ = self.answer.recv_timeout(patience);
     }

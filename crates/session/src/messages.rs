@@ -12,11 +12,10 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
+use farhaul_words::{Blame, Code, Error, ExitCode, FIGURE_MAX, Misbehaviour, Policy, StageFigures};
+
 use super::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_reason, put_varint};
-use super::figures::StageFigures;
-use super::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions};
-use crate::error::{Error, Misbehaviour};
-use crate::report::FIGURE_MAX;
+use super::options::{FLOWS_MAX, PathAddresses, RateOptions};
 
 /// The longest message: its code and its body, without the length in front.
 pub const MESSAGE_MAX: usize = 64 << 10;
@@ -70,6 +69,34 @@ pub struct Complaint {
     pub misbehaviour: u16,
     pub reason: String,
     pub hint: String,
+}
+
+impl Complaint {
+    /// The complaint that tells the other end of this error.
+    pub(crate) fn of(error: &Error) -> Complaint {
+        // Both ends know how to resume, so that hint need not be sent.
+        let hint = if error.exit_code() == ExitCode::Lost { error.own_hint() } else { error.hint() };
+        Complaint {
+            exit: error.exit_code() as u8,
+            code: error.code().number(),
+            misbehaviour: error.misbehaviour().map_or(0, Misbehaviour::number),
+            reason: error.to_string(),
+            hint: hint.unwrap_or_default().to_string(),
+        }
+    }
+
+    /// The error that the far end has ended with, as this end sees it.
+    pub(crate) fn into_error(self) -> Error {
+        // These words are printed, and must not contain anything that controls the terminal.
+        let printable = |text: String| text.replace(farhaul_text::is_unprintable, "");
+        let Complaint { exit, code: number, misbehaviour, reason, hint } = self;
+        let known = Code::of_number(number);
+        let (reason, hint) = (printable(reason), printable(hint));
+        Error::of_peer(exit, known, false, reason)
+            .with_hint_if((!hint.is_empty()).then_some(hint))
+            .blamed_on(if known.is_none() { Blame::of_number(number) } else { None })
+            .accused_of(Misbehaviour::of_number(misbehaviour))
+    }
 }
 
 /// The figures that one end has at the end of a request.
@@ -597,6 +624,22 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_releases_are_read() {
+        for (release, messages) in farhaul_vectors::of_releases("session") {
+            for (name, bytes) in messages {
+                let mut inbox = MessageInbox::default();
+                inbox.buffer().extend_from_slice(&bytes);
+                let read = match inbox.take().unwrap() {
+                    Some(InboxItem::Own(message)) => format!("{message:?}"),
+                    Some(InboxItem::Words(_)) => "Words".to_string(),
+                    None => panic!("{release}: {name} is no whole message"),
+                };
+                assert!(read.starts_with(&name), "{release}: {name} is read as {read}");
+            }
+        }
+    }
+
+    #[test]
     fn every_message_comes_back_however_the_bytes_are_cut() {
         let messages = all();
         let (mut bytes, mut own, mut of_services) = (Vec::new(), Vec::new(), Vec::new());
@@ -747,6 +790,77 @@ mod tests {
             let mut body = Vec::new();
             put_numbers(&mut body, 36, &numbers);
             assert_eq!(next(&body), Err(Malformed), "{numbers:?}");
+        }
+    }
+
+    /// An error as the other end sees it.
+    fn at_the_other_end(error: &Error) -> Error {
+        Complaint::of(error).into_error()
+    }
+
+    #[test]
+    fn what_ends_a_command_in_the_same_way_at_both_ends_has_the_same_code_at_both() {
+        for &code in Code::ALL {
+            let error = Error::new(code, "no way").with_hint("do this");
+            let told = at_the_other_end(&error);
+            match code.exit_code() {
+                ExitCode::Usage
+                | ExitCode::Auth
+                | ExitCode::Incompatible
+                | ExitCode::Files
+                | ExitCode::Lost => {
+                    assert_eq!((told.code(), told.blame()), (code, code.blame()))
+                }
+                _ => assert_eq!(told.exit_code(), ExitCode::Lost, "{code}"),
+            }
+            assert!(told.what().contains("no way") && told.hint() == Some("do this"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn what_happened_at_the_far_end_alone_is_told_as_that() {
+        let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+        for (error, code, blame) in [
+            (Error::of_host("no room", source), Code::PeerFailed, Blame::Host),
+            (Error::bug("a.rs:7"), Code::PeerFailed, Blame::Us),
+            (Error::interrupted(), Code::PeerInterrupted, Blame::User),
+            (Error::from(Misbehaviour::Credit), Code::Accused, Blame::Us),
+            (Error::new(Code::UdpBlocked, "x"), Code::PeerEnded, Blame::Network),
+        ] {
+            let told = at_the_other_end(&error);
+            assert_eq!((told.code(), told.blame()), (code, blame), "{error:?}");
+            assert_eq!(told.misbehaviour(), error.misbehaviour());
+        }
+    }
+
+    #[test]
+    fn a_number_of_a_later_version_is_understood_by_its_exit_code_and_its_thousands() {
+        for (exit, number, code, blame) in [
+            (2, 1999, Code::BadRequest, Blame::User),
+            (4, 2999, Code::Forbidden, Blame::Peer),
+            (5, 2999, Code::FeatureMissing, Blame::Peer),
+            (6, 4999, Code::FilesFailed, Blame::Host),
+            (7, 3999, Code::PeerEnded, Blame::Network),
+            (8, 2999, Code::Accused, Blame::Peer),
+            (9, 5999, Code::PeerFailed, Blame::Us),
+            (130, 1999, Code::PeerInterrupted, Blame::User),
+            (250, 9999, Code::PeerEnded, Blame::Peer),
+            // The code is known, but came with another exit code than it has here.
+            (6, Code::PeerGone.number(), Code::FilesFailed, Blame::Peer),
+        ] {
+            let told =
+                Complaint { exit, code: number, misbehaviour: 0xffff, ..Complaint::default() }.into_error();
+            assert_eq!((told.code(), told.blame()), (code, blame), "{exit} {number}");
+            assert_eq!(told.misbehaviour(), None);
+        }
+    }
+
+    #[test]
+    fn nothing_in_the_words_of_a_peer_steers_the_terminal() {
+        let evil = || "\x1b[2J\r\nevil\u{202e}".to_string();
+        let told = Complaint { exit: 6, reason: evil(), hint: evil(), ..Complaint::default() }.into_error();
+        for text in [told.what(), told.hint().unwrap()] {
+            assert_eq!(text, "[2Jevil");
         }
     }
 

@@ -6,20 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
+use farhaul_words::{Stage, StageFigures};
 
-use super::figures::StageFigures;
-use super::supervisor::ContentRole;
-
-/// The waits of a sender while it had something to send. These are no stages, but are booked in the same way.
-pub(crate) const WAIT_CONTENT: &str = "wait-content";
-pub(crate) const WAIT_RECEIVER: &str = "wait-receiver";
-pub(crate) const WAIT_NETWORK: &str = "wait-network";
-pub(crate) const WAIT_RATE: &str = "wait-rate";
+use crate::content_role::ContentRole;
 
 /// The time that one thread has spent in one stage.
 #[derive(Debug)]
 pub struct Meter {
-    stage: &'static str,
+    stage: Stage,
     busy_ns: AtomicU64,
 }
 
@@ -78,7 +72,7 @@ impl Meters {
 
     /// A new meter for one thread. Threads do not share one, as two half-busy readers must not look like a
     /// busy one.
-    pub fn meter(&self, stage: &'static str) -> Arc<Meter> {
+    pub fn meter(&self, stage: Stage) -> Arc<Meter> {
         let meter = Arc::new(Meter { stage, busy_ns: AtomicU64::new(0) });
         self.all.lock().in_any_case().push(meter.clone());
         meter
@@ -100,9 +94,9 @@ impl Meters {
         let mut stages: Vec<StageFigures> = Vec::new();
         for meter in self.all.lock().in_any_case().iter() {
             let busy = meter.busy_ns.load(Relaxed) as f64 / elapsed;
-            match stages.iter_mut().find(|stage| stage.name == meter.stage) {
+            match stages.iter_mut().find(|stage| stage.name == meter.stage.name()) {
                 Some(stage) => stage.busy = stage.busy.max(busy),
-                None => stages.push(StageFigures { name: meter.stage.into(), end: end.into(), busy }),
+                None => stages.push(StageFigures { name: meter.stage.name().into(), end: end.into(), busy }),
             }
         }
         stages
@@ -116,9 +110,9 @@ mod tests {
     #[test]
     fn a_stage_is_as_busy_as_its_busiest_thread() {
         let meters = Meters::default();
-        meters.meter("read").add(Duration::from_secs(4));
-        meters.meter("read").add(Duration::from_secs(3));
-        meters.meter("seal").add(Duration::from_secs(1));
+        meters.meter(Stage::Read).add(Duration::from_secs(4));
+        meters.meter(Stage::Read).add(Duration::from_secs(3));
+        meters.meter(Stage::Seal).add(Duration::from_secs(1));
         let stages = meters.stages();
         assert_eq!(stages.len(), 2);
         assert!(stages[0].busy > 3.0 * stages[1].busy && stages[0].busy < 5.0 * stages[1].busy);

@@ -6,10 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::{fmt, io};
 
 use farhaul_net::{interface_of, is_link_local, on_interface, with_port, with_scope};
-pub use farhaul_proto::Policy;
+use farhaul_words::{Cipher, Code, Error, Policy};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::{Code, Error};
 use crate::test_hooks::TestHooks;
 
 /// The most flows that a session has at a time.
@@ -18,41 +17,6 @@ pub const FLOWS_MAX: usize = 16;
 pub const RATE_MIN_BPS: u64 = 8_000;
 /// The smallest memory with which blocks still overlap on their way through the stages.
 pub const MEMORY_MIN: u64 = 16 << 20;
-
-/// The cipher of the data packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub enum Cipher {
-    /// AES with 128 bits.
-    #[default]
-    #[serde(rename = "aes-128-gcm")]
-    #[strum(serialize = "aes-128-gcm")]
-    Aes128Gcm,
-    /// AES with 256 bits.
-    #[serde(rename = "aes-256-gcm")]
-    #[strum(serialize = "aes-256-gcm")]
-    Aes256Gcm,
-    /// For processors without AES.
-    #[serde(rename = "chacha20-poly1305")]
-    #[strum(serialize = "chacha20-poly1305")]
-    ChaCha20Poly1305,
-    /// The bytes of blocks travel in the clear, together with their place in the block; everything else stays
-    /// sealed. The far end may refuse this.
-    #[serde(rename = "none")]
-    None,
-}
-
-impl Cipher {
-    /// All ciphers.
-    pub const ALL: [Cipher; 4] =
-        [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305, Cipher::None];
-
-    /// The name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
 
 /// A path between the two hosts: an address of the client and one of the far end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,16 +198,16 @@ impl RateOptions {
     pub fn checked(self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if self.policy == Policy::Fixed && self.rate_bps.is_none() {
-            return bad("--policy fixed needs --rate");
+            return bad("`policy` fixed needs `rate`");
         }
         if [self.rate_bps, self.rate_min_bps].into_iter().flatten().any(|rate| rate < RATE_MIN_BPS) {
-            return bad("--rate and --min-rate must be at least 8k (bits per second)");
+            return bad("`rate` and `min-rate` must be at least 8k (bits per second)");
         }
         if self.policy == Policy::Fixed && self.rate_min_bps.is_some() {
-            return bad("--min-rate makes no sense with --policy fixed, which holds --rate");
+            return bad("`min-rate` makes no sense with `policy` fixed, which holds `rate`");
         }
         if self.rate_bps.zip(self.rate_min_bps).is_some_and(|(most, least)| least > most) {
-            return bad("--min-rate must not be above --rate");
+            return bad("`min-rate` must not be above `rate`");
         }
         Ok(self)
     }
@@ -279,30 +243,30 @@ impl NetworkOptions {
     pub fn checked(self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if self.flows == 0 || self.flow_count() + self.further_flows() > FLOWS_MAX {
-            return bad("--flows times the number of paths (added ones included) must be between 1 and 16");
+            return bad("`flows` times the number of paths (added ones included) must be between 1 and 16");
         }
         if self.auto_paths && !self.paths.is_empty() {
-            return bad("--path auto finds the paths itself: leave out either it or the paths that you name");
+            return bad("`path` auto finds the paths itself: leave out either it or the paths that you name");
         }
         if self.paths.iter().any(|path| path.local.is_ipv4() != path.remote.is_ipv4()) {
-            return bad("--path: both addresses must be IPv4, or both IPv6");
+            return bad("`path`: both addresses must be IPv4, or both IPv6");
         }
         if self.paths.iter().any(|path| path.local.is_unspecified() || path.remote.is_unspecified()) {
-            return bad("--path: 0.0.0.0 and :: are no addresses of a host");
+            return bad("`path`: 0.0.0.0 and :: are no addresses of a host");
         }
         let is_repeated = |index: usize| self.paths[..index].contains(&self.paths[index]);
         if (0..self.paths.len()).any(is_repeated) {
-            return bad("--path: the same path is given twice");
+            return bad("`path`: the same path is given twice");
         }
         if self.memory_bytes < MEMORY_MIN {
-            return bad("--memory must be at least 16M");
+            return bad("`memory` must be at least 16M");
         }
         if self.mtu.is_some_and(|mtu| !(576..=65535).contains(&mtu)) {
-            return bad("--mtu must be between 576 and 65535");
+            return bad("`mtu` must be between 576 and 65535");
         }
         self.rate_options().checked()?;
         if self.udp_ports.0 == 0 || self.udp_ports.0 > self.udp_ports.1 {
-            return bad("--udp-ports must be a range such as 33001-33100");
+            return bad("`udp-ports` must be a range such as 33001-33100");
         }
         Ok(self)
     }
@@ -311,14 +275,6 @@ impl NetworkOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_words_of_ciphers_do_not_change() {
-        assert_eq!(
-            Cipher::ALL.map(Cipher::name),
-            ["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"]
-        );
-    }
 
     #[test]
     fn paths_that_make_no_sense_are_refused() {

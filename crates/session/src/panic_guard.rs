@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::Once;
 
-use crate::error::Error;
+use farhaul_words::Error;
 
 thread_local! {
     /// How many calls of [`contained`] this thread is inside of.
@@ -57,7 +57,7 @@ fn place_of(info: &PanicHookInfo<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Code;
+    use farhaul_words::Code;
 
     #[test]
     fn a_panic_is_an_error_with_its_place() {

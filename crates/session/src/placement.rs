@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use farhaul_net::Link as _;
+use farhaul_words::CpuChoice;
 
 use super::cpus::{Affinity, CpuList, chosen};
-use super::figures::CpuChoice;
 use super::setup::{FlowLink, FlowSetup};
 
 /// Fewer CPUs are not enough to read, digest, seal and send at the same time, wherever they are.

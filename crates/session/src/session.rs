@@ -8,17 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
+use farhaul_words::{Carrier, Error, ExitCode, PathSigns, SessionReport};
 
-use super::gate::{Admission, Pass};
-use super::handle::Handle;
 use super::messages::{Complaint, EndFigures, RequestFrames, SessionMessage, senseless};
 use super::options::NetworkOptions;
-use super::report::{SessionFigures, SessionReport};
-use super::request::{FIRST, Request, RequestInput, Requests};
+use super::report::{SessionFigures, report};
 use super::setup::Setup;
-use super::shared_state::SessionShared;
-use super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, ContentRole, DeliveryOrder, Supervisor};
-use crate::error::{Error, ExitCode};
+use super::shared_state::{Lead, SessionShared};
+use super::supervisor::Supervisor;
+use crate::content_role::{ContentRole, DeliveryOrder};
+use crate::intervals::{CHECK_INTERVAL, CONNECT_MAX};
+use crate::requests::handle::Handle;
+use crate::requests::request::{Admission, Pass, Request};
+use crate::requests::request_state::{FIRST, RequestState};
+use crate::requests::request_table::{RequestInput, Requests};
 
 /// One end of a session.
 pub struct Session {
@@ -56,7 +59,8 @@ impl Session {
         let request = shared.requests.get(FIRST).expect("a session begins with its first request");
         let supervisor = Mutex::new(Some(supervisor));
         let session = Arc::new(Session { shared, supervisor, opening: Mutex::default(), options, flows });
-        session.shared.set_session(&session);
+        let leader: Arc<dyn Lead> = session.clone();
+        session.shared.set_leader(Arc::downgrade(&leader));
         let dialogue = Dialogue::new(session.clone(), request, role);
         Ok((session, dialogue))
     }
@@ -72,7 +76,7 @@ impl Session {
         // The peer must get new requests in the order of their numbers.
         let _turn = self.opening.lock().in_any_case();
         let number = self.shared.requests.next_number(self.shared.is_initiator);
-        let request = self.shared.requests.add(&self.shared, number, handle.clone());
+        let request = self.shared.add_request(number, handle.clone());
         self.shared.say(&[SessionMessage::Open { request: number, words }]);
         Dialogue::new(self.clone(), request, role)
     }
@@ -96,7 +100,7 @@ impl Session {
     /// Ends the session; if there is an `error`, the peer is told.
     pub fn close(&self, error: Option<&Error>) {
         let supervisor = self.supervisor().take();
-        self.shared.requests.clear();
+        self.shared.clear_requests();
         if let Some(supervisor) = supervisor {
             supervisor.close(error);
         }
@@ -106,9 +110,10 @@ impl Session {
     fn supervisor(&self) -> MutexGuard<'_, Option<Supervisor>> {
         self.supervisor.lock().in_any_case()
     }
+}
 
-    /// Leads the session for at most `wait`, or waits while another thread leads it.
-    pub(crate) fn drive(&self, wait: Duration) {
+impl Lead for Session {
+    fn drive(&self, wait: Duration) {
         self.shared.requests.lead(wait, || {
             let driven = match &mut *self.supervisor() {
                 Some(supervisor) => supervisor.drive(wait),
@@ -133,7 +138,7 @@ impl Drop for Session {
 #[derive(Clone)]
 pub struct OpenedRequest {
     session: Arc<Session>,
-    request: Arc<Request>,
+    request: Arc<RequestState>,
 }
 
 impl OpenedRequest {
@@ -149,8 +154,8 @@ impl OpenedRequest {
 
     /// Refuses the request, and tells the peer why.
     pub fn refuse(self, error: &Error) {
-        self.session.shared.say(&[fail_for(self.request.number(), error)]);
-        self.session.shared.requests.remove(self.request.number());
+        self.session.shared.say(&[fail_for(self.request.number, error)]);
+        self.session.shared.remove_request(self.request.number);
     }
 }
 
@@ -180,7 +185,8 @@ enum TakenMessage {
 }
 
 impl Dialogue {
-    fn new(session: Arc<Session>, request: Arc<Request>, role: ContentRole) -> Dialogue {
+    fn new(session: Arc<Session>, request: Arc<RequestState>, role: ContentRole) -> Dialogue {
+        let request = Request::new(&session.shared, request);
         session.shared.allow(role);
         session.shared.meters.begin(role, session.shared.requests.count() == 1);
         let figures_before = session.supervisor().as_ref().map(Supervisor::figures).unwrap_or_default();
@@ -223,7 +229,7 @@ impl Dialogue {
         let taken = match self.take() {
             Err(error)
                 if error.exit_code() == ExitCode::Lost
-                    && !self.request.peer_closed().is_some_and(has_complained) =>
+                    && !self.session.shared.peer_closed().is_some_and(has_complained) =>
             {
                 TakenMessage::Finish(EndFigures::default())
             }
@@ -314,19 +320,19 @@ impl Dialogue {
         if let Some(failure) = self.request.take_failure() {
             return Err(failure);
         }
-        let is_cancelled = self.request.handle.is_cancelled();
+        let is_cancelled = self.request.handle().is_cancelled();
         if is_cancelled && self.session.shared.stays.load(Ordering::Acquire) {
             // Whoever hears of the end can rely on it that nothing changes any more.
             let begin = Instant::now();
             self.pass = None;
             while !self.request.is_still_at_both_ends()
                 && !self.request.is_stopped()
-                && begin.elapsed() < self.request.halt_patience()
+                && begin.elapsed() < self.session.shared.halt_patience()
                 && self.requests().ended().is_ok()
             {
                 self.drive(CHECK_INTERVAL);
             }
-            self.request.say(&[fail_for(self.request.number(), &Error::interrupted())]);
+            self.session.shared.say(&[fail_for(self.request.number(), &Error::interrupted())]);
             self.request.set_over();
             return Err(Error::interrupted());
         }
@@ -345,11 +351,11 @@ impl Dialogue {
 
     /// Tells the peer why the request fails, as soon as there is a way to tell it.
     pub fn abort(&mut self, error: &Error) {
-        self.request.say(&[fail_for(self.request.number(), error)]);
+        self.session.shared.say(&[fail_for(self.request.number(), error)]);
         let end = Instant::now() + CONNECT_MAX;
         // The peer's answers no longer matter, but the carriers have to be watched until it has got the
         // message.
-        while Instant::now() < end && !self.request.flush(CHECK_INTERVAL) {
+        while Instant::now() < end && !self.session.shared.flush(CHECK_INTERVAL) {
             if self.step().is_err() {
                 return;
             }
@@ -359,7 +365,7 @@ impl Dialogue {
     /// Tells the peer that this end has finished, with the service's own figures.
     pub fn say_finished(&self, of_service: Vec<u8>) {
         let figures = EndFigures { of_service, ..self.figures() };
-        self.request.send(&[SessionMessage::Finish { request: self.request.number(), figures }]);
+        self.session.shared.send(&[SessionMessage::Finish { request: self.request.number(), figures }]);
     }
 
     /// As [`Dialogue::say_finished`], for the last message of all, to which no answer comes. So the last
@@ -399,12 +405,27 @@ impl Dialogue {
         figures.unwrap_or_default().since(&self.figures_before)
     }
 
+    /// What the path has done to the packets of this end.
+    pub fn path_signs(&self) -> PathSigns {
+        self.session.shared.path_signs()
+    }
+
+    /// What carries the content now.
+    pub fn carrier(&self) -> Option<Carrier> {
+        self.session.supervisor().as_ref().map(Supervisor::account).unwrap_or_default().transport
+    }
+
+    /// The address of the peer, as packets or a stream have shown it.
+    pub fn peer_ip(&self) -> Option<std::net::IpAddr> {
+        self.session.shared.flow_list().iter().find_map(|flow| flow.peer_ip.get().copied())
+    }
+
     /// The report of the request, which has moved `bytes`.
     pub fn report(&self, figures: &SessionFigures, bytes: u64) -> SessionReport {
         let (session, supervisor) = (&self.session, self.session.supervisor());
         let account = supervisor.as_ref().map(Supervisor::account).unwrap_or_default();
         let moved = (bytes, self.began.elapsed().as_secs_f64());
-        SessionReport::new(account, self.role, figures, moved, session.flows, &session.options)
+        report(account, self.role, figures, moved, session.flows, &session.options)
     }
 
     /// The session that the request belongs to.
@@ -430,7 +451,7 @@ impl Dialogue {
         } else if let Some(error) = error {
             shared.say(&[fail_for(self.request.number(), error)]);
         }
-        shared.requests.remove(self.request.number());
+        shared.remove_request(self.request.number());
     }
 }
 
@@ -444,7 +465,7 @@ impl Drop for Dialogue {
 }
 
 fn fail_for(request: u64, error: &Error) -> SessionMessage {
-    SessionMessage::Fail { request, complaint: error.complaint() }
+    SessionMessage::Fail { request, complaint: Complaint::of(error) }
 }
 
 #[cfg(test)]
@@ -453,13 +474,13 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64};
 
     use super::*;
-    use crate::error::{Code, Misbehaviour};
-    use crate::event_feed::EventReader;
-    use crate::events::{Event, EventLevel};
-    use crate::exchange::{BlockClass, LoadedBlock, Outlet};
     use crate::messages::put_message;
+    use crate::requests::event_feed::EventReader;
+    use crate::requests::exchange::{BlockClass, LoadedBlock, Outlet};
     use crate::setup::local_pair;
-    use crate::snapshot::TransferState;
+    use farhaul_words::TransferState;
+    use farhaul_words::{Code, Misbehaviour};
+    use farhaul_words::{Event, EventLevel};
 
     const PATIENCE: Duration = Duration::from_secs(20);
     const CONTENT: usize = 70_000;
@@ -532,7 +553,7 @@ mod tests {
     fn take_blocks(dialogue: &mut Dialogue, count: usize) {
         let mut seen = BTreeSet::new();
         while seen.len() < count {
-            while let Some(arrived) = dialogue.request.arrived.take() {
+            while let Some(arrived) = dialogue.request.arrived().take() {
                 let content = &arrived.block[..arrived.len];
                 assert!(content.len() == CONTENT && content.iter().all(|byte| *byte == content[0]));
                 assert!(seen.insert(content[0]), "block {} came twice", content[0]);
@@ -596,36 +617,36 @@ mod tests {
     fn a_request_that_either_end_pauses_stops_no_other_and_goes_on() {
         let [(near, mut near_first), (far, mut far_first)] = ends();
         let (mut near_second, mut far_second) = request(&near, &far, ContentRole::Sender);
-        let events = near_second.request.handle.events(EventLevel::Trace);
+        let events = near_second.request.handle().events(EventLevel::Trace);
         for by_peer in [true, false] {
             let pausing = if by_peer { &far_second } else { &near_second };
-            let handle = pausing.request.handle.clone();
+            let handle = pausing.request.handle().clone();
             handle.pause();
             until_told([&mut near_second, &mut far_second], &events, &Event::Paused { by_peer });
-            assert_eq!(near_second.request.handle.snapshot().state, TransferState::Paused);
+            assert_eq!(near_second.request.handle().snapshot().state, TransferState::Paused);
             std::thread::scope(|scope| {
                 for one in [&near_first, &near_second] {
                     let request = one.request.clone();
                     scope.spawn(move || send_blocks_of(&request, 40));
                 }
                 take_blocks(&mut far_first, 40);
-                assert!(far_second.request.arrived.take().is_none(), "by_peer: {by_peer}");
+                assert!(far_second.request.arrived().take().is_none(), "by_peer: {by_peer}");
                 handle.resume();
                 until_told([&mut near_first, &mut far_second], &events, &Event::Resumed);
                 take_blocks(&mut far_second, 40);
             });
         }
         // The facts of a request outlive it.
-        let handle = near_second.request.handle.clone();
+        let handle = near_second.request.handle().clone();
         near_second.close(None);
         let seen = handle.snapshot();
-        assert!(!seen.facts.transport.is_empty() && seen.facts.wire_bytes_sent > 0, "{seen:?}");
+        assert!(seen.facts.transport.is_some() && seen.facts.wire_bytes_sent > 0, "{seen:?}");
     }
 
     #[test]
     fn whenever_a_request_is_said_to_be_paused_nothing_changes_at_either_end() {
         let [(near, mut near_first), (far, mut far_first)] = ends();
-        let (handle, other) = (near_first.request.handle.clone(), far_first.request.handle.clone());
+        let (handle, other) = (near_first.request.handle().clone(), far_first.request.handle().clone());
         let requests = [near_first.request.clone(), far_first.request.clone()];
         let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -687,7 +708,7 @@ mod tests {
             scope.spawn(|| take_blocks(&mut near_second, 50));
             take_blocks(&mut far_third, 60);
         });
-        let bytes = |dialogue: &Dialogue| dialogue.request.content_put.load(Ordering::Relaxed);
+        let bytes = |dialogue: &Dialogue| dialogue.request.counts().content_put.load(Ordering::Relaxed);
         assert_eq!(
             [&near_first, &far_second, &near_third].map(bytes),
             [40, 50, 60].map(|n| n * CONTENT as u64)
@@ -700,7 +721,7 @@ mod tests {
         let (near_second, mut far_second) = request(&near, &far, ContentRole::Sender);
         // Nobody takes the blocks.
         send_blocks(&near_second, 8);
-        near_second.request.handle.cancel();
+        near_second.request.handle().cancel();
         let ended = std::thread::scope(|scope| {
             let cancelled = scope.spawn(move || {
                 let mut dialogue = near_second;
@@ -794,9 +815,9 @@ mod tests {
             assert!(outlet.put(LoadedBlock { class, ..LoadedBlock::new(block, CONTENT, CONTENT) }, is_over));
         }
         // A block that leaves in the same turn in which it was queued may arrive nevertheless.
-        let (mut came, late) = (0, || near_first.request.blocks_late.load(Ordering::Relaxed));
+        let (mut came, late) = (0, || near_first.request.counts().blocks_late.load(Ordering::Relaxed));
         while late() + came < BLOCKS {
-            came += u64::from(far_first.request.arrived.take().is_some());
+            came += u64::from(far_first.request.arrived().take().is_some());
             assert!(!is_over());
             std::thread::yield_now();
         }
@@ -825,7 +846,7 @@ mod tests {
     fn requests_are_opened_in_turn_and_not_too_many() {
         let [(near, _first), _far] = ends();
         let shared = &near.shared;
-        let open = |number| Misbehaviour::of(&shared.requests.open(shared, number, Vec::new()));
+        let open = |number| Misbehaviour::of(&shared.open_request(number, Vec::new()));
         assert_eq!(open(3), Some(Misbehaviour::RequestOutOfTurn), "those numbers are this end's");
         assert_eq!((open(6), open(4)), (None, Some(Misbehaviour::RequestOutOfTurn)));
         let unknown = shared.requests.hear(8, b"words");

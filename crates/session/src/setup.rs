@@ -14,22 +14,22 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use farhaul_handover::Held as _;
 use farhaul_net::{Link, StreamLink, UdpLink, with_port};
+use farhaul_words::{Carrier, Error};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::budget::{Budget, Charge, ResourceLimits};
-use super::carrier::Carrier;
 use super::hello_reply::PendingReply;
-use super::rate_cap::{CapMemberships, RateShares};
-use super::secret::Secret;
-use super::udp_blocks::UdpBlockNotes;
-use crate::error::Error;
+use crate::carriers::udp_blocks::UdpBlockNotes;
+use crate::flows::secret::Secret;
+use crate::rate::rate_cap::{CapMemberships, RateShares};
 
 /// The carrier of a session's packets at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Udp,
     Tcp,
-    Ssh,
+    /// The pipes of the process that has started the far end.
+    Channel,
     /// Both ends are in one process.
     Local,
 }
@@ -38,6 +38,17 @@ impl Transport {
     /// The name in reports.
     pub fn name(self) -> &'static str {
         Carrier::from(self).name()
+    }
+}
+
+impl From<Transport> for Carrier {
+    fn from(transport: Transport) -> Carrier {
+        match transport {
+            Transport::Udp => Carrier::Udp,
+            Transport::Tcp => Carrier::Tcp,
+            Transport::Channel => Carrier::Channel,
+            Transport::Local => Carrier::Local,
+        }
     }
 }
 
@@ -55,7 +66,7 @@ pub struct Setup {
     /// How to get the stream carrier later. Declared before `control_process`, because its pipes must close
     /// first.
     pub fallback: CarrierFallback,
-    /// Over ssh: how to get direct TCP connections, which are better than the channel.
+    /// Beside a channel: how to get direct TCP connections, which are better than the channel.
     pub direct: CarrierFallback,
     /// At the client: the notes of far ends that UDP does not reach.
     pub blocked: Option<UdpBlockNotes>,
@@ -95,8 +106,8 @@ pub struct SessionLimits {
     /// The budget that it counts in. Default: the process's.
     pub budget: Option<Budget>,
     /// Further caps on its rate. They must have been made beside the budget's cap
-    /// ([`RateCap::beside`](crate::rate_cap::RateCap::beside)) or, without a budget, beside one another.
-    /// [`CapMemberships::set`](crate::rate_cap::CapMemberships::set) changes them while the session runs.
+    /// ([`RateCap::beside`](crate::rate::rate_cap::RateCap::beside)) or, without a budget, beside one another.
+    /// [`CapMemberships::set`](crate::rate::rate_cap::CapMemberships::set) changes them while the session runs.
     pub caps: CapMemberships,
     /// A factor for its weights in all of them. 1 is usual; [`Handle::set_weight`](crate::Handle::set_weight)
     /// changes it.
@@ -185,7 +196,7 @@ pub enum FlowLink {
     /// changes the port, the client's datagrams appear there again. `clients` are the addresses from which
     /// the first datagram may come.
     Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, clients: Vec<IpAddr> },
-    /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
+    /// A byte stream, nonblocking: TLS over TCP, or the pipes of a channel.
     Stream(StreamLink),
 }
 
@@ -244,7 +255,7 @@ pub struct SpareFlow {
 pub enum SpareLink {
     /// For the initiator: a new socket that sends to where the flow before it was.
     Dial { local: Option<SocketAddr>, candidates: Vec<SocketAddr> },
-    /// For the far end over ssh: the port of the flow before it, which must have ended.
+    /// For the far end of a channel: the port of the flow before it, which must have ended.
     Listen { local: SocketAddr },
     /// For a daemon.
     Accept { first: Receiver<FirstDatagram>, clients: Vec<IpAddr> },
@@ -274,14 +285,14 @@ impl SpareFlow {
 pub enum CarrierFallback {
     /// There is no stream carrier, or it is in use from the start.
     None,
-    /// The ssh channel, agreed on by both ends. The far end should watch it from the start, because the
+    /// The channel, agreed on by both ends. The far end should watch it from the start, because the
     /// client changes over by just sending on it.
     Ready(Box<FlowSetup>),
     /// The client opens a connection.
     Dial(Arc<dyn Dial>),
     /// For the daemon: connections that the client has opened appear here.
     Await(Receiver<FlowSetup>),
-    /// The same for the far end over ssh.
+    /// The same for the far end of a channel.
     Listen(Box<dyn CarrierDoor>),
 }
 
@@ -355,8 +366,8 @@ pub struct ControlProcess {
     child: Child,
 }
 
-/// How long ssh may take to end after its pipes are closed.
-const SSH_LINGER: Duration = Duration::from_millis(1500);
+/// How long the process may take to end after its pipes are closed.
+const PROCESS_LINGER: Duration = Duration::from_millis(1500);
 
 impl ControlProcess {
     pub fn new(child: Child) -> ControlProcess {
@@ -392,13 +403,13 @@ impl ControlProcess {
     /// nothing new.
     pub(crate) fn leave(self) {
         // If no thread can be started, the wait happens here.
-        let _ = std::thread::Builder::new().name("ssh".into()).spawn(move || drop(self));
+        let _ = std::thread::Builder::new().name("channel".into()).spawn(move || drop(self));
     }
 }
 
 impl Drop for ControlProcess {
     fn drop(&mut self) {
-        if self.ended(SSH_LINGER).is_none() {
+        if self.ended(PROCESS_LINGER).is_none() {
             // Both fail only if the process is gone already.
             let _ = self.child.kill();
             let _ = self.child.wait();

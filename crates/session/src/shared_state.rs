@@ -10,314 +10,53 @@
 //!
 //! Always true: a flow thread never blocks on any of these; the others may.
 
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
-use farhaul_blocks::{Block, BlockPool, Overflow, last_level_cache_bytes};
+use farhaul_blocks::{BlockPool, Overflow, last_level_cache_bytes};
 use farhaul_handover::Held as _;
-use farhaul_handover::{Ring, SleepNotes, WaitingRoom};
-use farhaul_net::{UdpLink, Waker};
-use farhaul_proto::{BlockClass, ControlStream, Controller, Timestamp};
+use farhaul_handover::{Ring, WaitingRoom};
+use farhaul_net::UdpLink;
+use farhaul_proto::{BlockClass, Controller, Timestamp};
+use farhaul_words::{Code, Error, Event, SessionFacts};
 
 use super::BLOCK_BYTES;
-use super::block_content::{BlockContent, OverflowRoom};
 use super::budget::{Budget, Charge};
-use super::events::Event;
-use super::figures::CpuTime;
-use super::gate::{FIRST_WORDS_MAX, HALTED_AFTER, UNHEARD_MAX};
-use super::handle::Handle;
+use super::control_channel::{ControlChannel, Poured};
+use super::cpu_time::CpuTime;
 use super::messages::{Complaint, MessageInbox, SessionMessage};
 use super::meter::Meters;
-use super::notes::Notes;
 use super::options::PathAddresses;
 use super::panic_guard::contained;
-use super::rate_cap::RateShares;
-use super::rate_cap::headers::TrafficCounts;
-use super::request::{Request, Requests};
-use super::session::Session;
-use super::snapshot::SessionFacts;
-use super::supervisor::{CHECK_INTERVAL, ContentRole};
-use crate::error::{Code, Error};
+use crate::content_role::ContentRole;
+use crate::flows::block_content::{BlockContent, OverflowRoom};
+use crate::flows::flow_shared::FlowShared;
+use crate::intervals::{CHECK_INTERVAL, FIRST_WORDS_MAX, HALTED_AFTER, UNHEARD_MAX};
+use crate::rate::rate_cap::RateShares;
+use crate::requests::handle::Handle;
+use crate::requests::notes::Notes;
+use crate::requests::request_state::RequestState;
+use crate::requests::request_table::Requests;
 
 /// A block that waits to be sent or acknowledged: its content, and the length of content and trailer.
-pub struct FilledBlock {
-    pub block: BlockContent,
-    pub len: u32,
+pub(crate) struct FilledBlock {
+    pub(crate) block: BlockContent,
+    pub(crate) len: u32,
     /// The content bytes in it, for the counters.
-    pub content: u32,
+    pub(crate) content: u32,
     /// Those of the content bytes that were put into a block before.
-    pub again: u32,
-    pub class: BlockClass,
+    pub(crate) again: u32,
+    pub(crate) class: BlockClass,
     /// The request that it belongs to.
-    pub request: Arc<Request>,
+    pub(crate) request: Arc<RequestState>,
 }
 
 impl FilledBlock {
     /// The content bytes that were not put before.
     pub(crate) fn first(&self) -> u64 {
         u64::from(self.content - self.again)
-    }
-}
-
-/// A complete block on its way to a writer. Dropping it gives its credit back to the flow.
-pub struct CompleteBlock {
-    pub block: Block,
-    pub len: usize,
-    /// The request that it belongs to.
-    pub(crate) request: u64,
-    pub(crate) _credit: CreditGuard,
-}
-
-/// Returns one block of credit to a flow when dropped.
-pub(crate) struct CreditGuard(pub(crate) Arc<FlowShared>);
-
-impl Drop for CreditGuard {
-    fn drop(&mut self) {
-        self.0.released.fetch_add(1, Ordering::AcqRel);
-        self.0.wake();
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum FlowState {
-    /// No authentic packet has come yet, or the peer has not been seen to hear us.
-    Connecting = 0,
-    Up = 1,
-    /// The flow's thread has ended, or is about to.
-    Down = 2,
-}
-
-/// Stands for no id; ids have 16 bits.
-const NO_ID: u32 = u32::MAX;
-
-/// The state of a flow that other threads see.
-pub struct FlowShared {
-    pub(crate) index: u16,
-    /// The path that the flow is on; the flows of a path share its rate.
-    pub path: usize,
-    pub is_stream: bool,
-    /// True if the flow is a spare, which waits for a dead path to come back.
-    pub(crate) is_spare: bool,
-    state: AtomicU8,
-    /// The id under which the peer wants to receive, if it is another one than was assumed; otherwise
-    /// [`NO_ID`].
-    other_send_id: AtomicU32,
-    pub(crate) sleep: SleepNotes,
-    waker: Waker,
-    pub(crate) released: AtomicU64,
-    /// Set when the flow has to hand over its blocks and end.
-    pub(crate) retire: AtomicBool,
-    /// When the last packet of the peer came, in milliseconds of the session's clock.
-    pub(crate) heard_ms: AtomicU64,
-    /// When the last proof came that the peer hears us, by the same clock.
-    pub(crate) answered_ms: AtomicU64,
-    /// The bytes that wait in the flow, as it last reported.
-    pub(crate) backlog: AtomicU64,
-    /// The bytes a second that it delivers.
-    pub(crate) rate: AtomicU64,
-    /// Half of its round trip.
-    pub(crate) delay_us: AtomicU64,
-    /// Since when the peer's port is reported as closed while nothing authentic comes; 0 if it is not.
-    pub(crate) refused_ms: AtomicU64,
-    /// The size of the kernel's buffer for its socket, once that was too small; 0 until then.
-    pub(crate) short_buffer: AtomicU64,
-    /// For streams: the flow's share of the rate that was set, in millionths.
-    pub(crate) ceiling_ppm: AtomicU32,
-    /// The congestion control of the TCP connection below a stream.
-    pub(crate) congestion: Option<String>,
-    /// True if the stream slows down because of loss although it has no queue, so that further connections
-    /// beside it would carry more.
-    pub(crate) is_slowed_by_loss: AtomicBool,
-    /// When the flow was opened, by the session's clock.
-    pub(crate) begun_ms: u64,
-    /// The source address of the first authentic packet.
-    pub(crate) peer_ip: OnceLock<IpAddr>,
-    /// True if data and control may use this flow; a stand-by carrier only keeps itself alive.
-    pub active: AtomicBool,
-    pub figures: Mutex<FlowFigures>,
-}
-
-/// The place of a flow in its session.
-#[derive(Debug, Clone)]
-pub(crate) struct FlowPlace {
-    pub(crate) index: u16,
-    pub(crate) path: usize,
-    pub(crate) is_stream: bool,
-    pub(crate) is_spare: bool,
-    pub(crate) active: bool,
-    pub(crate) congestion: Option<String>,
-    pub(crate) begun_ms: u64,
-}
-
-/// Counters that a flow publishes a few times a second and at its end.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct FlowFigures {
-    pub segments_sent: u64,
-    pub(crate) segments_retransmitted: u64,
-    pub(crate) segments_proactive: u64,
-    pub(crate) segments_duplicate: u64,
-    pub(crate) packets_sent: u64,
-    pub(crate) packets_lost: u64,
-    pub(crate) wire_bytes_sent: u64,
-    /// Bytes that were sent, and are neither acknowledged nor lost.
-    pub(crate) in_flight: u64,
-    /// Bytes that have arrived; at a sender, those acknowledged.
-    pub(crate) bytes_moved: u64,
-    pub(crate) bytes_both_ways: u64,
-    /// The traffic as caps count it, if the session is in a cap.
-    pub(crate) on_wire: TrafficCounts,
-    pub(crate) rtt_min_us: u64,
-    pub(crate) rtt_sum_us: u64,
-    pub(crate) rtt_samples: u64,
-    pub(crate) rtt_smoothed_us: u64,
-}
-
-impl FlowShared {
-    pub(crate) fn new(place: FlowPlace) -> std::io::Result<Arc<FlowShared>> {
-        let FlowPlace { index, path, is_stream, is_spare, active, congestion, begun_ms } = place;
-        Ok(Arc::new(FlowShared {
-            index,
-            path,
-            is_stream,
-            is_spare,
-            state: AtomicU8::new(FlowState::Connecting as u8),
-            other_send_id: AtomicU32::new(NO_ID),
-            sleep: SleepNotes::default(),
-            waker: Waker::new()?,
-            released: AtomicU64::new(0),
-            retire: AtomicBool::new(false),
-            heard_ms: AtomicU64::new(0),
-            answered_ms: AtomicU64::new(0),
-            backlog: AtomicU64::new(0),
-            rate: AtomicU64::new(0),
-            delay_us: AtomicU64::new(0),
-            refused_ms: AtomicU64::new(0),
-            short_buffer: AtomicU64::new(0),
-            ceiling_ppm: AtomicU32::new(1_000_000),
-            congestion,
-            is_slowed_by_loss: AtomicBool::new(false),
-            begun_ms,
-            peer_ip: OnceLock::new(),
-            active: AtomicBool::new(active),
-            figures: Mutex::default(),
-        }))
-    }
-
-    /// In how many seconds the last of `bytes` further bytes would arrive; infinite if nothing is known of
-    /// the flow.
-    pub(crate) fn arrival(&self, bytes: u64) -> f64 {
-        let rate = self.rate.load(Ordering::Relaxed) as f64;
-        self.delay_us.load(Ordering::Relaxed) as f64 / 1e6 + bytes as f64 / rate
-    }
-
-    /// Returns whether the flow is a spare whose path is still dead, so that nothing relies on it.
-    pub(crate) fn is_dormant(&self) -> bool {
-        self.is_spare && self.state() == FlowState::Connecting
-    }
-
-    pub(crate) fn state(&self) -> FlowState {
-        match self.state.load(Ordering::Acquire) {
-            0 => FlowState::Connecting,
-            1 => FlowState::Up,
-            _ => FlowState::Down,
-        }
-    }
-
-    pub(crate) fn set_state(&self, state: FlowState) {
-        self.state.store(state as u8, Ordering::Release);
-    }
-
-    /// Notes that the peer wants to receive this flow under another id than was assumed.
-    pub(crate) fn rename(&self, send_id: u16) {
-        self.other_send_id.store(send_id.into(), Ordering::Release);
-        self.wake();
-    }
-
-    /// Takes the id that [`FlowShared::rename`] has noted.
-    pub(crate) fn take_other_send_id(&self) -> Option<u16> {
-        u16::try_from(self.other_send_id.swap(NO_ID, Ordering::AcqRel)).ok()
-    }
-
-    /// Makes the flow's thread look at its queues; costs a system call only if the thread sleeps.
-    pub(crate) fn wake(&self) {
-        if self.sleep.announce() {
-            self.waker.wake();
-        }
-    }
-
-    pub(crate) fn awake(&self) {
-        self.sleep.awake();
-        self.waker.drain();
-    }
-
-    pub(crate) fn waker(&self) -> &Waker {
-        &self.waker
-    }
-}
-
-/// The control stream, with what threads need to wait for it.
-pub struct ControlChannel {
-    stream: Mutex<ControlStream>,
-    changed: Condvar,
-    outbox: Mutex<Outbox>,
-}
-
-/// Messages in their order, and how much of them the control stream has taken. The lock of the outbox is
-/// taken before that of the stream, and no thread waits while it holds it.
-#[derive(Default)]
-struct Outbox {
-    bytes: Vec<u8>,
-    /// How many bytes at the front of `bytes` were taken.
-    taken: usize,
-    /// How many bytes were taken since the session began.
-    taken_ever: u64,
-}
-
-impl Outbox {
-    /// The position behind the last byte, counted from the very first one.
-    fn end(&self) -> u64 {
-        self.taken_ever + (self.bytes.len() - self.taken) as u64
-    }
-
-    /// Gives the stream as many bytes as it takes; returns whether it took any.
-    fn pour(&mut self, stream: &mut ControlStream) -> bool {
-        let written = stream.write(&self.bytes[self.taken..]);
-        self.taken += written;
-        self.taken_ever += written as u64;
-        if self.taken == self.bytes.len() {
-            self.bytes.clear();
-            self.taken = 0;
-        } else if self.taken >= OUTBOX_FOLD {
-            self.bytes.drain(..self.taken);
-            self.taken = 0;
-        }
-        written > 0
-    }
-}
-
-/// The rest of an outbox moves to the front once this many bytes before it are gone.
-const OUTBOX_FOLD: usize = 1 << 20;
-
-/// The window of the control stream: enough for tens of thousands of a manifest's entries in a round trip.
-const CONTROL_WINDOW: u64 = 8 << 20;
-
-impl ControlChannel {
-    fn new() -> ControlChannel {
-        let stream = Mutex::new(ControlStream::new(CONTROL_WINDOW));
-        ControlChannel { stream, changed: Condvar::new(), outbox: Mutex::default() }
-    }
-
-    pub fn lock(&self) -> MutexGuard<'_, ControlStream> {
-        self.stream.lock().whole()
-    }
-
-    /// Wakes those who wait for bytes to read or for room to write.
-    pub fn notify(&self) {
-        self.changed.notify_all();
     }
 }
 
@@ -329,18 +68,24 @@ pub struct PathAddition {
     pub sockets: Vec<UdpLink>,
 }
 
+/// Whoever leads a session, as long as it exists.
+pub(crate) trait Lead: Send + Sync {
+    /// Leads the session for at most `wait`, or waits while another thread leads it.
+    fn drive(&self, wait: Duration);
+}
+
 /// Everything that the threads of a session share.
-pub struct SessionShared {
-    pub control: ControlChannel,
+pub(crate) struct SessionShared {
+    pub(crate) control: ControlChannel,
     /// One for each path, including those that may be added.
     controllers: Vec<Mutex<Controller>>,
     /// The paths that may be added and do not exist yet; bits by their numbers.
-    pub absent_paths: AtomicU64,
+    pub(crate) absent_paths: AtomicU64,
     /// Paths that this end's program adds.
-    pub additions: Mutex<Vec<PathAddition>>,
+    pub(crate) additions: Mutex<Vec<PathAddition>>,
     /// Blocks to fill, and blocks for what arrives.
-    pub pool: BlockPool,
-    pub incoming: BlockPool,
+    pub(crate) pool: BlockPool,
+    pub(crate) incoming: BlockPool,
     /// Made when it is first needed; `None` if there is no place for it.
     overflow: OnceLock<Option<Overflow>>,
     overflow_blocks: u32,
@@ -363,12 +108,12 @@ pub struct SessionShared {
     pub(crate) cancellations: AtomicU64,
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
     /// The budget in which this session's resources are counted.
-    pub budget: Budget,
+    pub(crate) budget: Budget,
     /// The session's parts of rates that it shares with other sessions.
     pub(crate) rate_shares: RateShares,
     /// The charge for a sender's blocks beyond those that every session may have.
     blocks_kept: Mutex<Charge>,
-    pub meters: Meters,
+    pub(crate) meters: Meters,
     pub(crate) cpu: CpuTime,
     /// The handle of the request that the session was opened for.
     first_handle: Handle,
@@ -384,16 +129,16 @@ pub struct SessionShared {
     heard_at_check_ms: AtomicU64,
     /// True if the session has ended, or the peer has closed it.
     is_ended: AtomicBool,
-    /// The session, for threads that wait and watch over it meanwhile.
-    session: OnceLock<Weak<Session>>,
+    /// Whoever leads the session, for threads that wait and watch over it meanwhile.
+    leader: OnceLock<Weak<dyn Lead>>,
     /// When somebody last watched over the session.
     watched_ms: AtomicU64,
-    /// The facts about the session as a whole, for [`SessionFacts::of`].
+    /// The facts about the session as a whole, as they were last published.
     facts: Mutex<SessionFacts>,
     /// True if datagrams are sent as ECN-capable. A sender that holds its rate whatever happens must not send
     /// them so.
     pub(crate) is_markable: AtomicBool,
-    /// The number of [`ProducerToken`](super::producer_token::ProducerToken)s, each of which may still bring
+    /// The number of [`ProducerToken`](crate::requests::producer_token::ProducerToken)s, each of which may still bring
     /// blocks.
     pub(crate) producers: AtomicU64,
     /// Content bytes that were handed to flows.
@@ -478,7 +223,7 @@ impl SessionShared {
             has_peer_halted: AtomicBool::new(false),
             heard_at_check_ms: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
-            session: OnceLock::new(),
+            leader: OnceLock::new(),
             watched_ms: AtomicU64::new(0),
             facts: Mutex::default(),
             is_markable: AtomicBool::new(true),
@@ -506,7 +251,7 @@ impl SessionShared {
 
     /// The handle of the request that the session was opened for.
     #[cfg(feature = "fuzzing")]
-    pub fn first_handle(&self) -> &Handle {
+    pub(crate) fn first_handle(&self) -> &Handle {
         &self.first_handle
     }
 
@@ -564,15 +309,19 @@ impl SessionShared {
         self.is_ended.store(true, Ordering::Release);
     }
 
-    pub(crate) fn set_session(&self, session: &Arc<Session>) {
-        let _ = self.session.set(Arc::downgrade(session));
+    pub(crate) fn set_leader(&self, leader: Weak<dyn Lead>) {
+        let _ = self.leader.set(leader);
+    }
+
+    fn leader(&self) -> Option<Arc<dyn Lead>> {
+        self.leader.get()?.upgrade()
     }
 
     /// Watches over the session for at most `wait`, or waits while another thread does.
     pub(crate) fn watch(&self, wait: Duration) {
         self.watched_ms.store(self.elapsed().as_millis() as u64, Ordering::Relaxed);
-        match self.session.get().and_then(Weak::upgrade) {
-            Some(session) => session.drive(wait),
+        match self.leader() {
+            Some(leader) => leader.drive(wait),
             None => std::thread::sleep(wait.min(Duration::from_millis(20))),
         }
         if self.requests.is_full() {
@@ -586,8 +335,8 @@ impl SessionShared {
         let now = self.elapsed().as_millis() as u64;
         if now.saturating_sub(self.watched_ms.load(Ordering::Relaxed)) >= CHECK_INTERVAL.as_millis() as u64 {
             self.watched_ms.store(now, Ordering::Relaxed);
-            if let Some(session) = self.session.get().and_then(Weak::upgrade) {
-                session.drive(Duration::ZERO);
+            if let Some(leader) = self.leader() {
+                leader.drive(Duration::ZERO);
             }
         }
     }
@@ -633,12 +382,12 @@ impl SessionShared {
     }
 
     /// Returns whether half of the room for filled blocks is free.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         2 * self.filled.len() <= self.filled.capacity()
     }
 
     /// The next filled block, if there is one.
-    pub fn take_filled(&self) -> Option<FilledBlock> {
+    pub(crate) fn take_filled(&self) -> Option<FilledBlock> {
         let filled = self.filled.take()?;
         self.room.taken(|| self.has_room());
         Some(filled)
@@ -653,11 +402,11 @@ impl SessionShared {
     }
 
     /// The controller of a path. Code that also locks the control stream locks that first.
-    pub fn controller(&self, path: usize) -> MutexGuard<'_, Controller> {
+    pub(crate) fn controller(&self, path: usize) -> MutexGuard<'_, Controller> {
         self.controllers[path].lock().whole()
     }
 
-    pub fn path_count(&self) -> usize {
+    pub(crate) fn path_count(&self) -> usize {
         self.controllers.len()
     }
 
@@ -666,7 +415,7 @@ impl SessionShared {
     }
 
     /// An instant in the session's clock, for a block's deadline.
-    pub fn time_of(&self, instant: Instant) -> Timestamp {
+    pub(crate) fn time_of(&self, instant: Instant) -> Timestamp {
         Timestamp::from_nanos(instant.saturating_duration_since(self.start).as_nanos() as u64)
     }
 
@@ -674,7 +423,7 @@ impl SessionShared {
         self.start.elapsed()
     }
 
-    pub fn flow_list(&self) -> Vec<Arc<FlowShared>> {
+    pub(crate) fn flow_list(&self) -> Vec<Arc<FlowShared>> {
         self.flows.lock().in_any_case().clone()
     }
 
@@ -692,12 +441,12 @@ impl SessionShared {
         }
     }
 
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
     /// Runs `work` as one of the session's threads: its time is counted, and a panic in it ends the session.
-    pub fn work(&self, work: impl FnOnce()) {
+    pub(crate) fn work(&self, work: impl FnOnce()) {
         if let Err(error) = self.cpu.count(|| contained(work)) {
             tracing::debug!(%error, "a thread of a session has failed");
             self.fail(error);
@@ -721,18 +470,18 @@ impl SessionShared {
         while self.take_filled().or_else(|| self.urgent.pop()).or_else(|| self.returned.pop()).is_some() {}
     }
 
-    pub fn set_peer_closed(&self, complaint: Complaint) {
+    pub(crate) fn set_peer_closed(&self, complaint: Complaint) {
         self.peer_closed.lock().in_any_case().get_or_insert(complaint);
         self.set_ended();
         self.control.notify();
     }
 
-    pub fn peer_closed(&self) -> Option<Complaint> {
+    pub(crate) fn peer_closed(&self) -> Option<Complaint> {
         self.peer_closed.lock().in_any_case().clone()
     }
 
     pub(crate) fn set_goodbye(&self, error: &Error) {
-        *self.goodbye.lock().in_any_case() = error.complaint();
+        *self.goodbye.lock().in_any_case() = Complaint::of(error);
     }
 
     /// The complaint for the close frame: why this end gave up, or empty.
@@ -741,7 +490,7 @@ impl SessionShared {
     }
 
     /// Ends the session's threads because of `error`; the first error is kept.
-    pub fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: Error) {
         self.set_goodbye(&error);
         let mut failure = self.failure.lock().in_any_case();
         if failure.is_none() && !self.is_stopped() {
@@ -769,8 +518,7 @@ impl SessionShared {
             if self.is_paused() {
                 deadline = Instant::now() + SEND_PATIENCE;
             }
-            let stream = self.control.lock();
-            let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
+            self.control.wait_for_change(Duration::from_millis(50));
             if Instant::now() >= deadline {
                 let what =
                     format!("the far end has read no message of this end for {} s", SEND_PATIENCE.as_secs());
@@ -786,44 +534,21 @@ impl SessionShared {
         self.put(|out| messages.iter().for_each(|message| message.encode(out)))
     }
 
-    /// Appends what `encode` writes to the outbox. Returns the position behind it.
+    /// Appends what `encode` writes to what waits for the control stream. Returns the position behind it.
     pub(crate) fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
-        let mut outbox = self.outbox();
-        encode(&mut outbox.bytes);
-        let end = outbox.end();
-        self.pour_out(outbox);
-        end
+        self.wake_for(self.control.put(encode)).end
     }
 
     /// Gives the control stream what waits for room; returns how much it has taken in all.
     pub(crate) fn pour(&self) -> u64 {
-        self.pour_out(self.outbox())
+        self.wake_for(self.control.pour()).taken
     }
 
-    fn pour_out(&self, mut outbox: MutexGuard<'_, Outbox>) -> u64 {
-        let has_poured = !outbox.bytes.is_empty() && outbox.pour(&mut self.control.lock());
-        let taken = outbox.taken_ever;
-        drop(outbox);
-        if has_poured {
+    fn wake_for(&self, poured: Poured) -> Poured {
+        if poured.is_news {
             self.wake_flows();
         }
-        taken
-    }
-
-    fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.control.outbox.lock().whole()
-    }
-
-    /// Returns whether the peer has acknowledged everything before `end`.
-    pub(crate) fn is_acked(&self, end: u64) -> bool {
-        let outbox = self.outbox();
-        outbox.taken_ever >= end && outbox.taken_ever - self.control.lock().unacked() >= end
-    }
-
-    /// Returns whether the peer has acknowledged everything that was sent.
-    pub(crate) fn is_all_acked(&self) -> bool {
-        let outbox = self.outbox();
-        outbox.bytes.is_empty() && self.control.lock().is_all_acked()
+        poured
     }
 
     /// Moves bytes that have arrived into `inbox`; waits up to `wait` for some.
@@ -832,17 +557,7 @@ impl SessionShared {
         if let Some(taken) = super::fuzzing::feed(self, inbox.buffer(), wait) {
             return taken;
         }
-        let mut stream = self.control.lock();
-        let mut taken = stream.read(inbox.buffer());
-        if taken == 0 && !self.is_stopped() {
-            (stream, _) = self
-                .control
-                .changed
-                .wait_timeout(stream, wait)
-                .expect("no thread panics while it holds the control stream");
-            taken = stream.read(inbox.buffer());
-        }
-        drop(stream);
+        let taken = self.control.read(inbox.buffer(), wait, || self.is_stopped());
         #[cfg(feature = "fuzzing")]
         {
             let buffer = inbox.buffer();
@@ -860,14 +575,13 @@ impl SessionShared {
         let end = Instant::now() + limit;
         loop {
             self.pour();
-            if self.is_all_acked() {
+            if self.control.is_all_acked() {
                 return true;
             }
-            let stream = self.control.lock();
             if self.is_stopped() || self.peer_closed().is_some() || Instant::now() >= end {
                 return false;
             }
-            let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(20));
+            self.control.wait_for_change(Duration::from_millis(20));
         }
     }
 }
@@ -875,6 +589,7 @@ impl SessionShared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::requests::request::Request;
 
     fn shared() -> Arc<SessionShared> {
         let pool = || BlockPool::new(1, BLOCK_BYTES).unwrap();
@@ -889,7 +604,7 @@ mod tests {
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let shared = shared.clone();
-                let request = shared.requests.add(&shared, 1, Handle::new());
+                let request = Request::new(&shared, shared.add_request(1, Handle::new()));
                 std::thread::spawn(move || {
                     (0..2000).for_each(|number| request.send_encoded(long_message(number)))
                 })
@@ -903,29 +618,10 @@ mod tests {
         for index in 0..100 {
             shared.say(&[SessionMessage::FlowDown { index }]);
         }
-        assert!(!waiting.iter().any(|thread| thread.is_finished()) && !shared.is_all_acked());
+        assert!(!waiting.iter().any(|thread| thread.is_finished()) && !shared.control.is_all_acked());
         assert!(!shared.flush(Duration::ZERO));
         shared.stop();
         waiting.into_iter().for_each(|thread| thread.join().unwrap());
-    }
-
-    #[test]
-    fn an_outbox_keeps_the_order_and_loses_nothing() {
-        let (mut outbox, mut stream) = (Outbox::default(), ControlStream::new(CONTROL_WINDOW));
-        let mut ends = Vec::new();
-        for number in 0..700u32 {
-            outbox.bytes.extend(number.to_le_bytes().repeat(8192));
-            ends.push(outbox.end());
-            outbox.pour(&mut stream);
-        }
-        assert!(ends.is_sorted() && outbox.taken_ever == stream.unacked() && outbox.end() == ends[699]);
-        assert!(outbox.bytes.len() - outbox.taken == (outbox.end() - outbox.taken_ever) as usize);
-        assert!(!outbox.pour(&mut stream), "it is full");
-        let mut other = ControlStream::new(CONTROL_WINDOW);
-        while outbox.pour(&mut other) {
-            other = ControlStream::new(CONTROL_WINDOW);
-        }
-        assert_eq!((outbox.taken_ever, outbox.bytes.len()), (ends[699], 0));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::mix::MixConfig;
 use crate::result::ScenarioResult;
 use crate::world::World;
 use farhaul_motion::{DelayMotion, RateMotion};
-use farhaul_proto::{PathMemory, Policy};
+use farhaul_proto::PathMemory;
+use farhaul_words::Policy;
 use std::fmt;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The link is filled, however much it loses at random.
 
-use farhaul_proto::Policy;
 use farhaul_sim::{PathChange, QueueDiscipline, Rival, RivalKind, Scenario, check};
+use farhaul_words::Policy;
 
 #[test]
 fn random_loss_leaves_the_rate_where_it_is() {

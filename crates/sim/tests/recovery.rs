@@ -1,7 +1,7 @@
 //! Everything arrives exactly once, whatever the path does.
 
-use farhaul_proto::Policy;
 use farhaul_sim::{Scenario, check};
+use farhaul_words::Policy;
 
 #[test]
 fn random_loss_in_both_directions_repeats_nothing() {

@@ -23,7 +23,7 @@
 //!         sum += block.iter().map(|&byte| u64::from(byte)).sum::<u64>();
 //!     }
 //!     receiver.finish()?;
-//!     Ok::<_, farhaul_session::Error>(sum)
+//!     Ok::<_, farhaul_words::Error>(sum)
 //! });
 //! let mut block = sender.claim()?;
 //! block.set_len(3);
@@ -31,7 +31,7 @@
 //! sender.put(block, b"three bytes")?;
 //! sender.finish()?;
 //! assert_eq!(reading.join().unwrap()?, 6);
-//! # Ok::<_, farhaul_session::Error>(())
+//! # Ok::<_, farhaul_words::Error>(())
 //! ```
 //!
 //! # Blocks and memory
@@ -91,6 +91,13 @@ macro_rules! common_calls {
                 self.session.add_path(addresses)
             }
 
+            /// Sets what a thread asks about ten times a second while it waits in a call of this stream. If the
+            /// answer is no, the stream is cancelled and the call ends with `FH-INTERRUPTED`, within a fifth of a
+            /// second. The first function that is set stays.
+            pub fn on_wait(&self, goes_on: impl Fn() -> bool + Send + Sync + 'static) {
+                self.session.on_wait(Box::new(goes_on));
+            }
+
             /// Live counters of the stream: bytes that the other end has, round trip, loss.
             pub fn handle(&self) -> &Handle {
                 &self.session.handle
@@ -139,16 +146,17 @@ use std::time::Instant;
 use farhaul_connect as connect;
 use farhaul_connect::hello::SessionOpening;
 use farhaul_connect::{DaemonTarget, EstablishedSession, HelloParams, SshTarget};
-use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
+use farhaul_session::panic_guard::contained;
 use farhaul_volume::CHUNK;
+use farhaul_words::Error;
 
 use request::StreamRequest;
 
 pub use label::METADATA_MAX;
 pub use listener::{AcceptedStream, ListenOptions, StreamListener, accept_stdio};
-pub use receiver::{ReceivedBlock, StreamReceiver};
+pub use receiver::{NextBlock, ReceivedBlock, StreamReceiver};
 pub use sender::StreamSender;
 
 /// The most bytes of content that a block holds.
@@ -204,18 +212,21 @@ pub enum StreamTarget {
 
 /// Begins a stream on which this end sends.
 pub fn connect_to_send(target: &StreamTarget, options: StreamOptions) -> Result<StreamSender, Error> {
-    Ok(StreamSender::new(stream_end::begin(connect(target, options, true)?)?))
+    contained(|| Ok(StreamSender::new(stream_end::begin(connect(target, options, true)?)?))).flatten()
 }
 
 /// Begins a stream on which this end receives.
 pub fn connect_to_receive(target: &StreamTarget, options: StreamOptions) -> Result<StreamReceiver, Error> {
-    Ok(StreamReceiver::new(stream_end::begin(connect(target, options, false)?)?))
+    contained(|| Ok(StreamReceiver::new(stream_end::begin(connect(target, options, false)?)?))).flatten()
 }
 
 /// Makes a stream with both ends in this process.
 pub fn pair(options: StreamOptions) -> Result<(StreamSender, StreamReceiver), Error> {
-    let (near, far) = connect::local_pair(&options.opening(true)?, &request::own_features())?;
-    Ok((StreamSender::new(stream_end::begin(near)?), StreamReceiver::new(stream_end::begin(far)?)))
+    contained(|| {
+        let (near, far) = connect::local_pair(&options.opening(true)?, &request::own_features())?;
+        Ok((StreamSender::new(stream_end::begin(near)?), StreamReceiver::new(stream_end::begin(far)?)))
+    })
+    .flatten()
 }
 
 fn connect(

@@ -13,8 +13,10 @@ use farhaul_connect::{
     Daemon, DaemonStop, EstablishedSession, HeldSockets, Identity, KeyBounds, ListenConfig, Rights,
     RightsRequest, default_identity_path, endpoint_in_program,
 };
+use farhaul_fork::Origin;
 use farhaul_session::budget::{Budget, MemoryLimits};
-use farhaul_session::error::{Code, Error};
+use farhaul_session::panic_guard::contained;
+use farhaul_words::{Code, Error};
 
 use super::request::{StreamRequest, own_features};
 use super::stream_end;
@@ -88,6 +90,7 @@ impl Default for ListenOptions {
 
 /// Waits for streams on one port number, UDP and TCP. Dropping it ends all its streams.
 pub struct StreamListener {
+    origin: Origin,
     streams: Channel<Arc<StreamEnd>>,
     addresses: Vec<SocketAddr>,
     fingerprint: String,
@@ -98,43 +101,53 @@ pub struct StreamListener {
 impl StreamListener {
     /// Begins to listen.
     pub fn bind(options: ListenOptions) -> Result<StreamListener, Error> {
-        let identity = Identity::load_or_generate(&options.identity, "listener")?;
-        let rights = Rights { cipher_none: options.allow_cipher_none, ..Rights::default() };
-        let bounds = KeyBounds { root: Vec::new(), rights };
-        let authorized = Arc::new(AuthorizedKeys::load(&options.authorized_keys, bounds)?);
-        let fingerprint = identity.fingerprint();
-        let names = options.names;
-        let admit =
-            move |opening: &SessionOpening, client: &AuthenticatedPeer| judge(opening, &names, client);
-        let daemon = Daemon::bind(ListenConfig {
-            held: HeldSockets::default(),
-            listen: options.listen,
-            identity,
-            authenticator: authorized,
-            admit: Arc::new(admit),
-            memory: MemoryLimits::of_this_host(),
-            within: Budget::of_process(),
-            rate_max_bps: None,
-            caps: None,
-        })?;
-        let addresses = daemon.local_addrs();
-        let stop = daemon.stop_handle();
-        let (offer, streams) = bounded(WAITING_MAX);
-        let memory_max = options.memory_max;
-        let serve = move |mut established: EstablishedSession| {
-            let memory = &mut established.opening.network.memory_bytes;
-            *memory = (*memory).min(memory_max);
-            stream_end::begin_here(established, |session| {
-                if let Ok(session) = session {
-                    let _ = offer.send(session);
-                }
-            });
-        };
-        let thread = std::thread::Builder::new()
-            .name("listen".into())
-            .spawn(move || daemon.run(Arc::new(serve)))
-            .map_err(Error::no_thread)?;
-        Ok(StreamListener { streams, addresses, fingerprint, stop, thread: Some(thread) })
+        contained(|| {
+            let identity = Identity::load_or_generate(&options.identity, "listener")?;
+            let rights = Rights { cipher_none: options.allow_cipher_none, ..Rights::default() };
+            let bounds = KeyBounds { root: Vec::new(), rights };
+            let authorized = Arc::new(AuthorizedKeys::load(&options.authorized_keys, bounds)?);
+            let fingerprint = identity.fingerprint();
+            let names = options.names;
+            let admit =
+                move |opening: &SessionOpening, client: &AuthenticatedPeer| judge(opening, &names, client);
+            let daemon = Daemon::bind(ListenConfig {
+                held: HeldSockets::default(),
+                listen: options.listen,
+                identity,
+                authenticator: authorized,
+                admit: Arc::new(admit),
+                memory: MemoryLimits::of_this_host(),
+                within: Budget::of_process(),
+                rate_max_bps: None,
+                caps: None,
+            })?;
+            let addresses = daemon.local_addrs();
+            let stop = daemon.stop_handle();
+            let (offer, streams) = bounded(WAITING_MAX);
+            let memory_max = options.memory_max;
+            let serve = move |mut established: EstablishedSession| {
+                let memory = &mut established.opening.network.memory_bytes;
+                *memory = (*memory).min(memory_max);
+                stream_end::begin_here(established, |session| {
+                    if let Ok(session) = session {
+                        let _ = offer.send(session);
+                    }
+                });
+            };
+            let thread = std::thread::Builder::new()
+                .name("listen".into())
+                .spawn(move || daemon.run(Arc::new(serve)))
+                .map_err(Error::no_thread)?;
+            Ok(StreamListener {
+                origin: Origin::here(),
+                streams,
+                addresses,
+                fingerprint,
+                stop,
+                thread: Some(thread),
+            })
+        })
+        .flatten()
     }
 
     /// The addresses that it listens on.
@@ -148,23 +161,38 @@ impl StreamListener {
         &self.fingerprint
     }
 
+    fn is_here(&self) -> Result<(), Error> {
+        match self.origin.is_here() {
+            true => Ok(()),
+            false => Err(Error::forked("the listener")),
+        }
+    }
+
     /// Waits for the next stream that a client begins.
     pub fn accept(&self) -> Result<AcceptedStream, Error> {
+        self.is_here()?;
         self.streams.recv().map(AcceptedStream::new).map_err(|_| stopped())
     }
 
     /// As [`StreamListener::accept`], but returns `None` if no client comes in time.
     pub fn accept_timeout(&self, wait: Duration) -> Result<Option<AcceptedStream>, Error> {
-        match self.streams.recv_timeout(wait) {
+        self.is_here()?;
+        contained(|| match self.streams.recv_timeout(wait) {
             Ok(session) => Ok(Some(AcceptedStream::new(session))),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(stopped()),
-        }
+        })
+        .flatten()
     }
 }
 
 impl Drop for StreamListener {
     fn drop(&mut self) {
+        if self.is_here().is_err() {
+            // It goes on in the parent.
+            std::mem::forget((self.stop.clone(), self.streams.clone()));
+            return;
+        }
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -197,6 +225,9 @@ fn admitted() -> AdmissionReply {
 /// Accepts the stream of the client that started this program over ssh. The stream uses standard input and
 /// output; from here on, what the program prints to standard output goes to standard error.
 pub fn accept_stdio() -> Result<AcceptedStream, Error> {
-    let established = endpoint_in_program(&|opening| StreamRequest::of(opening).map(|_| admitted()))?;
-    Ok(AcceptedStream::new(stream_end::begin(established)?))
+    contained(|| {
+        let established = endpoint_in_program(&|opening| StreamRequest::of(opening).map(|_| admitted()))?;
+        Ok(AcceptedStream::new(stream_end::begin(established)?))
+    })
+    .flatten()
 }

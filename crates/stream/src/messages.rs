@@ -77,6 +77,17 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_releases_are_read() {
+        for (release, messages) in farhaul_vectors::of_releases("stream") {
+            for (name, bytes) in messages {
+                let read = StreamMessage::decode(ByteReader(&bytes).bytes().unwrap());
+                let read = format!("{:?}", read.unwrap());
+                assert!(read.starts_with(&name), "{release}: {name} is read as {read}");
+            }
+        }
+    }
+
+    #[test]
     fn every_message_comes_back() {
         let messages = [
             StreamMessage::Confirmed { count: 1 << 40 },

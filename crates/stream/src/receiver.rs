@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::handle::Handle;
+use farhaul_session::inlet::CompleteBlock;
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
-use farhaul_session::report::SessionReport;
-use farhaul_session::shared_state;
+use farhaul_session::panic_guard::contained;
 use farhaul_volume::ChunkMap;
+use farhaul_words::{Code, Error, Misbehaviour, SessionReport, Stage};
 
 use super::label;
 use super::label::BlockLabel;
@@ -22,6 +22,24 @@ use super::stream_end::StreamEnd;
 /// An honest sender puts no block this far ahead of a missing one: it has memory for far fewer.
 const AHEAD_MAX: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What [`StreamReceiver::next_timeout`] has found.
+#[derive(Debug)]
+pub enum NextBlock {
+    /// A block.
+    Block(ReceivedBlock),
+    /// No block has come in time.
+    NotYet,
+    /// The sender has finished, and there are no more blocks.
+    End,
+}
+
+/// What the flows had.
+enum Taken {
+    Block(CompleteBlock),
+    Nothing,
+    End,
+}
 
 /// The receiving end of a stream. Its methods may be called from any number of threads. If it is dropped
 /// without [`StreamReceiver::finish`], the stream ends and the sender is told.
@@ -45,65 +63,94 @@ struct ArrivalOrder {
 
 impl StreamReceiver {
     pub(super) fn new(session: Arc<StreamEnd>) -> StreamReceiver {
-        let use_meter = session.shared.meters.meter("use");
+        let use_meter = session.shared.meter(Stage::Use);
         StreamReceiver { session, order: Mutex::default(), use_meter }
     }
 
     /// Waits for the next block. Returns `None` when the sender has finished and there are no more.
     pub fn next(&self) -> Result<Option<ReceivedBlock>, Error> {
-        if self.session.in_order {
-            // The waiting thread holds the order, so that the next one finds it complete.
-            let mut order = self.order.lock().whole();
-            loop {
-                if let Some(mut first) = order.take_next() {
-                    first.taken = Instant::now();
-                    return Ok(Some(first));
-                }
-                let Some(arrived) = self.take()? else { return Ok(None) };
-                if let Some(arrived) = self.admit(&mut order, arrived)? {
-                    order.waiting.insert(arrived.label.number, arrived);
-                }
-            }
+        match self.next_until(None)? {
+            NextBlock::Block(block) => Ok(Some(block)),
+            NextBlock::End | NextBlock::NotYet => Ok(None),
         }
-        while let Some(arrived) = self.take()? {
-            let admitted = self.admit(&mut self.order.lock().whole(), arrived)?;
-            if admitted.is_some() {
-                return Ok(admitted);
-            }
-        }
-        Ok(None)
     }
 
-    /// Takes a block from the flows, unchecked; `None` if there are no more.
-    fn take(&self) -> Result<Option<shared_state::CompleteBlock>, Error> {
-        let inlet = &self.session.shared.arrived;
+    /// The next block, if one comes in time.
+    pub fn next_timeout(&self, wait: Duration) -> Result<NextBlock, Error> {
+        self.next_until(Instant::now().checked_add(wait))
+    }
+
+    /// The next block; `NotYet` only if there is an `until`.
+    fn next_until(&self, until: Option<Instant>) -> Result<NextBlock, Error> {
+        contained(|| {
+            self.session.is_here()?;
+            if self.session.in_order {
+                // The waiting thread holds the order, so that the next one finds it complete.
+                let mut order = self.order.lock().whole();
+                loop {
+                    if let Some(mut first) = order.take_next() {
+                        first.taken = Instant::now();
+                        return Ok(NextBlock::Block(first));
+                    }
+                    let arrived = match self.take(until)? {
+                        Taken::Block(arrived) => arrived,
+                        Taken::Nothing => return Ok(NextBlock::NotYet),
+                        Taken::End => return Ok(NextBlock::End),
+                    };
+                    if let Some(arrived) = self.admit(&mut order, arrived)? {
+                        order.waiting.insert(arrived.label.number, arrived);
+                    }
+                }
+            }
+            loop {
+                let arrived = match self.take(until)? {
+                    Taken::Block(arrived) => arrived,
+                    Taken::Nothing => return Ok(NextBlock::NotYet),
+                    Taken::End => return Ok(NextBlock::End),
+                };
+                let admitted = self.admit(&mut self.order.lock().whole(), arrived)?;
+                if let Some(admitted) = admitted {
+                    return Ok(NextBlock::Block(admitted));
+                }
+            }
+        })
+        .flatten()
+    }
+
+    /// Takes a block from the flows, unchecked.
+    fn take(&self, until: Option<Instant>) -> Result<Taken, Error> {
+        let inlet = self.session.shared.arrived();
         loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             crossbeam_channel::select! {
                 recv(inlet.bell().rings()) -> _ => if let Some(block) = inlet.take() {
                     inlet.ring();
-                    return Ok(Some(block));
+                    return Ok(Taken::Block(block));
                 },
                 recv(self.session.over) -> _ => {
                     // Blocks that arrived before the end still wait.
                     if let Some(block) = inlet.take() {
-                        return Ok(Some(block));
+                        return Ok(Taken::Block(block));
                     }
                     if self.session.is_complete() {
-                        return Ok(None);
+                        return Ok(Taken::End);
                     }
                     return Err(self.session.why());
                 }
-                default(LOOK_EVERY) => {}
+                default(left.map_or(LOOK_EVERY, |left| left.min(LOOK_EVERY))) => {
+                    if self.session.must_stop() && !self.session.is_over() {
+                        return Err(self.session.why());
+                    }
+                    if left.is_some_and(|left| left.is_zero()) {
+                        return Ok(Taken::Nothing);
+                    }
+                }
             }
         }
     }
 
     /// Checks a block; returns `None` if it has arrived before.
-    fn admit(
-        &self,
-        order: &mut ArrivalOrder,
-        block: shared_state::CompleteBlock,
-    ) -> Result<Option<ReceivedBlock>, Error> {
+    fn admit(&self, order: &mut ArrivalOrder, block: CompleteBlock) -> Result<Option<ReceivedBlock>, Error> {
         let wrong = |how: Misbehaviour| {
             self.session.fail(Error::from(how));
             Err(self.session.why())
@@ -137,10 +184,27 @@ impl StreamReceiver {
     /// Says that this program is done. Call it after [`StreamReceiver::next`] has returned `None`. It waits
     /// until all blocks are dropped, and returns the figures of both ends.
     pub fn finish(self) -> Result<SessionReport, Error> {
-        if self.next()?.is_some() {
-            return Err(Error::new(Code::Misuse, "take all blocks of the stream before you finish it"));
-        }
-        self.session.finish()
+        self.end()
+    }
+
+    /// As [`StreamReceiver::finish`], for a program whose threads share the stream.
+    pub fn end(&self) -> Result<SessionReport, Error> {
+        self.end_until(None)
+    }
+
+    /// The same. If the sending program has not finished in time, the stream is given up.
+    pub fn end_within(&self, wait: Duration) -> Result<SessionReport, Error> {
+        self.end_until(Instant::now().checked_add(wait))
+    }
+
+    fn end_until(&self, until: Option<Instant>) -> Result<SessionReport, Error> {
+        contained(|| {
+            if let NextBlock::Block(_) = self.next_until(until)? {
+                return Err(Error::new(Code::Misuse, "take all blocks of the stream before you finish it"));
+            }
+            self.session.finish(until)
+        })
+        .flatten()
     }
 }
 
@@ -165,7 +229,7 @@ pub struct ReceivedBlock {
     session: Arc<StreamEnd>,
     use_meter: Arc<Meter>,
     taken: Instant,
-    block: shared_state::CompleteBlock,
+    block: CompleteBlock,
     label: BlockLabel,
 }
 
@@ -197,6 +261,9 @@ impl std::fmt::Debug for ReceivedBlock {
 
 impl Drop for ReceivedBlock {
     fn drop(&mut self) {
+        if self.session.is_here().is_err() {
+            return std::mem::forget(self.session.clone());
+        }
         if std::thread::panicking() {
             let what = "the receiving program has failed on a block".to_string();
             return self.session.fail(Error::new(Code::ProgramFailed, what));

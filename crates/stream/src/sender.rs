@@ -2,15 +2,15 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error};
 use farhaul_session::exchange::{LoadedBlock, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
-use farhaul_session::report::SessionReport;
+use farhaul_session::panic_guard::contained;
+use farhaul_words::{Code, Error, SessionReport, Stage};
 
 use super::stream_end::StreamEnd;
 use super::{BLOCK_LEN_MAX, ClaimedBlock, METADATA_MAX, label};
@@ -27,57 +27,107 @@ pub struct StreamSender {
 
 impl StreamSender {
     pub(super) fn new(session: Arc<StreamEnd>) -> StreamSender {
-        let (outlet, filling) = (Outlet::new(session.shared.clone()), session.shared.meters.meter("fill"));
+        let (outlet, filling) = (Outlet::new(session.shared.clone()), session.shared.meter(Stage::Fill));
         StreamSender { session, outlet, order: Mutex::default(), filling }
+    }
+
+    /// An error if no block can be put any more.
+    fn is_open(&self) -> Result<(), Error> {
+        self.session.is_here()?;
+        match self.session.is_over() {
+            true => Err(self.session.why()),
+            false => Ok(()),
+        }
     }
 
     /// Waits for a free block, to be filled in place.
     pub fn claim(&self) -> Result<ClaimedBlock, Error> {
-        let block = self.outlet.claim(|| self.session.is_over());
-        block.map(ClaimedBlock::new).ok_or_else(|| self.session.why())
+        contained(|| {
+            self.is_open()?;
+            let block = self.outlet.claim(|| self.session.must_stop());
+            block.map(ClaimedBlock::new).ok_or_else(|| self.session.why())
+        })
+        .flatten()
     }
 
     /// A block, if one is free now.
     pub fn try_claim(&self) -> Result<Option<ClaimedBlock>, Error> {
-        if self.session.is_over() {
-            return Err(self.session.why());
-        }
-        Ok(self.outlet.try_claim().map(ClaimedBlock::new))
+        contained(|| {
+            self.is_open()?;
+            Ok(self.outlet.try_claim().map(ClaimedBlock::new))
+        })
+        .flatten()
+    }
+
+    /// A block, if one becomes free in time.
+    pub fn claim_timeout(&self, wait: Duration) -> Result<Option<ClaimedBlock>, Error> {
+        let until = Instant::now().checked_add(wait);
+        contained(|| {
+            self.is_open()?;
+            let is_late = || until.is_some_and(|until| Instant::now() >= until);
+            let left =
+                || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            match self.outlet.claim_within(left, || self.session.must_stop() || is_late()) {
+                Some(block) => Ok(Some(ClaimedBlock::new(block))),
+                None if self.session.must_stop() => Err(self.session.why()),
+                None => Ok(None),
+            }
+        })
+        .flatten()
     }
 
     /// Sends the bytes that a block covers (see [`ClaimedBlock::set_len`]), with up to [`METADATA_MAX`] bytes
     /// of metadata. Waits while the flows have enough to send. Returns the block's number, counted from 0.
     pub fn put(&self, block: ClaimedBlock, metadata: &[u8]) -> Result<u64, Error> {
-        if metadata.len() > METADATA_MAX {
-            return Err(Error::new(
-                Code::Misuse,
-                format!("a block's metadata has at most {METADATA_MAX} bytes"),
-            ));
-        }
-        let ClaimedBlock { mut block, claimed } = block;
-        self.filling.add(claimed.elapsed());
-        let content = block.len();
-        debug_assert!(content <= BLOCK_LEN_MAX, "set_len has checked the length");
-        block.set_len(block.capacity());
-        // In a stream in order, no block may overtake the one before on its way to the flow.
-        let _order = self.session.in_order.then(|| self.order.lock().whole());
-        let number = self.session.put.fetch_add(1, Ordering::AcqRel);
-        let len = label::write(&mut block, content, metadata, number, self.session.digests);
-        if !self.outlet.put(LoadedBlock::new(block, len, content), || self.session.is_over()) {
-            return Err(self.session.why());
-        }
-        Ok(number)
+        contained(|| {
+            self.session.is_here()?;
+            if metadata.len() > METADATA_MAX {
+                return Err(Error::new(
+                    Code::Misuse,
+                    format!("a block's metadata has at most {METADATA_MAX} bytes"),
+                ));
+            }
+            if self.session.is_finishing() {
+                return Err(Error::new(Code::Misuse, "no block can be put once the stream is being ended"));
+            }
+            let ClaimedBlock { mut block, claimed } = block;
+            self.filling.add(claimed.elapsed());
+            let content = block.len();
+            debug_assert!(content <= BLOCK_LEN_MAX, "set_len has checked the length");
+            block.set_len(block.capacity());
+            // In a stream in order, no block may overtake the one before on its way to the flow.
+            let _order = self.session.in_order.then(|| self.order.lock().whole());
+            let number = self.session.put.fetch_add(1, Ordering::AcqRel);
+            let len = label::write(&mut block, content, metadata, number, self.session.digests);
+            if !self.outlet.put(LoadedBlock::new(block, len, content), || self.session.must_stop()) {
+                return Err(self.session.why());
+            }
+            Ok(number)
+        })
+        .flatten()
     }
 
     /// Waits until the receiving program has let go of all blocks that were put before.
     pub fn wait(&self) -> Result<(), Error> {
+        self.session.is_here()?;
         self.session.wait_confirmed(self.session.put.load(Ordering::Acquire))
     }
 
     /// Ends the stream: waits until the receiving program has let go of all blocks and has finished, and
     /// returns the figures of both ends.
     pub fn finish(self) -> Result<SessionReport, Error> {
-        self.session.finish()
+        self.end()
+    }
+
+    /// As [`StreamSender::finish`], for a program whose threads share the stream. Later calls of other methods
+    /// fail.
+    pub fn end(&self) -> Result<SessionReport, Error> {
+        contained(|| self.session.finish(None)).flatten()
+    }
+
+    /// The same. If the receiving program has not finished in time, the stream is given up.
+    pub fn end_within(&self, wait: Duration) -> Result<SessionReport, Error> {
+        contained(|| self.session.finish(Instant::now().checked_add(wait))).flatten()
     }
 }
 

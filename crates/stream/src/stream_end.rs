@@ -9,27 +9,28 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 use farhaul_connect::EstablishedSession;
+use farhaul_fork::Origin;
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::options::{NetworkOptions, PathAddresses, RateOptions};
 use farhaul_session::panic_guard::contained;
 use farhaul_session::producer_token::ProducerToken;
-use farhaul_session::report::{SessionFigures, SessionReport};
+use farhaul_session::report::SessionFigures;
+use farhaul_session::request::PathAddition;
 use farhaul_session::request::Request;
 use farhaul_session::session as dialogue;
 use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_session::setup::bind_side_by_side;
-use farhaul_session::shared_state::PathAddition;
-use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+use farhaul_words::{Code, Error, Misbehaviour, SessionReport};
 
 use super::MESSAGE_LEN_MAX;
 use super::messages::StreamMessage;
@@ -49,6 +50,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One end of a stream.
 pub(super) struct StreamEnd {
+    origin: Origin,
     pub(super) shared: Arc<Request>,
     pub(super) handle: Handle,
     pub(super) name: String,
@@ -83,6 +85,10 @@ pub(super) struct StreamEnd {
     pub(super) over: Channel<Infallible>,
     open: Mutex<Option<ChannelEnd<Infallible>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The program's word on whether its threads go on waiting.
+    goes_on: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// True once that word was no. Calls then end without waiting for the end of the session.
+    is_abandoned: AtomicBool,
 }
 
 #[derive(Default)]
@@ -151,11 +157,12 @@ pub(super) fn begin_here(
     let shared = dialogue.request.clone();
     let (open, over) = bounded(0);
     let session = Arc::new(StreamEnd {
-        unread: Mutex::new((role == ContentRole::Sender).then(|| ProducerToken::new(shared.session()))),
+        origin: Origin::here(),
+        unread: Mutex::new((role == ContentRole::Sender).then(|| ProducerToken::new(&shared))),
         is_initiator: dialogue.is_client(),
         flows: options.flows.into(),
-        first_paths: shared.path_count() - shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
-        further_paths: shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
+        first_paths: shared.path_count() - shared.absent_paths().count_ones() as usize,
+        further_paths: shared.absent_paths().count_ones() as usize,
         added_paths: Mutex::default(),
         shared,
         handle,
@@ -176,6 +183,8 @@ pub(super) fn begin_here(
         over,
         open: Mutex::new(Some(open)),
         thread: Mutex::default(),
+        goes_on: OnceLock::new(),
+        is_abandoned: AtomicBool::new(false),
     });
     started(Ok(session.clone()));
     let ended = contained(|| session.converse(&mut dialogue)).flatten();
@@ -313,7 +322,7 @@ impl StreamEnd {
         };
         let bytes = match self.is_sender {
             true => arrived_bytes(&self.shared, error.is_none().then_some(0)),
-            false => self.shared.content_written.load(Ordering::Relaxed),
+            false => self.shared.counts().content_written.load(Ordering::Relaxed),
         };
         let figures = SessionFigures { ours: dialogue.figures(), theirs };
         let report = dialogue.report(&figures, bytes);
@@ -346,12 +355,47 @@ impl StreamEnd {
         self.shared.is_stopped()
     }
 
+    /// Whether the program has said that it is done.
+    pub(super) fn is_finishing(&self) -> bool {
+        self.finishing.load(Ordering::Acquire)
+    }
+
+    pub(super) fn on_wait(&self, goes_on: Box<dyn Fn() -> bool + Send + Sync>) {
+        // The first one stays.
+        let _ = self.goes_on.set(goes_on);
+    }
+
+    /// Whether a thread of the program that waits has to stop: the session is over, or the program wants no more of it.
+    /// Nobody asks this while it holds a lock, as the program may take its time.
+    pub(super) fn must_stop(&self) -> bool {
+        if self.goes_on.get().is_some_and(|goes_on| !goes_on()) {
+            self.is_abandoned.store(true, Ordering::Release);
+            self.handle.cancel();
+            self.shared.wake_dialogue();
+        }
+        self.is_abandoned.load(Ordering::Acquire) || self.is_over()
+    }
+
+    /// Waits until `done` says so or the session has ended. Returns false if the program wants to wait no more.
+    fn wait_until(&self, done: impl Fn(&State) -> bool) -> bool {
+        let mut state = self.state.lock().in_any_case();
+        while state.ended.is_none() && !done(&state) {
+            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
+            drop(state);
+            if self.must_stop() && self.is_abandoned.load(Ordering::Acquire) {
+                return false;
+            }
+            state = self.state.lock().in_any_case();
+        }
+        true
+    }
+
     /// Waits for the end of a session that something has stopped, and returns the error for further calls.
     pub(super) fn why(&self) -> Error {
-        let mut state = self.state.lock().in_any_case();
-        while state.ended.is_none() {
-            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
+        if self.is_abandoned.load(Ordering::Acquire) || !self.wait_until(|_| false) {
+            return Error::interrupted();
         }
+        let state = self.state.lock().in_any_case();
         state.ended.as_ref().and_then(|ended| ended.error.as_ref()).map_or_else(closed, Error::clone)
     }
 
@@ -364,18 +408,17 @@ impl StreamEnd {
         if state.confirmed < count {
             state.waited_for = state.waited_for.max(count);
             drop(state);
-            self.shared.control.notify();
-            state = self.state.lock().in_any_case();
+            self.shared.wake_dialogue();
+        } else {
+            drop(state);
         }
-        while state.confirmed < count && state.ended.is_none() {
-            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
+        if !self.wait_until(|state| state.confirmed >= count) {
+            return Err(Error::interrupted());
         }
-        let confirmed = state.confirmed;
-        drop(state);
-        if confirmed < count {
+        if self.state.lock().in_any_case().confirmed < count {
             return Err(self.why());
         }
-        self.unread.lock().in_any_case().get_or_insert_with(|| ProducerToken::new(self.shared.session()));
+        self.unread.lock().in_any_case().get_or_insert_with(|| ProducerToken::new(&self.shared));
         Ok(())
     }
 
@@ -398,13 +441,13 @@ impl StreamEnd {
 
     /// The program has let go of a block with `content` bytes.
     pub(super) fn release(&self, content: u64) {
-        self.shared.content_written.fetch_add(content, Ordering::Relaxed);
+        self.shared.counts().content_written.fetch_add(content, Ordering::Relaxed);
         self.handle.counts().bytes_done.fetch_add(content, Ordering::Relaxed);
         let count = self.released.fetch_add(1, Ordering::AcqRel) + 1;
         // The session's thread looks twenty times a second; blocks that somebody waits for are confirmed at
         // once.
         if count.is_multiple_of(CONFIRM_EVERY) || count == self.asked.load(Ordering::Acquire) {
-            self.shared.control.notify();
+            self.shared.wake_dialogue();
         }
     }
 
@@ -414,10 +457,11 @@ impl StreamEnd {
     }
 
     pub(super) fn send_message(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.is_here()?;
         if bytes.len() > MESSAGE_LEN_MAX {
             return Err(Error::new(Code::Misuse, format!("a message has at most {MESSAGE_LEN_MAX} bytes")));
         }
-        while self.shared.control.lock().unacked() > UNDER_WAY_MAX && !self.is_over() {
+        while self.shared.unacked() > UNDER_WAY_MAX && !self.must_stop() {
             std::thread::sleep(Duration::from_millis(1));
         }
         if self.is_over() {
@@ -429,7 +473,9 @@ impl StreamEnd {
 
     /// The next message; `None` if none comes in time.
     pub(super) fn message(&self, wait: Duration) -> Result<Option<Vec<u8>>, Error> {
-        let until = Instant::now() + wait;
+        self.is_here()?;
+        // A wait that ends after the end of time has no end.
+        let until = Instant::now().checked_add(wait);
         let mut state = self.state.lock().in_any_case();
         loop {
             if let Some(bytes) = state.messages.pop_front() {
@@ -440,7 +486,7 @@ impl StreamEnd {
                 drop(state);
                 return Err(self.why());
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.map_or(LOOK_EVERY, |until| until.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(None);
             }
@@ -449,11 +495,13 @@ impl StreamEnd {
     }
 
     pub(super) fn set_rate(&self, rate: RateOptions) -> Result<(), Error> {
+        self.is_here()?;
         self.handle.set_rate(rate)
     }
 
     pub(super) fn use_path(&self, path: usize, is_used: bool) -> Result<(), Error> {
-        let (all, absent) = (self.shared.path_count(), self.shared.absent_paths.load(Ordering::Acquire));
+        self.is_here()?;
+        let (all, absent) = (self.shared.path_count(), self.shared.absent_paths());
         if path >= all || absent & 1 << path != 0 {
             let there = all - absent.count_ones() as usize;
             return Err(Error::new(
@@ -473,6 +521,7 @@ impl StreamEnd {
 
     /// Begins a further path; returns its number.
     pub(super) fn add_path(&self, addresses: PathAddresses) -> Result<usize, Error> {
+        self.is_here()?;
         if !self.is_initiator {
             return Err(Error::new(Code::Misuse, "the end that has connected adds paths"));
         }
@@ -494,19 +543,25 @@ impl StreamEnd {
         let number = *added;
         *added += 1;
         let addition = PathAddition { number, addresses, sockets };
-        self.shared.additions.lock().in_any_case().push(addition);
+        self.shared.add_path(addition);
         Ok(self.first_paths + number)
     }
 
-    /// Says that the program is done, and waits for the end.
-    pub(super) fn finish(&self) -> Result<SessionReport, Error> {
+    /// Says that the program is done, and waits for the end. What has not ended by `until` is given up.
+    pub(super) fn finish(self: &Arc<Self>, until: Option<Instant>) -> Result<SessionReport, Error> {
+        self.is_here()?;
         self.finishing.store(true, Ordering::Release);
         self.unread.lock().in_any_case().take();
-        self.shared.control.notify();
-        let mut state = self.state.lock().in_any_case();
-        while state.ended.is_none() {
-            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
+        self.shared.wake_dialogue();
+        let is_late = || until.is_some_and(|until| Instant::now() >= until);
+        if !self.wait_until(|_| is_late()) {
+            return Err(Error::interrupted());
         }
+        if self.ended().is_none() {
+            self.give_up();
+            return Err(self.why());
+        }
+        let state = self.state.lock().in_any_case();
         let ended = state.ended.as_ref().expect("waited for just before");
         let result = match &ended.error {
             Some(error) => Err(error.clone()),
@@ -517,11 +572,25 @@ impl StreamEnd {
         result
     }
 
-    /// Ends the session if it has not ended yet; the far end is told.
-    pub(super) fn give_up(&self) {
+    /// An error in a forked child, which has no part in the session: a lock may be held by a thread that the
+    /// child lacks.
+    pub(super) fn is_here(&self) -> Result<(), Error> {
+        match self.origin.is_here() {
+            true => Ok(()),
+            false => Err(Error::forked("the stream")),
+        }
+    }
+
+    /// Ends the session if it has not ended yet; the far end is told. A forked child leaves all as it is.
+    pub(super) fn give_up(self: &Arc<Self>) {
+        if !self.origin.is_here() {
+            // Nothing below is dropped here: the session goes on in the parent.
+            std::mem::forget(self.clone());
+            return;
+        }
         if self.ended().is_none() {
             self.handle.cancel();
-            self.shared.control.notify();
+            self.shared.wake_dialogue();
         }
         self.join();
     }

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farhaul_connect::keygen;
-use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
+use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::exchange::{LoadedBlock, Outlet};
 use farhaul_session::handle::Handle;
-use farhaul_session::options::{PathAddresses, Policy, RateOptions};
+use farhaul_session::options::{PathAddresses, RateOptions};
 use farhaul_session::session::{DialogueStep, Session};
-use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+use farhaul_words::{Carrier, Code, Error, ExitCode, Misbehaviour, Policy};
 
 use super::messages::StreamMessage;
 use super::*;
@@ -119,7 +119,7 @@ fn move_blocks((sender, receiver): (StreamSender, StreamReceiver), count: u64, r
 #[test]
 fn every_block_comes_once_with_what_was_said_of_it() {
     move_blocks(pair(frames()).unwrap(), 100, 2);
-    let network = NetworkOptions { cipher: farhaul_session::Cipher::Aes256Gcm, ..NetworkOptions::default() };
+    let network = NetworkOptions { cipher: farhaul_words::Cipher::Aes256Gcm, ..NetworkOptions::default() };
     move_blocks(pair(StreamOptions { digests: true, network, ..frames() }).unwrap(), 40, 1);
 }
 
@@ -274,11 +274,7 @@ fn rate_and_paths_change_while_it_runs() {
             taking.join().unwrap();
         });
     };
-    let sent = |path: usize| -> u64 {
-        let flows = sender.session.shared.flow_list();
-        let own = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
-        own.map(|flow| flow.figures.lock().unwrap().segments_sent).sum()
-    };
+    let sent = |path: usize| sent_by(&sender.session, path);
     let settle = |done: &dyn Fn() -> bool| {
         let until = std::time::Instant::now() + PATIENCE;
         while !done() {
@@ -289,11 +285,8 @@ fn rate_and_paths_change_while_it_runs() {
         std::thread::sleep(Duration::from_millis(250));
     };
     let is_active = |session: &stream_end::StreamEnd, path: usize| {
-        let flows = session.shared.flow_list();
-        flows
-            .iter()
-            .filter(|flow| flow.path == path && !flow.is_stream)
-            .all(|flow| flow.active.load(Ordering::Acquire))
+        let path = session.shared.path_use(path);
+        path.flows_active == path.flows
     };
     send(40);
     settle(&|| sent(0) > 0 && sent(1) > 0);
@@ -314,8 +307,9 @@ fn rate_and_paths_change_while_it_runs() {
 
     let rate = RateOptions { policy: Policy::Fixed, rate_bps: Some(50_000_000), rate_min_bps: None };
     receiver.set_rate(rate).unwrap();
-    let pace = || sender.session.shared.controller(0).pacing_rate().unwrap_or(f64::MAX);
-    settle(&|| (3.0e6..3.3e6).contains(&pace()));
+    let pace =
+        || sender.session.shared.handle().snapshot().facts.traffic[0].rate_target_bps.unwrap_or(f64::MAX);
+    settle(&|| (24.0e6..26.4e6).contains(&pace()));
     assert!(sender.set_rate(RateOptions { policy: Policy::Fixed, ..RateOptions::default() }).is_err());
 }
 
@@ -330,9 +324,7 @@ fn send(sender: &StreamSender, receiver: &StreamReceiver, count: u64) {
 }
 
 fn sent_by(session: &stream_end::StreamEnd, path: usize) -> u64 {
-    let flows = session.shared.flow_list();
-    let own = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
-    own.map(|flow| flow.figures.lock().unwrap().segments_sent).sum()
+    session.shared.path_use(path).segments_sent
 }
 
 /// Sends until `done`.
@@ -370,13 +362,7 @@ fn a_path_is_added_while_it_runs() {
     send(&sender, &receiver, 60);
 
     sender.use_path(0, false).unwrap();
-    let flows = sender.session.shared.flow_list();
-    let is_out = |path: usize| {
-        flows
-            .iter()
-            .filter(|flow| flow.path == path && !flow.is_stream)
-            .all(|flow| !flow.active.load(Ordering::Acquire))
-    };
+    let is_out = |path: usize| sender.session.shared.path_use(path).flows_active == 0;
     send_until(&sender, &receiver, &|| is_out(0));
     // The figures are updated ten times a second.
     std::thread::sleep(Duration::from_millis(250));
@@ -411,7 +397,7 @@ fn a_path_is_added_over_ssh_where_the_far_end_sends() {
     assert!(receiver.next().unwrap().is_none());
     let report = receiver.finish().unwrap();
     ending.join().unwrap();
-    assert_eq!(report.transport, "udp");
+    assert_eq!(report.transport, Some(Carrier::Udp));
     assert!(report.paths.len() == 1 && report.paths[0].answered, "{:?}", report.paths);
 }
 
@@ -436,7 +422,7 @@ fn where_udp_does_not_get_through_a_stream_goes_on_over_tcp() {
     let report = sender.finish().unwrap();
     let (numbers, received) = taking.join().unwrap();
     assert_eq!(numbers, (0..60).collect());
-    assert_eq!((&report.transport[..], &received.transport[..]), ("tcp", "tcp"));
+    assert_eq!((report.transport, received.transport), (Some(Carrier::Tcp), Some(Carrier::Tcp)));
     assert_eq!(report.bytes, (0..60).map(|number| len_of(number) as u64).sum::<u64>());
     assert!(
         report.warnings.iter().any(|warning| warning.contains("going on over tcp")),
@@ -463,7 +449,7 @@ fn only_what_is_allowed_is_begun() {
     assert!(refused(StreamOptions::new("other")).code() == Code::Forbidden);
     assert!(refused(StreamOptions::new("")).exit_code() == ExitCode::Usage);
     let mut clear = frames();
-    clear.network.cipher = farhaul_session::Cipher::None;
+    clear.network.cipher = farhaul_words::Cipher::None;
     assert!(refused(clear).code() == Code::Forbidden);
     let path = fixture.folder.path().join("authorized");
     let line = std::fs::read_to_string(&path).unwrap();
@@ -477,7 +463,7 @@ fn only_what_is_allowed_is_begun() {
 }
 
 /// A sender that leaves once it has heard that the receiver has finished, silently or with a complaint.
-fn left_by(complaint: Option<Error>) -> Result<farhaul_session::SessionReport, Error> {
+fn left_by(complaint: Option<Error>) -> Result<farhaul_words::SessionReport, Error> {
     let (near, far) =
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
     let receiver = StreamReceiver::new(stream_end::begin(far).unwrap());
@@ -549,4 +535,29 @@ fn a_peer_that_breaks_the_protocol_is_told_how() {
     let mut beyond = [0; 48];
     beyond[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     assert_eq!(receiver_told(&[], &beyond), Some(Misbehaviour::ImpossibleNumber));
+}
+
+/// A call that waits for ever.
+type Wait = fn(&StreamSender, &StreamReceiver) -> Result<(), Error>;
+
+#[test]
+fn a_program_that_wants_to_wait_no_more_gets_its_thread_back() {
+    let waits: [Wait; 3] = [
+        |_, receiver| receiver.next().map(drop),
+        |sender, _| loop {
+            let block = sender.claim()?;
+            sender.put(block, b"")?;
+        },
+        |sender, _| {
+            let block = sender.claim()?;
+            sender.put(block, b"")?;
+            sender.wait()
+        },
+    ];
+    for wait in waits {
+        let (sender, receiver) = pair(frames()).unwrap();
+        sender.on_wait(|| false);
+        receiver.on_wait(|| false);
+        assert_eq!(wait(&sender, &receiver).unwrap_err().code(), Code::Interrupted);
+    }
 }

@@ -11,8 +11,10 @@ use std::os::unix::fs::FileExt as _;
 
 use farhaul_handover::permit::check;
 use rustix::fs;
-use rustix::fs::{AtFlags, Dev, FallocateFlags, FileType, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
-use rustix::io::Result;
+use rustix::fs::{
+    AtFlags, Dev, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timestamps, Uid, XattrFlags,
+};
+use rustix::io::{Errno, Result};
 use rustix::path::Arg;
 
 // ---- names -----------------------------------------------------------------------------------------------------------
@@ -31,6 +33,25 @@ pub(crate) fn unlinkat<P: Arg, Fd: AsFd>(dir: Fd, name: P, flags: AtFlags) -> Re
 pub(crate) fn renameat<P: Arg, Q: Arg, Fd: AsFd, To: AsFd>(dir: Fd, name: P, to: To, new: Q) -> Result<()> {
     check();
     fs::renameat(dir, name, to, new)
+}
+
+/// Gives an entry another name if nothing has that name. A file system that cannot promise that (some of those in user
+/// space, and kernels before 3.15) is asked before, and somebody could put an entry there in between.
+pub(crate) fn rename_new<P: Arg + Copy, Q: Arg + Copy, Fd: AsFd, To: AsFd>(
+    dir: Fd,
+    name: P,
+    to: To,
+    new: Q,
+) -> Result<()> {
+    check();
+    match fs::renameat_with(&dir, name, &to, new, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => match fs::statat(&to, new, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => fs::renameat(dir, name, to, new),
+            Err(error) => Err(error),
+        },
+        renamed => renamed,
+    }
 }
 
 pub(crate) fn linkat<P: Arg, Q: Arg, Fd: AsFd, To: AsFd>(

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use farhaul_fork::PerProcess;
 use farhaul_handover::Held as _;
 
 use crate::io_load::IoLoad;
@@ -92,9 +93,9 @@ impl IoChoice {
     /// The choice for the disk with this device number.
     pub(crate) fn of_device(rule: &'static TrialRule, device: u64) -> Arc<IoChoice> {
         type Known = HashMap<(&'static TrialRule, u64), Arc<IoChoice>>;
-        static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-        let mut known = KNOWN.lock().in_any_case();
-        let choice = known.get_or_insert_default().entry((rule, device));
+        static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new();
+        let mut known = KNOWN.get_or_init(Mutex::default).lock().in_any_case();
+        let choice = known.entry((rule, device));
         choice.or_insert_with(|| Arc::new(IoChoice::new(rule))).clone()
     }
 

@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
+use farhaul_beneath::{FileSystems, Links};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::dir::for_each_name;
@@ -51,10 +52,9 @@ impl LeftoverFile<'_> {
 pub fn find_leftovers(top: &Path, each: &mut dyn FnMut(Leftover<'_>) -> bool) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let base = fs::openat(fs::CWD, top, flags, Mode::empty())?;
-    let device = fs::fstat(&base)?.st_dev;
     let mut stack = vec![Vec::new()];
     while let Some(path) = stack.pop() {
-        let dir = match enter(&base, &path, device) {
+        let dir = match enter(&base, &path) {
             Ok(Some(dir)) => dir,
             Ok(None) => continue,
             Err(error) if each(Leftover::Failed(&path, error.into())) => continue,
@@ -80,20 +80,11 @@ pub fn find_leftovers(top: &Path, each: &mut dyn FnMut(Leftover<'_>) -> bool) ->
 }
 
 /// Returns `None` if it is not a directory, or lies on another file system.
-fn enter(base: &OwnedFd, path: &[u8], device: u64) -> rustix::io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+fn enter(base: &OwnedFd, path: &[u8]) -> rustix::io::Result<Option<OwnedFd>> {
     let path = if path.is_empty() { b"." } else { path };
-    let resolve = ResolveFlags::BENEATH
-        | ResolveFlags::NO_SYMLINKS
-        | ResolveFlags::NO_MAGICLINKS
-        | ResolveFlags::NO_XDEV;
-    let opened = match fs::openat2(base, path, flags, Mode::empty(), resolve) {
-        // Without openat2, the device is compared below.
-        Err(Errno::NOSYS | Errno::PERM) => fs::openat(base, path, flags, Mode::empty()),
-        opened => opened,
-    };
-    match opened {
-        Ok(dir) => Ok((fs::fstat(&dir)?.st_dev == device).then_some(dir)),
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    match farhaul_beneath::open(base, path, flags, Links::Refused, FileSystems::One) {
+        Ok(dir) => Ok(Some(dir)),
         Err(Errno::XDEV | Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => Ok(None),
         Err(error) => Err(error),
     }

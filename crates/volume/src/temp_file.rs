@@ -190,12 +190,12 @@ pub(crate) fn with_named<T>(dir: &Dir, work: impl FnOnce(&File) -> Option<T>) ->
     done
 }
 
-/// Puts such a file in the place of its target, and replaces what is there; in an append-only directory only
-/// if the name does not exist.
+/// Puts such a file in the place of its target, and replaces what is there; in an append-only directory, or one whose
+/// entries are kept, only if the name does not exist.
 pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) -> io::Result<()> {
     let name = match name {
         Some(name) => name.to_vec(),
-        None if dir.is_append_only() => {
+        None if dir.is_append_only() || dir.keeps_entries() => {
             return match dir.make(target, || link(file, dir, target)) {
                 Ok(made) => made,
                 Err(Errno::EXIST) => fixed_entries::check(dir, target).and(Err(Errno::EXIST.into())),
@@ -205,7 +205,7 @@ pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) ->
         None => give_name(file, dir)?,
     };
     dir.look(&name);
-    dir.place(target, || change::renameat(dir, &name[..], dir, target)).inspect_err(|_| {
+    dir.place(target, || dir.rename_here(dir, &name[..], target)).inspect_err(|_| {
         let _ = change::unlinkat(dir, &name[..], AtFlags::empty());
     })
 }

@@ -25,34 +25,11 @@ export type FailingFiles = Schemas["FailingFiles"];
 export type DeedKind = Schemas["DeedKind"];
 export type JobDeed = Schemas["JobDeed"];
 export type Problem = Schemas["Problem"];
-
-/** How busy a stage of one end has been: docs/reference/report.md. */
-export interface Stage {
-  name: string;
-  end: string;
-  busy: number;
-}
-
-/** One path of a transfer. */
-export interface PathFigures {
-  local: string;
-  remote: string;
-  answered: boolean;
-}
-
-/** The parts of a transfer's snapshot that the page shows: docs/reference/events.md. */
-export interface Transfer {
-  transport: string;
-  rate_target_bps: number | null;
-  goodput_mean_bps: number;
-  bytes_skipped: number;
-  wire_bytes_sent: number;
-  /** The stages of this end, since the beginning. */
-  stages: Stage[];
-  /** The stages of both ends, over the last seconds. */
-  stages_now?: Stage[];
-  paths: PathFigures[];
-}
+export type Stage = Schemas["StageFigures"];
+export type PathFigures = Schemas["PathFigures"];
+export type Transfer = Schemas["Snapshot"];
+export type RunReport = Schemas["RunReport"];
+export type JobFile = Schemas["JobFileView"];
 
 /** Why a request failed: the service refused it, or did not answer. */
 export class ApiError extends Error {

@@ -1,6 +1,6 @@
 //! Sealing and opening datagrams as a flow's thread does it, without the network between.
 
-use farhaul::Cipher;
+use farhaul::options::Cipher;
 use farhaul_session::{Packets, SegmentPayload};
 
 use crate::bps;

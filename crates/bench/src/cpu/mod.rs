@@ -8,7 +8,9 @@ mod copy;
 
 use std::time::Duration;
 
-use farhaul::{Cipher, Error, disk_threads};
+use farhaul::Error;
+use farhaul::options::Cipher;
+use farhaul::sisters::disk_threads;
 use farhaul_blocks::BlockPool;
 use farhaul_volume::{CHUNK, chunk_cv};
 
@@ -126,7 +128,7 @@ fn limit(cipher: &CipherRow, digest: f64, cores: usize) -> (f64, String) {
 mod tests {
     use std::sync::atomic::AtomicBool;
 
-    use farhaul::ExitCode;
+    use farhaul::errors::ExitCode;
 
     use super::*;
 

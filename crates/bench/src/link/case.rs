@@ -1,7 +1,9 @@
 //! One case of a link measurement: the terms on which both ends agree, and each end's counts.
 
-use farhaul::FLOWS_MAX;
-use farhaul::{Cipher, Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::options::Cipher;
+use farhaul::sisters::FLOWS_MAX;
 use farhaul_net::DATAGRAM_LEN_MAX;
 use farhaul_proto::{HEADER_LEN, SEGMENT_FRAME_LEN, TAG_LEN};
 use serde::{Deserialize, Serialize};

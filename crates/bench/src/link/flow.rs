@@ -343,7 +343,7 @@ mod tests {
     fn a_first_window_that_nobody_read_is_sent_again() {
         let (mut link, other) = pair();
         let badge = FlowBadge { token: HelloSecret([1; 32]), flow: 0 };
-        let (mut packets, _) = seal::ends(&[2; 32], 0, farhaul::Cipher::default());
+        let (mut packets, _) = seal::ends(&[2; 32], 0, farhaul::options::Cipher::default());
         let stop = AtomicBool::new(false);
         let counted = std::thread::scope(|scope| {
             let (mut count, stop) = (0, &stop);
@@ -368,7 +368,7 @@ mod tests {
     fn news_that_were_lost_are_said_again() {
         let (mut link, mut other) = pair();
         let badge = FlowBadge { token: HelloSecret([1; 32]), flow: 0 };
-        let (_, mut packets) = seal::ends(&[2; 32], 0, farhaul::Cipher::default());
+        let (_, mut packets) = seal::ends(&[2; 32], 0, farhaul::options::Cipher::default());
         let (ending, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let receiver =

@@ -18,7 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul::{Cipher, Code, Error, SshTarget};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::options::Cipher;
+use farhaul::target::SshTarget;
 use farhaul_connect::hello::HelloSecret;
 use farhaul_proto::{CIPHER_BLOCK, segment_datagram};
 

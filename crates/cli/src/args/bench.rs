@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Subcommand};
-use farhaul::Cipher;
+use farhaul::options::Cipher;
 use farhaul_bench::link::DatagramDirection;
 
 use super::{ConnectionArgs, EXIT_CODES, TransferArgs};

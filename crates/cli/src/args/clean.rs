@@ -11,8 +11,12 @@ use crate::values;
 #[command(after_help = CLEAN_EXIT_CODES)]
 pub struct CleanArgs {
     /// Directory to clean; links are not followed, other file systems are not entered
-    #[arg(value_name = "DIR", value_parser = values::path_here())]
-    pub directory: PathBuf,
+    #[arg(value_name = "DIR", value_parser = values::path_here(), required_unless_present = "cache")]
+    pub directory: Option<PathBuf>,
+    /// Remove the programs that others have brought here (--bring; one that runs goes on), and the chunks of far files
+    /// that mounts keep, all in ~/.cache/farhaul
+    #[arg(long, conflicts_with_all = ["directory", "older"])]
+    pub cache: bool,
     /// Remove only files that have not changed for this long, such as 90s, 30m, 12h, 7d or 2w
     #[arg(long, value_name = "AGE", default_value = "7d", value_parser = values::age)]
     pub older: u64,

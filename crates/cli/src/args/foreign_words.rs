@@ -191,11 +191,9 @@ const OPTIONS: &[ForeignOptions] = &[
 const VERBS: &[(&[&str], &str)] = &[
     (&["copy", "put", "get", "push", "pull", "upload", "download", "send", "scp"], "farhaul cp"),
     (&["mirror", "rsync", "bisync"], "farhaul sync"),
-    (
-        &["mv", "move", "rm", "delete", "rmdir"],
-        "farhaul cp and your own rm: farhaul deletes only in sync --delete",
-    ),
-    (&["mkdir"], "farhaul cp: it makes the directories of its destination"),
+    (&["move", "rename", "ren"], "farhaul mv"),
+    (&["delete", "remove", "del", "rmdir", "unlink"], "farhaul rm"),
+    (&["md"], "farhaul mkdir"),
     (&["head", "tail"], "farhaul cat --range"),
     (&["find", "dir", "lsl", "lsf", "tree"], "farhaul ls -R"),
     (&["size"], "farhaul du"),

@@ -6,11 +6,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
-use farhaul::{
-    Algorithm, BackupOptions, Code, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability,
-    EarlierOptions, Error, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode,
-    OwnerOptions, PathAddresses, SyncOptions, TransferOptions, VerifyMode, flows_for_cores,
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::options::{
+    Algorithm, BackupOptions, CpuList, DeleteLimit, DeleteOptions, DeleteWhen, Durability, EarlierOptions,
+    FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OverwriteMode, OwnerOptions,
+    PathAddresses, SyncOptions, TransferOptions, VerifyMode,
 };
+use farhaul::sisters::flows_for_cores;
 use farhaul_service::config::values::ListenAddress;
 
 use crate::values::{self, FlowCount, PathChoice};
@@ -19,8 +22,12 @@ pub mod bench;
 pub mod cap;
 pub mod clean;
 pub mod config;
+pub mod doctor;
 pub mod foreign_words;
+pub mod gateway;
 pub mod lab;
+pub mod mount;
+pub mod names_verbs;
 pub mod network;
 pub mod read_verbs;
 pub mod receipt;
@@ -45,7 +52,7 @@ authorized, 5 incompatible versions, 6 source or destination unusable, 7 connect
 11 nothing failed but some source files vanished, 130 interrupted.";
 
 const KEY_OPTIONS: &str = "A key in the list may have restrictions in front of it, separated by commas: \
-root=DIR, read-only, write-only, no-cipher-none, max-rate=RATE, memory=SIZE. For example: \
+root=DIR, read-only, write-only, no-overwrite, no-delete, no-cipher-none, max-rate=RATE, memory=SIZE; diagnose lets it ask the doctor. For example: \
 root=/srv/a,read-only,max-rate=1G farhaul-ed25519 ... A line with any other restriction lets nobody in; the log says why.";
 
 #[derive(Subcommand, Debug)]
@@ -58,9 +65,15 @@ pub enum Verb {
     Cat(Box<read_verbs::CatArgs>),
     Du(Box<read_verbs::DuArgs>),
     Sum(Box<read_verbs::SumArgs>),
+    Mkdir(Box<names_verbs::MkdirArgs>),
+    Mv(Box<names_verbs::MvArgs>),
+    Rm(Box<names_verbs::RmArgs>),
+    Mount(Box<mount::MountArgs>),
+    Umount(mount::UmountArgs),
     Clean(clean::CleanArgs),
     Receipt(receipt::ReceiptArgs),
     Serve(Box<ServeArgs>),
+    Gateway(Box<gateway::GatewayArgs>),
     Submit(Box<service::SubmitArgs>),
     Jobs(service::JobsArgs),
     Job(service::JobArgs),
@@ -91,9 +104,19 @@ pub enum Verb {
     Audit(config::AuditArgs),
     Lab(Box<lab::LabArgs>),
     Bench(bench::BenchArgs),
+    Doctor(Box<doctor::DoctorArgs>),
     /// The far end of a transfer over SSH, on stdin and stdout
     #[command(hide = true)]
     Endpoint,
+    /// What the program does that was brought to this host over SSH: it looks at itself, and goes on as one of these words
+    #[command(hide = true)]
+    Brought {
+        /// SHA-256 of the program, in hexadecimal digits
+        digest: String,
+        /// The words of the command line that it goes on with
+        #[arg(trailing_var_arg = true, required = true)]
+        words: Vec<String>,
+    },
     /// Print the completion script for a shell
     Completions {
         shell: clap_complete::Shell,
@@ -281,6 +304,10 @@ pub struct ConnectionArgs {
     /// Path of farhaul on the far end [default: farhaul, looked up by the shell there]
     #[arg(long, value_name = "PATH", help_heading = SCP)]
     pub remote_program: Option<String>,
+    /// If the far end has no farhaul, or one too old to talk: send it this one over the same connection of ssh,
+    /// once; it is kept in ~/.cache/farhaul there
+    #[arg(long, help_heading = SCP)]
+    pub bring: bool,
 
     /// How long to wait for an answer of the far end, not counting the time in which ssh asks you for
     /// something [default: 5m]
@@ -296,7 +323,8 @@ pub struct ConnectionArgs {
     /// File with the keys of known daemons [default: ~/.config/farhaul/known_hosts]
     #[arg(long, value_name = "FILE", help_heading = DAEMON)]
     pub known_hosts: Option<PathBuf>,
-    /// How long to keep trying while the daemon is busy [default: 30s]
+    /// How long to keep trying while the daemon is busy, or is being restarted in the middle of a copy
+    /// [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = values::age, help_heading = DAEMON)]
     pub busy_wait: Option<u64>,
 }
@@ -631,8 +659,14 @@ impl Verb {
             | Verb::Cat(_)
             | Verb::Du(_)
             | Verb::Sum(_)
+            | Verb::Mkdir(_)
+            | Verb::Mv(_)
+            | Verb::Rm(_)
+            | Verb::Mount(_)
             | Verb::Serve(_)
+            | Verb::Gateway(_)
             | Verb::Endpoint
+            | Verb::Brought { .. }
             | Verb::Keygen(_)
             | Verb::Submit(_)
             | Verb::Jobs(_)
@@ -655,12 +689,14 @@ impl Verb {
             | Verb::Watch(_)
             | Verb::Store(_) => true,
             Verb::Verify(_)
+            | Verb::Umount(_)
             | Verb::Clean(_)
             | Verb::Receipt(_)
             | Verb::Config(_)
             | Verb::Audit(_)
             | Verb::Lab(_)
             | Verb::Bench(_)
+            | Verb::Doctor(_)
             | Verb::Completions { .. }
             | Verb::Man { .. } => false,
         }
@@ -746,7 +782,6 @@ impl ConnectionArgs {
     pub fn ssh_options(&self, quiet: bool) -> Vec<String> {
         let mut options = self.ssh_options.clone();
         let switches = [
-            (self.batch, "BatchMode=yes"),
             (self.compress, "Compression=yes"),
             (self.ipv4, "AddressFamily=inet"),
             (self.ipv6, "AddressFamily=inet6"),
@@ -760,7 +795,7 @@ impl ConnectionArgs {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
-    use farhaul::{Cipher, Policy, SelectOptions, SpreadOptions};
+    use farhaul::options::{Cipher, Policy, SelectOptions, SpreadOptions};
 
     use super::select::RuleOption;
     use super::*;
@@ -812,7 +847,7 @@ mod tests {
                 memory_bytes: 1 << 30,
                 udp_only: true,
                 udp_ports: (5000, 5005),
-                testing: farhaul::TestHooks::default(),
+                testing: farhaul::sisters::TestHooks::default(),
             },
             files: FileOptions {
                 overwrite: OverwriteMode::Never,
@@ -887,7 +922,7 @@ mod tests {
         assert_eq!(cp.connection.identity, [PathBuf::from("k1"), PathBuf::from("k2")]);
         assert_eq!(cp.transfer.options().unwrap().network.rate_bps, Some(8_000_000));
         let options = cp.connection.ssh_options(cp.output.quiet);
-        let expected = "A=b C=d BatchMode=yes Compression=yes AddressFamily=inet LogLevel=QUIET";
+        let expected = "A=b C=d Compression=yes AddressFamily=inet LogLevel=QUIET";
         assert_eq!(options.join(" "), expected);
     }
 

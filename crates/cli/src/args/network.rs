@@ -1,7 +1,7 @@
 //! The options on how data travel, which all verbs have that move some.
 
 use clap::Args as Group;
-use farhaul::{Cipher, NetworkOptions, Policy};
+use farhaul::options::{Cipher, NetworkOptions, Policy};
 
 use super::TRANSFER;
 use crate::{test_hooks, values};

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{ArgAction, Args as Group};
-use farhaul::{Algorithm, NetworkOptions};
+use farhaul::options::{Algorithm, NetworkOptions};
 
 use super::network::NetworkArgs;
 use super::{ConnectionArgs, EXIT_CODES, OUTPUT};

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as Group, Command, FromArgMatches, Subcommand};
-use farhaul::Policy;
-use farhaul_service::{AfterAction, FinishBy, JobOption, JobSpan, Scope};
+use farhaul::options::Policy;
+use farhaul_api::{FinishBy, JobSpan, Scope};
+use farhaul_service::{AfterAction, JobOption};
 
 use super::select::SelectArgs;
 use super::{BackupArgs, ConnectionArgs, EXIT_CODES, LikenessArgs, OUTPUT, OwnerArgs, SCP, TransferArgs};

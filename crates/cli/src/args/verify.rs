@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args as Group;
-use farhaul::Algorithm;
+use farhaul::options::Algorithm;
 
 use crate::values;
 

@@ -1,6 +1,7 @@
 //! `farhaul audit`: checks the chain of digests in an audit log.
 
-use farhaul::{Error, ExitCode};
+use farhaul::Error;
+use farhaul::errors::ExitCode;
 use farhaul_service::audit;
 use serde_json::json;
 

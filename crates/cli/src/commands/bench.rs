@@ -3,7 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use farhaul::{Code, Error, ErrorDetail, ExitCode, Handle, HostSpec, LocationSpec};
+use farhaul::copy::{HostSpec, LocationSpec};
+use farhaul::errors::{Code, ErrorDetail, ExitCode};
+use farhaul::{Error, Handle};
 use farhaul_bench::transfer::BenchTarget;
 use farhaul_bench::{Findings, Monitor, cpu, disk, link, read, transfer};
 
@@ -113,7 +115,7 @@ fn link_config(args: &LinkArgs) -> Result<link::LinkConfig, Error> {
         ));
     };
     Ok(link::LinkConfig {
-        target: ssh_target(&host, &args.connection, args.output.quiet),
+        target: ssh_target(&host, &args.connection, args.output.quiet)?,
         time: time(args.seconds),
         rate_bps: args.rate,
         direction: args.direction,
@@ -153,7 +155,9 @@ fn transfer_config(args: &TransferBenchArgs) -> Result<transfer::TransferConfig,
     }
     let place = LocationSpec::parse_host(&args.host)?;
     let target = match &place {
-        LocationSpec::Ssh(host, _) => BenchTarget::Ssh(ssh_target(host, &args.connection, args.output.quiet)),
+        LocationSpec::Ssh(host, _) => {
+            BenchTarget::Ssh(ssh_target(host, &args.connection, args.output.quiet)?)
+        }
         LocationSpec::Daemon(host, _) => daemon(host, &args.connection)?,
         LocationSpec::Local(_) | LocationSpec::Pipe => unreachable!("a host was parsed"),
     };

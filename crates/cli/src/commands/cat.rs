@@ -1,6 +1,8 @@
 //! `farhaul cat`: contents on standard output, in order.
 
-use farhaul::{Code, Error, ExitCode, FileRange, RemoteFile};
+use farhaul::Error;
+use farhaul::errors::{Code, ExitCode};
+use farhaul::read::{FileRange, RemoteFile};
 
 use super::read_verbs::{LookOutcome, together};
 use crate::args::read_verbs::CatArgs;

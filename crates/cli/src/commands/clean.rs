@@ -1,8 +1,12 @@
 //! `farhaul clean`: prints a line on stdout for each file that is removed, or one report.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use farhaul::{CleanJob, CleanReport, CleanedFile, Error, ExitCode, Handle};
+use farhaul::errors::ExitCode;
+use farhaul::sisters::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, escape, kept, plain};
+use farhaul::{Error, Handle};
+use farhaul_cache::Cache;
 
 use crate::args::clean::CleanArgs;
 use crate::exit;
@@ -19,13 +23,8 @@ pub fn run(args: &CleanArgs) -> ExitCode {
         printer::error(&error, None);
         return error.exit_code();
     }
-    let job = CleanJob {
-        directory: args.directory.clone(),
-        older: Duration::from_secs(args.older),
-        dry_run: args.dry_run,
-    };
     let mut unwritten = None;
-    let (mut report, mut error) = farhaul::run_clean(&job, &handle, &mut |file| {
+    let mut tell = |file: &CleanedFile| {
         if !args.json
             && unwritten.is_none()
             && let Err(error) = printer::data(line(file, args.dry_run).as_bytes())
@@ -33,7 +32,18 @@ pub fn run(args: &CleanArgs) -> ExitCode {
             unwritten = Some(error);
             handle.cancel();
         }
-    });
+    };
+    let (mut report, mut error) = match &args.directory {
+        Some(directory) => {
+            let job = CleanJob {
+                directory: directory.clone(),
+                older: Duration::from_secs(args.older),
+                dry_run: args.dry_run,
+            };
+            farhaul::sisters::run_clean(&job, &handle, &mut tell)
+        }
+        None => clean_kept(args.dry_run, &mut tell),
+    };
     if unwritten.is_some() {
         error = unwritten;
     }
@@ -57,6 +67,49 @@ pub fn run(args: &CleanArgs) -> ExitCode {
         None if report.ok => ExitCode::Ok,
         None => ExitCode::SomeFailed,
     }
+}
+
+/// Removes the programs that others have brought here, and the chunks of far files.
+fn clean_kept(dry_run: bool, tell: &mut dyn FnMut(&CleanedFile)) -> (CleanReport, Option<Error>) {
+    let mut report = CleanReport { schema: CLEAN_SCHEMA, dry_run, ..CleanReport::default() };
+    let programs = match kept::programs() {
+        Ok(programs) => programs,
+        Err(error) => {
+            report.error = Some(error.to_string());
+            report.error_detail = Some((&error).into());
+            return (report, Some(error));
+        }
+    };
+    for program in programs {
+        let path = escape(program.path.as_os_str().as_bytes());
+        match if dry_run { Ok(()) } else { kept::remove(&program) } {
+            Ok(()) => {
+                let file = CleanedFile { path, bytes: program.bytes, age_seconds: program.age.as_secs() };
+                tell(&file);
+                (report.removed, report.bytes) = (report.removed + 1, report.bytes + file.bytes);
+                report.files.push(file);
+            }
+            Err(error) => {
+                report.failed.push(CleanFailure { path, reason: plain(&error) });
+                report.failed_count += 1;
+            }
+        }
+    }
+    let directory = Cache::default_directory();
+    let cleaned = Cache::clean(&directory, dry_run, &mut |chunk| {
+        let path = escape(directory.join(&chunk.path).as_os_str().as_bytes());
+        let file = CleanedFile { path, bytes: chunk.bytes, age_seconds: chunk.age_seconds };
+        tell(&file);
+        (report.removed, report.bytes) = (report.removed + 1, report.bytes + file.bytes);
+        report.files.push(file);
+    });
+    if let Err(error) = cleaned {
+        let path = escape(directory.as_os_str().as_bytes());
+        report.failed.push(CleanFailure { path, reason: error.to_string() });
+        report.failed_count += 1;
+    }
+    report.ok = report.failed_count == 0;
+    (report, None)
 }
 
 /// `removed: a/.0123456789abcdef.fhpart: 3.00 GiB, 9 days old`; the path is escaped already.

@@ -1,6 +1,7 @@
 //! `farhaul config`: prints the configuration that is in effect, or everything that is wrong with it.
 
-use farhaul::{Error, ExitCode};
+use farhaul::Error;
+use farhaul::errors::ExitCode;
 use farhaul_service::config::{ConfigFaults, ConfigSources, Origins};
 
 use crate::args::config::{ConfigCheckArgs, ConfigShowArgs, ConfigVerb};

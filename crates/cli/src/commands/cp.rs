@@ -4,15 +4,18 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use farhaul::DEFAULT_PORT;
-use farhaul::{
-    Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, HostSpec, Location, LocationSpec,
-    OverwriteMode, REPORT_SCHEMA, ReceiptOptions, Report, SshMessages, SshTarget, SyncOptions, ThisHost,
-    TransferOptions,
-};
+use farhaul::copy::{CopyJob, FailedRun, HostSpec, Location, LocationSpec, ReceiptOptions, Report};
+use farhaul::errors::{Code, ExitCode};
+use farhaul::options::{OverwriteMode, SyncOptions, TransferOptions};
+use farhaul::sisters::REPORT_SCHEMA;
+use farhaul::target::DEFAULT_PORT;
+use farhaul::target::{Bring, Bringing, DaemonTarget, Prompts, SshMessages, SshTarget, ThisHost};
+use farhaul::{Error, Handle};
 
+use super::going_on::GoingOn;
 use crate::args::select::SelectArgs;
 use crate::args::{self, ConnectionArgs, CpArgs, OutputArgs};
 use crate::descriptors;
@@ -52,7 +55,7 @@ pub fn run(args: &CpArgs) -> ExitCode {
 pub(super) fn transfer(args: TransferCommand<'_>) -> ExitCode {
     log::to_stderr("off");
     let (mut outcome, seen) = match job(&args) {
-        Ok(Some(job)) => watch(job, args.output),
+        Ok(Some((job, going_on))) => watch(&job, going_on, args.output),
         Ok(None) => (nothing_to_do(args.output), Vec::new()),
         Err(error) => (refused(error), Vec::new()),
     };
@@ -60,18 +63,51 @@ pub(super) fn transfer(args: TransferCommand<'_>) -> ExitCode {
     finish(&outcome, &seen, &args)
 }
 
+/// How soon a signal ends a pause.
+const SIGNAL_TICK: Duration = Duration::from_millis(50);
+
 /// The report of the copy, and the error that has ended the copy, if any.
 type CopyAnswer = (Report, Option<Error>);
 
-/// Runs the job with a display beside it. Also returns the warnings that the display has shown.
-fn watch(job: CopyJob, output: &OutputArgs) -> (CopyAnswer, Vec<String>) {
-    let handle = Handle::new();
-    if let Err(source) = signals::cancel_on_signal(handle.clone()) {
+/// Runs the job with a display beside it, and goes on by itself when a daemon has ended the session. Also returns the
+/// warnings that the display has shown.
+fn watch(job: &CopyJob, mut going_on: GoingOn, output: &OutputArgs) -> (CopyAnswer, Vec<String>) {
+    let current = Arc::new(Mutex::new(Handle::new()));
+    let handle = || current.lock().unwrap_or_else(PoisonError::into_inner);
+    let watched = current.clone();
+    let cancel = move || watched.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+    if let Err(source) = signals::end_on_signal(cancel) {
         return (refused(Error::of_host("cannot listen for signals", source)), Vec::new());
     }
-    let display = Display::start(&handle, output, job.options.dry_run);
-    let outcome = farhaul::run_copy(job, &handle);
-    (outcome, display.stop())
+    let mut last_session = None;
+    loop {
+        let running = handle().clone();
+        let display = Display::start(&running, output, job.options.dry_run);
+        let outcome = farhaul::sisters::run_copy(job.clone(), &running);
+        let seen = display.stop();
+        let pause = going_on.next_pause(&outcome.0, outcome.1.as_ref(), Instant::now());
+        let has_begun = outcome.1.as_ref().is_none_or(|error| error.exit_code() != ExitCode::Connect);
+        let Some(pause) = pause else {
+            // A daemon that has not come back says nothing that matters more than how its last session ended.
+            return last_session.filter(|_| !has_begun).unwrap_or((outcome, seen));
+        };
+        if has_begun {
+            if !output.quiet {
+                printer::line(
+                    "note: the daemon has ended the session; this copy goes on when the daemon is back",
+                );
+            }
+            last_session = Some((outcome, seen));
+        }
+        let end = Instant::now() + pause;
+        while !signals::has_ended_work() && Instant::now() < end {
+            std::thread::sleep(SIGNAL_TICK);
+        }
+        *handle() = Handle::new();
+        if signals::has_ended_work() {
+            handle().cancel();
+        }
+    }
 }
 
 fn finish((report, error): &CopyAnswer, seen: &[String], args: &TransferCommand<'_>) -> ExitCode {
@@ -150,7 +186,7 @@ fn refused(error: Error) -> CopyAnswer {
 }
 
 /// Returns `None` if there is nothing to do.
-fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
+fn job(args: &TransferCommand<'_>) -> Result<Option<(CopyJob, GoingOn)>, Error> {
     if args.checksum {
         args.locations.iter().take(1).try_for_each(|first| is_no_cipher(first))?;
     }
@@ -198,23 +234,20 @@ fn job(args: &TransferCommand<'_>) -> Result<Option<CopyJob>, Error> {
             "--fingerprint is for one daemon, and this copy has two: first connect with each of them once";
         return Err(Error::new(Code::BadOption, what));
     }
-    Ok(Some(CopyJob {
-        sources: sources.iter().map(locate).collect::<Result<_, _>>()?,
-        destination: locate(destination)?,
+    let job = CopyJob {
         names,
         retry,
         manifest: args.transfer.manifest.clone(),
-        within: Default::default(),
         receipt: args
             .transfer
             .receipt
             .clone()
             .map(|file| ReceiptOptions { file: Some(file), is_required: true }),
-        means: farhaul::SessionLimits::default(),
-        check: Default::default(),
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
-    }))
+        ..CopyJob::new(sources.iter().map(locate).collect::<Result<Vec<_>, _>>()?, locate(destination)?)
+    };
+    Ok(Some((job, GoingOn::new(&places, args.transfer, busy_wait(args.connection)))))
 }
 
 /// The names of ssh's ciphers begin with one of these.
@@ -330,7 +363,7 @@ pub(super) fn location(
             return Err(Error::new(Code::BadOption, text));
         }
         LocationSpec::Ssh(host, path) => {
-            Location::Ssh { target: ssh_target(host, connection, quiet), path: path.clone() }
+            Location::Ssh { target: ssh_target(host, connection, quiet)?, path: path.clone() }
         }
         LocationSpec::Daemon(host, path) => {
             no_ssh_options(connection)?;
@@ -353,6 +386,7 @@ pub(super) fn no_ssh_options(connection: &ConnectionArgs) -> Result<(), Error> {
         ("-o", !connection.ssh_options.is_empty()),
         ("-S", connection.program.is_some()),
         ("--remote-program", connection.remote_program.is_some()),
+        ("--bring", connection.bring),
     ];
     match given.iter().find(|option| option.1) {
         Some((option, _)) => refuse(&format!("{option} is for SSH; no ssh runs for a daemon (fh://)")),
@@ -360,8 +394,17 @@ pub(super) fn no_ssh_options(connection: &ConnectionArgs) -> Result<(), Error> {
     }
 }
 
-pub(super) fn ssh_target(host: &HostSpec, connection: &ConnectionArgs, quiet: bool) -> SshTarget {
-    SshTarget {
+pub(super) fn ssh_target(
+    host: &HostSpec,
+    connection: &ConnectionArgs,
+    quiet: bool,
+) -> Result<SshTarget, Error> {
+    let bring = match connection.bring {
+        true => Bringing::Unasked(Arc::new(Bring::of_this_host()?)),
+        false if quiet => Bringing::Never,
+        false => Bringing::Offered,
+    };
+    Ok(SshTarget {
         user: host.user.clone(),
         host: host.name.clone(),
         port: host.port.or(connection.port),
@@ -373,8 +416,15 @@ pub(super) fn ssh_target(host: &HostSpec, connection: &ConnectionArgs, quiet: bo
         remote_program: connection.remote_program.clone().unwrap_or_else(|| "farhaul".into()),
         answer_wait: connection.answer_wait.map_or(SshTarget::default().answer_wait, Duration::from_secs),
         messages: SshMessages::Shown,
+        prompts: prompts(connection),
+        bring,
         this_host: ThisHost::Allowed,
-    }
+    })
+}
+
+/// Asks on the terminal like scp, unless `-B` forbids it.
+fn prompts(connection: &ConnectionArgs) -> Prompts {
+    if connection.batch { Prompts::Forbidden } else { Prompts::OnTerminal }
 }
 
 /// A daemon knows the client by its key, so a user name in the location is ignored.
@@ -386,15 +436,19 @@ pub(super) fn daemon_target(host: &HostSpec, connection: &ConnectionArgs) -> Dae
         known_hosts_file: connection.known_hosts.clone(),
         fingerprint: connection.fingerprint.clone(),
         accept_new: connection.accept_new,
-        batch: connection.batch,
-        busy_wait: connection.busy_wait.map_or(DaemonTarget::default().busy_wait, Duration::from_secs),
+        prompts: prompts(connection),
+        busy_wait: busy_wait(connection),
         this_host: ThisHost::Allowed,
     }
 }
 
+fn busy_wait(connection: &ConnectionArgs) -> Duration {
+    connection.busy_wait.map_or(DaemonTarget::default().busy_wait, Duration::from_secs)
+}
+
 #[cfg(test)]
 mod tests {
-    use farhaul::{FailedAction, FailedEntry};
+    use farhaul::copy::{FailedAction, FailedEntry};
 
     use super::*;
 
@@ -451,8 +505,8 @@ mod tests {
         assert_eq!(daemon_target(&host(Some(5)), &connection).port, 5);
         assert_eq!(daemon_target(&host(None), &connection).port, 7);
         assert_eq!(daemon_target(&host(None), &none).port, DEFAULT_PORT);
-        assert_eq!(ssh_target(&host(Some(5)), &connection, false).port, Some(5));
-        assert_eq!(ssh_target(&host(None), &none, false).port, None);
+        assert_eq!(ssh_target(&host(Some(5)), &connection, false).unwrap().port, Some(5));
+        assert_eq!(ssh_target(&host(None), &none, false).unwrap().port, None);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use farhaul::{Depth, Error, ExitCode, ListEntry, ListItem, PathKind, escape};
+use farhaul::Error;
+use farhaul::errors::ExitCode;
+use farhaul::read::{Depth, ListEntry, ListItem, PathKind};
+use farhaul::sisters::escape;
 use serde::Serialize;
 
 use super::kept_names::KeptNames;

@@ -2,7 +2,10 @@
 //!
 //! Always true: a far end that lists without end takes no more than half of this host's memory.
 
-use farhaul::{Code, Error, ListEntry, MemoryLimits};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::read::ListEntry;
+use farhaul::sisters::MemoryLimits;
 
 /// What a name costs beside its bytes.
 const NAME: usize = 64;

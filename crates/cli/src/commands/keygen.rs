@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use farhaul::default_identity_path;
-use farhaul::{Code, Error, keygen};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::target::default_identity_path;
+use farhaul::target::keygen;
 use serde::Serialize;
 
 use crate::args::KeygenArgs;
@@ -21,7 +23,7 @@ struct KeygenJson<'a> {
 pub fn run(args: &KeygenArgs) -> Result<(), Error> {
     let file = args.file.clone().unwrap_or_else(default_identity_path);
     let comment = args.comment.clone().unwrap_or_else(default_comment);
-    if comment.contains(farhaul::is_unprintable) {
+    if comment.contains(farhaul::sisters::is_unprintable) {
         return Err(Error::new(Code::BadOption, "the comment must be one line of text"));
     }
     let fingerprint = keygen(&file, &comment)?;
@@ -55,7 +57,7 @@ fn default_comment() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "user".into());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "host" } else { host.trim() };
-    format!("{user}@{host}").replace(farhaul::is_unprintable, "")
+    format!("{user}@{host}").replace(farhaul::sisters::is_unprintable, "")
 }
 
 #[cfg(test)]

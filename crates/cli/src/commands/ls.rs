@@ -1,6 +1,9 @@
 //! `farhaul ls`: prints names, or with `-l` a line for each.
 
-use farhaul::{Code, Depth, Error, ExitCode, ListEntry, ListItem, PathKind, RemoteList, escape};
+use farhaul::Error;
+use farhaul::errors::{Code, ExitCode};
+use farhaul::read::{Depth, ListEntry, ListItem, PathKind, RemoteList};
+use farhaul::sisters::escape;
 use serde::Serialize;
 
 use super::kept_names::KeptNames;
@@ -241,7 +244,7 @@ pub(super) fn permissions(entry: &ListEntry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::FileIdentity;
+    use farhaul::read::FileIdentity;
 
     use super::*;
 

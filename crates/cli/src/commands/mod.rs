@@ -8,13 +8,19 @@ mod clean;
 mod completions;
 mod config;
 mod cp;
+mod doctor;
+mod doctor_peer;
 mod du;
 mod endpoint;
+mod gateway;
+mod going_on;
 mod kept_names;
 mod keygen;
 mod lab;
 mod ls;
 mod man;
+mod mount;
+mod names_verbs;
 mod read_verbs;
 mod receipt;
 mod serve;
@@ -26,13 +32,17 @@ mod verify;
 
 use std::process;
 
-use farhaul::{CpuList, Error, ExitCode, contained};
+use clap::Parser as _;
+use farhaul::Error;
+use farhaul::errors::{Code, ExitCode};
+use farhaul::options::CpuList;
+use farhaul::sisters::contained;
 
-use crate::args::Verb;
 use crate::args::bench::BenchVerb;
 use crate::args::lab::LabVerb;
 use crate::args::receipt::ReceiptVerb;
 use crate::args::service::StoreVerb;
+use crate::args::{Cli, Verb};
 use crate::descriptors;
 use crate::exit::process_code;
 use crate::ui::printer;
@@ -70,7 +80,13 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Cat(args) => return process_code(cat::run(&args)),
         Verb::Du(args) => return process_code(du::run(&args)),
         Verb::Sum(args) => return process_code(sum::run(&args)),
+        Verb::Mkdir(args) => return process_code(names_verbs::mkdir(&args)),
+        Verb::Mv(args) => return process_code(names_verbs::mv(&args)),
+        Verb::Rm(args) => return process_code(names_verbs::rm(&args)),
+        Verb::Mount(args) => return coded(mount::mount(&args)),
+        Verb::Umount(args) => return coded(mount::umount(&args)),
         Verb::Serve(args) => return process_code(serve::run(&args)),
+        Verb::Gateway(args) => return coded(gateway::run(&args)),
         Verb::Top(args) => return coded(service::top(&args)),
         Verb::Submit(args) => return coded(service::submit(&args)),
         Verb::Wait(args) => return coded(service::wait(&args)),
@@ -97,7 +113,9 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Watch(args) => service::watch(&args),
         Verb::Store(args) => service::store(&args),
         Verb::Endpoint => return process_code(endpoint::run()),
+        Verb::Brought { digest, words } => return brought(&digest, &words),
         Verb::Bench(args) => return process_code(bench::run(&args)),
+        Verb::Doctor(args) => return coded(doctor::run(&args)),
         Verb::Config(args) => return process_code(config::run(&args.verb)),
         Verb::Audit(args) => return coded(audit::run(&args.verb)),
         Verb::Lab(args) => return lab::run(*args),
@@ -108,6 +126,18 @@ fn run_verb(verb: Verb) -> process::ExitCode {
     match outcome {
         Ok(()) => process_code(ExitCode::Ok),
         Err(error) => report(&error),
+    }
+}
+
+/// Goes on as the command line says once this program, which was brought here, is what its sender has sent.
+fn brought(digest: &str, words: &[String]) -> process::ExitCode {
+    // The sender hears the error, and shows it.
+    if let Err(error) = farhaul::sisters::kept::settle(digest) {
+        return process_code(error.exit_code());
+    }
+    match Cli::try_parse_from(std::iter::once("farhaul").chain(words.iter().map(String::as_str))) {
+        Ok(args) => run_verb(args.verb),
+        Err(error) => report(&Error::new(Code::BadOption, error.to_string())),
     }
 }
 
@@ -135,6 +165,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
             LabVerb::Run(_) | LabVerb::Exec(_) | LabVerb::World(_) => false,
         },
         Verb::Bench(args) => output_of(&args.part).is_some_and(|(json, quiet)| json || !quiet),
+        Verb::Doctor(args) => args.record.is_none(),
         Verb::Completions { .. } | Verb::Man { .. } | Verb::Config(_) | Verb::Audit(_) => true,
         Verb::Ls(_) | Verb::Stat(_) | Verb::Cat(_) | Verb::Du(_) | Verb::Sum(_) => true,
         Verb::Submit(_)
@@ -154,8 +185,10 @@ fn reports_to_stdout(verb: &Verb) -> bool {
             StoreVerb::Check { answer } => answer.json || !answer.quiet,
         },
         Verb::Top(args) => args.once,
+        Verb::Mkdir(_) | Verb::Mv(_) | Verb::Rm(_) | Verb::Mount(_) | Verb::Umount(_) => false,
+        Verb::Gateway(_) => false,
         // Its stdout is the channel to the client.
-        Verb::Endpoint => false,
+        Verb::Endpoint | Verb::Brought { .. } => false,
     }
 }
 

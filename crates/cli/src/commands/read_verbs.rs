@@ -6,9 +6,12 @@
 
 use std::io::IsTerminal;
 
-use farhaul::{
-    Code, Error, EventLevel, ExitCode, Handle, Location, LocationSpec, Remote, escape, is_pattern,
-};
+use farhaul::copy::{Location, LocationSpec};
+use farhaul::errors::{Code, ExitCode};
+use farhaul::events::EventLevel;
+use farhaul::read::Remote;
+use farhaul::sisters::{escape, is_pattern};
+use farhaul::{Error, Handle};
 use serde::Serialize;
 
 use super::cp;

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use farhaul::{
-    CheckedReceipt, Code, Error, ErrorDetail, ExitCode, PublicKey, Receipt, Statement, manifest_root, plain,
-};
+use farhaul::Error;
+use farhaul::copy::{Receipt, Statement};
+use farhaul::errors::{Code, ErrorDetail, ExitCode};
+use farhaul::sisters::{CheckedReceipt, manifest_root, plain};
+use farhaul::target::PublicKey;
 use serde::Serialize;
 
 use crate::args::receipt::{self, ReceiptVerb, ReceiptVerifyArgs};

@@ -3,7 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use farhaul::{Error, ExitCode, default_identity_path, no_key};
+use farhaul::Error;
+use farhaul::errors::ExitCode;
+use farhaul::sisters::no_key;
+use farhaul::target::default_identity_path;
 use farhaul_service::config::{Config, ConfigSources, LogLevel};
 use farhaul_service::notify::PassedSockets;
 use farhaul_service::{ServiceConfig, serve};

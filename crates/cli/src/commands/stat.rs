@@ -1,6 +1,7 @@
 //! `farhaul stat`: shows what there is at a path.
 
-use farhaul::{ExitCode, ListEntry, PathKind};
+use farhaul::errors::ExitCode;
+use farhaul::read::{ListEntry, PathKind};
 
 use super::ls::{EntryJson, joined, permissions};
 use super::read_verbs::{LookOutcome, together};

@@ -1,6 +1,10 @@
 //! `farhaul sum`: prints digests that the far end computes, in the format of sha256sum and similar tools.
 
-use farhaul::{Algorithm, Code, Depth, Error, ExitCode, ListItem, PathKind, escape};
+use farhaul::Error;
+use farhaul::errors::{Code, ExitCode};
+use farhaul::options::Algorithm;
+use farhaul::read::{Depth, ListItem, PathKind};
+use farhaul::sisters::escape;
 use serde::Serialize;
 
 use super::kept_names::KeptNames;

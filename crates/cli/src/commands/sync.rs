@@ -1,6 +1,6 @@
 //! `farhaul sync`: a copy of the contents of one directory, with the options of a sync.
 
-use farhaul::ExitCode;
+use farhaul::errors::ExitCode;
 
 use super::cp::{self, TransferCommand};
 use crate::args::SyncArgs;
@@ -21,7 +21,7 @@ pub fn run(args: &SyncArgs) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use farhaul::{DeleteOptions, DeleteWhen, SyncOptions};
+    use farhaul::options::{DeleteOptions, DeleteWhen, SyncOptions};
 
     use crate::args::{Cli, Verb};
 

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use farhaul::{Error, ExitCode, Finding, Handle, VerifyJob, VerifyReport};
+use farhaul::copy::{Finding, VerifyJob, VerifyReport};
+use farhaul::errors::ExitCode;
+use farhaul::{Error, Handle};
 
 use crate::args::verify::VerifyArgs;
 use crate::exit;
@@ -27,7 +29,7 @@ pub fn run(args: &VerifyArgs) -> ExitCode {
         quick: args.quick,
     };
     let mut unwritten = None;
-    let (mut report, mut error) = farhaul::run_verify(&job, &handle, &mut |finding| {
+    let (mut report, mut error) = farhaul::sisters::run_verify(&job, &handle, &mut |finding| {
         if !args.json
             && unwritten.is_none()
             && let Err(error) = printer::data(line(finding).as_bytes())
@@ -117,7 +119,7 @@ fn hint(report: &VerifyReport, directory: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::Difference;
+    use farhaul::copy::Difference;
 
     use super::*;
 

@@ -7,7 +7,10 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-use farhaul::{Code, Error, FailedEntry, GivenUp, InterruptibleOutput, NotSetEntry, is_unprintable, plain};
+use farhaul::Error;
+use farhaul::copy::{FailedEntry, NotSetEntry};
+use farhaul::errors::{Code, OptionName};
+use farhaul::sisters::{GivenUp, InterruptibleOutput, is_unprintable, plain};
 use serde::Serialize;
 
 use crate::{descriptors, exit, signals};
@@ -53,6 +56,17 @@ pub fn line(text: &str) {
         true => STDERR.write(&io::stderr(), text.as_bytes()),
         false => io::stderr().lock().write_all(text.as_bytes()),
     };
+}
+
+/// An option as it is written on the command line.
+fn flag(option: OptionName) -> String {
+    match option {
+        OptionName::IdentityFile => "-i".into(),
+        OptionName::Preserve => "-p".into(),
+        OptionName::Quiet => "-q".into(),
+        OptionName::SshProgram => "-S".into(),
+        option => format!("--{option}"),
+    }
 }
 
 pub fn warning(text: &str) {
@@ -162,10 +176,16 @@ pub fn harmless_json(text: &str) -> String {
     out
 }
 
-/// Escapes what a terminal would act on.
+/// Lines as the terminal shows them, each as by [`harmless`].
+pub fn harmless_lines(text: &str) -> String {
+    text.lines().map(|line| harmless(line) + "\n").collect()
+}
+
+/// A text as the terminal shows it: options are written as the user writes them, and what a terminal would act on
+/// is escaped.
 pub fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in OptionName::render(text, flag).chars() {
         if is_unprintable(c) {
             out.extend(c.escape_default());
         } else {
@@ -177,7 +197,8 @@ pub fn harmless(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::FailedAction;
+    use clap::CommandFactory as _;
+    use farhaul::copy::FailedAction;
 
     use super::*;
 
@@ -190,6 +211,26 @@ mod tests {
                 action: FailedAction::Copy,
             })
             .collect()
+    }
+
+    #[test]
+    fn each_option_that_messages_name_is_one_of_the_command_line() {
+        fn add_flags(command: &clap::Command, flags: &mut Vec<String>) {
+            for argument in command.get_arguments() {
+                flags.extend(
+                    argument.get_long_and_visible_aliases().into_iter().flatten().map(|f| format!("--{f}")),
+                );
+                flags.extend(argument.get_short().map(|short| format!("-{short}")));
+            }
+            command.get_subcommands().for_each(|verb| add_flags(verb, flags));
+        }
+        let mut flags = Vec::new();
+        add_flags(&crate::args::Cli::command(), &mut flags);
+        for option in OptionName::all() {
+            assert!(flags.contains(&flag(option)), "{}", flag(option));
+        }
+        let shown = harmless("`memory` 8M is too little; `preserve` is not");
+        assert_eq!(shown, "--memory 8M is too little; -p is not");
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::{Event, EventLevel, EventReader, Handle, Snapshot, TimedEvent, TransferState};
+use farhaul::Handle;
+use farhaul::events::{Event, EventLevel, EventReader, Snapshot, TimedEvent, TransferState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 

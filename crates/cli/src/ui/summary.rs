@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use farhaul::{Carrier, Error, ExitCode, Report};
+use farhaul::Error;
+use farhaul::copy::Report;
+use farhaul::errors::ExitCode;
+use farhaul::events::Carrier;
 
 use super::units;
 
@@ -72,11 +75,11 @@ pub fn line(report: &Report, dry_run: bool) -> String {
 fn how(report: &Report) -> Vec<String> {
     let seconds = Duration::try_from_secs_f64(report.session.seconds).unwrap_or_default();
     let mut rate = units::rate(report.session.goodput_bps);
-    if !report.session.transport.is_empty() {
-        rate = format!("{rate} over {}", report.session.transport);
+    if let Some(carrier) = report.session.transport {
+        rate = format!("{rate} over {carrier}");
     }
     let mut parts = vec![units::time(seconds), rate];
-    if Carrier::of_name(&report.session.transport).is_some_and(Carrier::has_udp) {
+    if report.session.transport.is_some_and(Carrier::has_udp) {
         parts.push(format!("loss {}", loss(report.session.loss_fraction)));
     }
     if report.session.rtt_mean_ms > 0.0 {
@@ -110,8 +113,8 @@ pub fn go_on_hint(report: &Report, error: &Error) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::Code;
-    use farhaul::SessionReport;
+    use farhaul::copy::SessionReport;
+    use farhaul::errors::Code;
 
     use super::*;
 
@@ -122,7 +125,7 @@ mod tests {
                 bytes: 4 << 30,
                 seconds: 3.4,
                 goodput_bps: 10.1e9,
-                transport: "udp".into(),
+                transport: Some(Carrier::Udp),
                 loss_fraction: 0.0004,
                 rtt_mean_ms: 0.21,
                 bottleneck: "writer on the receiver".into(),
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn loss_is_told_wherever_udp_carries_something() {
         for carrier in Carrier::ALL {
-            let session = SessionReport { transport: carrier.name().into(), ..report().session };
+            let session = SessionReport { transport: Some(carrier), ..report().session };
             let text = line(&Report { session, ..report() }, false);
             assert!(text.contains(&format!("over {}", carrier.name())), "{text}");
             assert_eq!(text.contains("loss"), carrier.name().contains("udp"), "{text}");
@@ -163,7 +166,7 @@ mod tests {
             failed_count: 3,
             not_set_count: 8,
             session: SessionReport {
-                transport: "ssh".into(),
+                transport: Some(Carrier::Channel),
                 rtt_mean_ms: 0.0,
                 bottleneck: String::new(),
                 ..report().session

@@ -3,7 +3,7 @@
 //! Always true: a line gives no more than its bounds. An option that is not understood makes the whole line
 //! invalid, as its author wanted to allow less than the rest of the line says.
 //! From: sshd(8), "AUTHORIZED_KEYS FILE FORMAT". Differs: the case of names matters, and options only take
-//! rights away.
+//! rights away, but for `diagnose`, which is about no files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,9 +11,9 @@ use std::path::{Component, Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul_session::amounts;
 use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_text::printable;
+use farhaul_words::amounts;
 
 use super::super::identity::KEY_TYPE;
 use super::super::principal::{AuthenticatedPeer, Principal, PrincipalId};
@@ -47,7 +47,7 @@ pub(super) enum LineError {
     #[error("a comma has no option before or behind it")]
     Empty,
     #[error(
-        "there is no option '{0}', only root=, read-only, write-only, no-cipher-none, max-rate=, memory="
+        "there is no option '{0}', only root=, read-only, write-only, no-overwrite, no-delete, no-cipher-none, max-rate=, memory=, diagnose"
     )]
     Unknown(String),
     #[error("{0} stands twice")]
@@ -60,7 +60,7 @@ pub(super) enum LineError {
     Value(&'static str),
     #[error("{name}={value}: {wanted}")]
     Wrong { name: &'static str, value: String, wanted: &'static str },
-    #[error("root={0} does not lie in {1}, which --root names")]
+    #[error("root={0} does not lie in {1}, which `root` names")]
     Outside(String, String),
     #[error("the key stands in line {0}, too, and that line counts")]
     KeyTwice(usize),
@@ -129,9 +129,12 @@ struct Options {
     root: Option<PathBuf>,
     read_only: bool,
     write_only: bool,
+    no_overwrite: bool,
+    no_delete: bool,
     no_cipher_none: bool,
     max_rate: Option<u64>,
     memory: Option<u64>,
+    diagnose: bool,
 }
 
 impl Options {
@@ -157,7 +160,10 @@ impl Options {
             b"root" => self.root = Some(root(&valued(value, "root", "DIR")?)?),
             b"read-only" => set(&mut self.read_only, value, "read-only")?,
             b"write-only" => set(&mut self.write_only, value, "write-only")?,
+            b"no-overwrite" => set(&mut self.no_overwrite, value, "no-overwrite")?,
+            b"no-delete" => set(&mut self.no_delete, value, "no-delete")?,
             b"no-cipher-none" => set(&mut self.no_cipher_none, value, "no-cipher-none")?,
+            b"diagnose" => set(&mut self.diagnose, value, "diagnose")?,
             b"max-rate" => {
                 let value = valued(value, "max-rate", "RATE")?;
                 let wanted = "write bits a second, 8k or more, such as 800M or 2G";
@@ -197,9 +203,12 @@ impl Options {
         Ok(Rights {
             root,
             access,
+            overwrites: bounds.rights.overwrites && !self.no_overwrite,
+            deletes: bounds.rights.deletes && !self.no_delete,
             cipher_none: bounds.rights.cipher_none && !self.no_cipher_none,
             rate_max_bps: least(self.max_rate, bounds.rights.rate_max_bps),
             memory_max: least(self.memory, bounds.rights.memory_max),
+            diagnose: bounds.rights.diagnose || self.diagnose,
             errand: None,
         })
     }
@@ -309,10 +318,13 @@ mod tests {
         for (options, expected) in [
             ("", all()),
             ("read-only", Rights { access: Access::ReadOnly, ..all() }),
+            ("no-overwrite", Rights { overwrites: false, ..all() }),
+            ("no-delete,write-only", Rights { deletes: false, access: Access::WriteOnly, ..all() }),
             ("write-only,no-cipher-none", Rights { access: Access::WriteOnly, cipher_none: false, ..all() }),
             ("max-rate=1G", Rights { rate_max_bps: Some(1_000_000_000), ..all() }),
             ("max-rate=\"1.5Mbit/s\"", Rights { rate_max_bps: Some(1_500_000), ..all() }),
             ("memory=64M", Rights { memory_max: Some(64 << 20), ..all() }),
+            ("diagnose", Rights { diagnose: true, ..all() }),
             ("root=/srv", all()),
             ("root=/srv/", all()),
             ("root=/srv/a", Rights { root: "a".into(), ..all() }),
@@ -341,6 +353,7 @@ mod tests {
             ("read-only,", "a comma has no option"),
             (",read-only", "a comma has no option"),
             ("=x", "a comma has no option"),
+            ("diagnose=yes", "diagnose takes no value"),
             ("read-only,read-only", "read-only stands twice"),
             ("max-rate=1G,max-rate=1G", "max-rate stands twice"),
             ("root=/srv/a,root=/srv/b", "a key has one root"),
@@ -356,7 +369,7 @@ mod tests {
             ("memory=-1", "memory=-1:"),
             ("root=srv/a", "root=srv/a: write the whole path"),
             ("root=/srv/../etc", "root=/srv/../etc: write the whole path"),
-            ("root=/etc", "root=/etc does not lie in /srv, which --root names"),
+            ("root=/etc", "root=/etc does not lie in /srv, which `root` names"),
             ("root=/srvx", "root=/srvx does not lie in /srv"),
             ("root=/", "root=/ does not lie in /srv"),
             ("root=\"/srv/a", "a quote is not closed"),
@@ -403,9 +416,12 @@ mod tests {
         let tight = Rights {
             root: "a".into(),
             access: Access::ReadOnly,
+            overwrites: false,
+            deletes: true,
             cipher_none: false,
             rate_max_bps: Some(1_000_000),
             memory_max: Some(1 << 30),
+            diagnose: false,
             errand: None,
         };
         let bounds = KeyBounds { root: vec!["/srv".into()], rights: tight.clone() };

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error, is_of_resources};
 use farhaul_text::plain;
+use farhaul_words::{Code, Error, is_of_resources};
 
 use super::principal::{AuthenticatedPeer, Authenticator, HandshakeProof, PrincipalId};
 use super::rights::Rights;

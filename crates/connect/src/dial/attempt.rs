@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::options::NetworkOptions;
 use farhaul_session::secret::Secret;
-use farhaul_session::setup::{FlowLink, FlowSetup, ReservedFlow, Setup, Transport};
+use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Transport};
 use farhaul_session::udp_blocks::{udp_blocked_warning, udp_noted_warning};
 use farhaul_text::printable;
+use farhaul_words::{Code, Error, Misbehaviour};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -15,6 +16,7 @@ use super::dialer::HelloOffer;
 use super::{HELLO_TIME, UDP_PATIENCE};
 use crate::dial_requester::{DialRequester, called_off};
 use crate::early_session::UnansweredHello;
+use crate::flow_plan::{FlowPlan, LastId};
 use crate::flows::{bind_flows, dialled_flows, dialled_spares, random_flow_ids, reserved_ids};
 use crate::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret, SessionOpening};
 use crate::identity::{Identity, PublicKey};
@@ -191,13 +193,10 @@ impl Attempt<'_> {
         remote: SocketAddr,
     ) -> Result<EstablishedSession, Error> {
         let options = &opening.network;
-        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(peer_ids.iter().copied()).collect();
-        let first = ids.len() - reserved_ids(options);
-        let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
-        let reserved =
-            (first..).zip(&ids[first..]).map(|(index, &ids)| ReservedFlow::new(index, ids)).collect();
+        let plan = flow_plan(options, hello, peer_ids, LastId::Datagrams);
+        let (flows, spares) = dialled_flows(options, bind_flows(options)?, &plan, |_| vec![remote]);
         let established = self.established(master, flows, Transport::Udp, remote);
-        let session = Setup { spares, reserved, ..established.session };
+        let session = Setup { spares, reserved: plan.reserved_here(), ..established.session };
         Ok(EstablishedSession { opening, session, ..established })
     }
 
@@ -231,20 +230,20 @@ impl Attempt<'_> {
         let master = tls.export_secret()?;
         let remote = tls.remote().map_err(Error::io("cannot take over the TCP connection"))?;
         let link = tls.into_link(None).map_err(Error::io("cannot take over the TCP connection"))?;
-        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
-        let last = ids.len() - 1;
-        let (recv_id, send_id) = ids[last];
-        let index = u16::try_from(last).unwrap_or(u16::MAX);
-        let flow = FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) };
-        let fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
+        let plan = flow_plan(&self.route.params.opening.network, &hello, &reply.flow_ids, LastId::Stream);
+        let ids = hello.flow_ids.len().min(reply.flow_ids.len());
+        let Some(stream) = plan.stream else {
+            return Err(RaceFailure::of_hello(HelloError::Malformed("it has no flow".into())));
+        };
+        let flow = stream.over(FlowLink::Stream(link));
+        let fallback = self.offer(remote, key, ids).fallback(reply.ticket.clone());
         let mut established = self.established(master, vec![flow], Transport::Tcp, remote).answered(reply);
         let session = &mut established.session;
         session.fallback = fallback;
         if self.route.params.udp {
             let options = &self.route.params.opening.network;
-            let first = last - reserved_ids(options);
-            session.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
-            session.reserved = (first..last).map(|index| ReservedFlow::new(index, ids[index])).collect();
+            session.spares = dialled_spares(options, &plan, |_| vec![remote]);
+            session.reserved = plan.reserved_here();
             let ports = [self.route.port];
             session.warnings.push(match self.is_blocked {
                 true => udp_noted_warning(self.route.host, &ports, "TCP"),
@@ -279,6 +278,12 @@ impl Attempt<'_> {
             peer_version: String::new(),
         }
     }
+}
+
+/// The plan of the flows that a hello and its reply have agreed on.
+fn flow_plan(options: &NetworkOptions, hello: &Hello, peer_ids: &[u16], last: LastId) -> FlowPlan {
+    let ids = (peer_ids, &hello.flow_ids[..]);
+    FlowPlan::new(ids, options.flow_count(), reserved_ids(options), last)
 }
 
 impl EstablishedSession {

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{CarrierFallback, Dial, FlowLink, FlowSetup};
+use farhaul_words::{Code, Error};
 use tokio::time::timeout;
 
 use super::attempt::agreed;
@@ -106,7 +106,7 @@ impl Dialer {
 
 impl Dial for Dialer {
     /// Opens a connection and joins it to the session. An error of
-    /// [`ExitCode::Lost`](farhaul_session::ExitCode::Lost) says that the server does not know the session, or
+    /// [`ExitCode::Lost`](farhaul_words::ExitCode::Lost) says that the server does not know the session, or
     /// no longer knows it.
     fn dial(&self) -> Result<FlowSetup, Error> {
         let exhausted = || Error::new(Code::NoCarrier, "too many carriers were opened");

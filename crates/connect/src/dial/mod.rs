@@ -15,10 +15,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use farhaul_session::error::{Code, Error};
 use farhaul_session::setup::{Setup, Transport};
 use farhaul_session::udp_blocks::UdpBlockNotes;
 use farhaul_text::{plain, printable};
+use farhaul_words::{Code, Error};
 use tokio::runtime::Runtime;
 
 use super::dial_requester;
@@ -26,9 +26,11 @@ use super::dial_requester::{DialRequester, ThreadTask, is_wanted};
 use super::flows::reachable_from;
 use super::hello::HelloSecret;
 use super::identity::{Identity, default_identity_path};
+use super::prompts::Prompts;
 use super::race::RaceFailure;
 use super::this_host::ThisHost;
 use super::trust;
+use super::trust::Consent;
 use super::{EstablishedSession, GRANTS, HelloParams};
 
 mod attempt;
@@ -74,8 +76,8 @@ pub struct DaemonTarget {
     pub accept_new: bool,
     /// How long a server that has no place now is asked again. By default 30 s.
     pub busy_wait: Duration,
-    /// If true, nobody is asked about a server that was never seen before, even if there is a terminal.
-    pub batch: bool,
+    /// Whether the user is asked about a server that was never seen before.
+    pub prompts: Prompts,
     /// Whether it may be a daemon on this host, by the addresses that are connected to.
     pub this_host: ThisHost,
 }
@@ -90,7 +92,7 @@ impl Default for DaemonTarget {
             fingerprint: None,
             accept_new: false,
             busy_wait: BUSY_WAIT,
-            batch: false,
+            prompts: Prompts::default(),
             this_host: ThisHost::Allowed,
         }
     }
@@ -119,21 +121,24 @@ pub struct PinnedTarget {
 }
 
 /// Connects to a daemon and starts a session, unless `requester` cancels. The key of an unknown server is shown
-/// to the user if there is a terminal.
+/// to the user if the target's prompts are not forbidden and there is a terminal.
 pub fn daemon_connect(
     target: &DaemonTarget,
     params: HelloParams,
     requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
-    let ask = |question: &str| if target.batch { None } else { trust::ask_on_terminal(question, requester) };
+    let ask = |question: &str| match target.prompts {
+        Prompts::Forbidden => Consent::NobodyAsked,
+        Prompts::OnTerminal => trust::ask_on_terminal(question, requester),
+    };
     connect_asking(target, params, &ask, requester)
 }
 
-/// `ask` shows a question to the user; it returns `None` if there is nobody to ask.
+/// `ask` shows a question to the user.
 pub(crate) fn connect_asking(
     target: &DaemonTarget,
     params: HelloParams,
-    ask: &dyn Fn(&str) -> Option<bool>,
+    ask: &dyn Fn(&str) -> Consent,
     requester: &dyn DialRequester,
 ) -> Result<EstablishedSession, Error> {
     requester.dials();
@@ -262,7 +267,7 @@ fn note_udp(mut notes: UdpBlockNotes, session: &mut Setup, params: &HelloParams)
     match session.transport {
         Transport::Udp => notes.forget(),
         Transport::Tcp if params.udp => notes.note(),
-        Transport::Tcp | Transport::Ssh | Transport::Local => {}
+        Transport::Tcp | Transport::Channel | Transport::Local => {}
     }
     session.blocked = Some(notes);
 }

@@ -1,6 +1,6 @@
 //! How the two ways to dial differ: which key of the server is accepted, and how its failures are told.
 
-use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_words::{Code, Error, Misbehaviour};
 use tokio::runtime::Runtime;
 
 use super::attempt::{DialedConnection, Route};
@@ -12,7 +12,7 @@ use crate::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
 use crate::race::RaceFailure;
 use crate::tls::KeyPin;
 use crate::trust;
-use crate::trust::TrustVerdict;
+use crate::trust::{Consent, TrustVerdict};
 
 /// Decides on the keys of a server.
 pub(super) trait ServerTrust {
@@ -33,15 +33,15 @@ pub(super) struct KnownServer<'a> {
     known: KnownHosts,
     /// The server's name in the file.
     name: String,
-    /// Shows a question to the user; returns `None` if there is nobody to ask.
-    ask: &'a dyn Fn(&str) -> Option<bool>,
+    /// Shows a question to the user.
+    ask: &'a dyn Fn(&str) -> Consent,
     requester: &'a dyn DialRequester,
 }
 
 impl<'a> KnownServer<'a> {
     pub(super) fn load(
         target: &'a DaemonTarget,
-        ask: &'a dyn Fn(&str) -> Option<bool>,
+        ask: &'a dyn Fn(&str) -> Consent,
         requester: &'a dyn DialRequester,
     ) -> Result<KnownServer<'a>, Error> {
         let path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
 use farhaul_session::options::{FLOWS_MAX, NetworkOptions, PathAddresses};
+use farhaul_words::{Code, Error, ExitCode, Misbehaviour};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::{Zeroize, Zeroizing};
@@ -427,7 +427,7 @@ impl From<HelloError> for Error {
             }
             HelloError::TooLong(_) => Error::misbehaved(Misbehaviour::FrameTooLong, error.to_string()),
             HelloError::Unsendable(_) => Error::new(Code::BadOption, error.to_string())
-                .with_hint("give fewer or shorter rules and paths; a list of names goes with --files-from"),
+                .with_hint("give fewer or shorter rules and paths; a list of names goes with `files-from`"),
             HelloError::Malformed(_) => Error::misbehaved(Misbehaviour::MalformedHello, error.to_string()),
         }
     }

@@ -61,6 +61,21 @@ fn the_first_words_have_the_bytes_of_this_version() {
 }
 
 #[test]
+fn first_words_of_releases_are_read() {
+    for (release, frames) in farhaul_vectors::of_releases("hello") {
+        for (name, bytes) in frames {
+            let is_read = match name.as_str() {
+                "Hello" | "ByGrant" => decode_hello(&bytes).is_ok(),
+                "Attach" => matches!(decode_first(&bytes), Ok(FirstFrame::Attach(_))),
+                "Refusal" => decode_reply(&bytes).is_ok_and(|reply| reply.refusal.is_some()),
+                _ => decode_reply(&bytes).is_ok_and(|reply| reply.refusal.is_none()),
+            };
+            assert!(is_read, "{release}: {name}");
+        }
+    }
+}
+
+#[test]
 fn a_reply_and_an_attach_survive_the_way() {
     let mut reply = HelloReply::accept(vec![9]);
     reply.ticket = Some(HelloSecret([3; 32]));

@@ -6,7 +6,7 @@ fn a_refusal_comes_as_an_error_of_its_kind() {
     for udp in [true, false] {
         let mut params = params(udp, 1);
         params.opening.request = b"/forbidden/x".to_vec();
-        let error = connect_asking(&fixture.target(), params, &|_| None, &Handle::new()).unwrap_err();
+        let error = connect_asking(&fixture.target(), params, &nobody, &Handle::new()).unwrap_err();
         assert!(error.code() == Code::Forbidden && error.what() == "not for you", "{error:?}");
     }
 }
@@ -44,7 +44,7 @@ fn a_client_that_is_turned_away_comes_again_and_says_so_in_the_end() {
         (0..PER_ADDRESS_MAX).map(|_| TcpStream::connect(fixture.address).unwrap()).collect();
     for datagrams in [false, true] {
         let hasty = DaemonTarget { busy_wait: Duration::ZERO, ..fixture.target() };
-        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None, &Handle::new()).unwrap_err();
+        let error = connect_asking(&hasty, params(datagrams, 1), &nobody, &Handle::new()).unwrap_err();
         assert!(error.code() == Code::Busy, "{error:?}");
         assert!(error.to_string().contains("is busy: too many clients"), "{error}");
     }
@@ -60,7 +60,7 @@ fn a_daemon_that_is_ending_lets_no_session_in_and_those_that_run_get_further_car
     fixture.stop.shut();
     let hasty = DaemonTarget { busy_wait: Duration::ZERO, ..fixture.target() };
     for datagrams in [false, true] {
-        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None, &Handle::new()).unwrap_err();
+        let error = connect_asking(&hasty, params(datagrams, 1), &nobody, &Handle::new()).unwrap_err();
         assert!(error.code() == Code::Busy, "{error:?}");
         assert!(error.to_string().contains("is busy: the daemon is ending"), "{error}");
     }
@@ -78,7 +78,7 @@ fn a_crowd_behind_one_address_gets_in() {
         .map(|number| {
             let target = fixture.target();
             let connect =
-                move || connect_asking(&target, params(number % 2 == 0, 1), &|_| None, &Handle::new());
+                move || connect_asking(&target, params(number % 2 == 0, 1), &nobody, &Handle::new());
             std::thread::spawn(move || connect().map(|near| *near.session.master))
         })
         .collect();
@@ -122,7 +122,7 @@ fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
     assert_eq!(bps(&second), Some(600_000));
     // A client that comes when nothing is left is told whose rate is used up.
     uplink.set_most(Some(8_000), now);
-    let refused = connect_asking(&fixture.target(), params(true, 2), &|_| None, &Handle::new()).unwrap_err();
+    let refused = connect_asking(&fixture.target(), params(true, 2), &nobody, &Handle::new()).unwrap_err();
     assert_eq!(refused.code(), Code::Busy);
     assert!(refused.to_string().contains("the rate of campus-uplink is used up (8000 bit/s)"), "{refused}");
 }
@@ -131,7 +131,7 @@ fn a_session_is_in_the_named_caps_of_its_principal_and_address() {
 fn connect_early(fixture: &Fixture, path: &str) -> (EstablishedSession, Option<ReplyResult>) {
     let mut params = HelloParams { early: true, ..params(true, 2) };
     params.opening.request = path.into();
-    let near = connect_asking(&fixture.target(), params, &|_| None, &Handle::new()).unwrap();
+    let near = connect_asking(&fixture.target(), params, &nobody, &Handle::new()).unwrap();
     let pending = near.session.pending.as_ref().expect("nobody has waited for the reply");
     let answer = (0..2000).find_map(|_| {
         std::thread::sleep(Duration::from_millis(2));

@@ -147,7 +147,7 @@ fn a_further_carrier_shows_the_key_of_its_session() {
     relay(udp, fixture.address, |_| true);
     // At first use the client accepts any key, but from then on only that one.
     let target = DaemonTarget { port, ..fixture.target() };
-    let mut near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
+    let mut near = connect_asking(&target, params(true, 1), &nobody, &Handle::new()).unwrap();
     assert_eq!((near.session.transport, near.peer_key.as_deref()), (Transport::Udp, Some(&*fixture.key())));
     near.session.fallback.open().unwrap().expect("a carrier of the session");
     *tcp.lock().unwrap() = other.address;
@@ -220,7 +220,7 @@ fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
         });
     });
     let target = DaemonTarget { port, ..fixture.target() };
-    let mut near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
+    let mut near = connect_asking(&target, params(true, 1), &nobody, &Handle::new()).unwrap();
     let first = GENERATIONS as u16;
     for expected in [first, first + 1] {
         assert_eq!(near.session.fallback.open().unwrap().unwrap().index, expected);

@@ -20,6 +20,7 @@ impl TwoKeyFixture {
                 paths: &paths,
                 has_more: false,
                 is_spread: false,
+                overwrites: true,
                 deletes: false,
                 follows: false,
                 looks_beside: false,
@@ -32,7 +33,7 @@ impl TwoKeyFixture {
         let fixture = Fixture::start_as(FixtureSetup { admit: Arc::new(admit), ..FixtureSetup::default() });
         keygen(&fixture.path("bob"), "bob").unwrap();
         let bob = Identity::load(&fixture.path("bob")).unwrap();
-        let near = connect_asking(&fixture.target(), asking(false, b"x"), &|_| None, &Handle::new()).unwrap();
+        let near = connect_asking(&fixture.target(), asking(false, b"x"), &nobody, &Handle::new()).unwrap();
         let alice = fixture.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
         TwoKeyFixture { fixture, bob, alice, _near: near }
     }
@@ -51,6 +52,7 @@ impl TwoKeyFixture {
             paths: &PATHS(),
             has_more: false,
             is_spread: false,
+            overwrites: true,
             deletes: false,
             follows: false,
             looks_beside: false,
@@ -140,7 +142,7 @@ fn a_grant_is_refused_to_other_keys_late_and_for_other_paths() {
     three.arrived();
     // Without a grant, bob is not let in.
     let target = DaemonTarget { identity_file: Some(three.fixture.path("bob")), ..three.fixture.target() };
-    let refused = connect_asking(&target, asking(false, b"in/x"), &|_| None, &Handle::new()).map(drop);
+    let refused = connect_asking(&target, asking(false, b"in/x"), &nobody, &Handle::new()).map(drop);
     assert_eq!(refused.unwrap_err().code(), Code::KeyNotAuthorized);
 }
 
@@ -193,7 +195,7 @@ fn who_may_only_come_for_another_holds_a_strangers_place_until_it_has_said_for_w
         // first of them.
         let come = std::thread::scope(|scope| {
             let come =
-                || connect_asking(&three.fixture.target(), asking(false, b"x"), &|_| None, &Handle::new());
+                || connect_asking(&three.fixture.target(), asking(false, b"x"), &nobody, &Handle::new());
             scope.spawn(come).join().unwrap()
         });
         come.unwrap();

@@ -17,17 +17,23 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use farhaul_net::{Link, RecvBatch, SendBatch, SendStatus};
 use farhaul_session::budget::{Budget, MemoryLimits};
-use farhaul_session::error::{Code, ExitCode};
 use farhaul_session::handle::Handle;
 use farhaul_session::hello_reply::{ReplyAction, ReplyResult, SessionAgreement, SessionRefusal};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::rate_cap::CapMembership;
 use farhaul_session::setup::{CarrierFallback, Transport};
+use farhaul_words::{Code, ExitCode};
 
 use super::dial::connect_asking;
 use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
 use super::hello::{Attach, GENERATIONS, Hello, HelloReply, Refusal};
+use super::trust::Consent;
 use super::*;
+
+/// Answers no question.
+fn nobody(_: &str) -> Consent {
+    Consent::NobodyAsked
+}
 
 /// Bounds that allow any files.
 fn served() -> KeyBounds {
@@ -126,7 +132,7 @@ impl Fixture {
     }
 
     fn connect(&self, udp: bool) -> (EstablishedSession, EstablishedSession) {
-        let near = connect_asking(&self.target(), params(udp, 2), &|_| None, &Handle::new()).unwrap();
+        let near = connect_asking(&self.target(), params(udp, 2), &nobody, &Handle::new()).unwrap();
         let far = self.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
         (near, far)
     }

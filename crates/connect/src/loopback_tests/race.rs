@@ -10,7 +10,7 @@ fn udp_that_answers_is_waited_for_however_much_it_loses() {
     let late = move || begin.elapsed() > crate::dial::UDP_PATIENCE + Duration::from_millis(200);
     relay(udp, fixture.address, move |datagram| datagram.is_from_client || late());
     let target = DaemonTarget { port, ..fixture.target() };
-    let near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
+    let near = connect_asking(&target, params(true, 1), &nobody, &Handle::new()).unwrap();
     assert_eq!(near.session.transport, Transport::Udp);
     assert!(near.session.warnings.is_empty(), "{:?}", near.session.warnings);
 }
@@ -28,7 +28,7 @@ fn a_client_says_everything_twice_and_may_lose_every_second_datagram() {
         !datagram.is_from_client || datagram.count % 2 == 1
     });
     let target = DaemonTarget { port, ..fixture.target() };
-    let near = connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
+    let near = connect_asking(&target, params(true, 1), &nobody, &Handle::new()).unwrap();
     assert_eq!(near.session.transport, Transport::Udp);
     // Their number depends on the machine: a slow one repeats what it believes to be lost.
     let heard = heard.lock().unwrap();
@@ -43,7 +43,7 @@ fn silent_udp_gives_way_to_tcp_with_a_warning() {
     // Nothing comes back over UDP.
     let (port, _silence) = port_beside(fixture.address);
     let target = DaemonTarget { port, ..fixture.target() };
-    let near = connect_asking(&target, params(true, 4), &|_| None, &Handle::new()).unwrap();
+    let near = connect_asking(&target, params(true, 4), &nobody, &Handle::new()).unwrap();
     assert_eq!(near.session.transport, Transport::Tcp);
     assert_eq!(near.session.flows.len(), 1);
     assert!(near.session.warnings[0].contains(&format!("UDP port {port}")), "{:?}", near.session.warnings);
@@ -56,9 +56,9 @@ fn nothing_listening_is_told_at_once() {
     let fixture = Fixture::start();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let target = DaemonTarget { port: free, ..fixture.target() };
-    let error = connect_asking(&target, params(false, 1), &|_| None, &Handle::new()).unwrap_err();
+    let error = connect_asking(&target, params(false, 1), &nobody, &Handle::new()).unwrap_err();
     assert!(error.to_string().contains(&format!("nothing listens on port {free}")), "{error}");
     let target = DaemonTarget { host: "no.such.host.invalid".into(), ..fixture.target() };
-    let error = connect_asking(&target, params(false, 1), &|_| None, &Handle::new()).unwrap_err();
+    let error = connect_asking(&target, params(false, 1), &nobody, &Handle::new()).unwrap_err();
     assert!(error.to_string().contains("cannot find the host"), "{error}");
 }

@@ -34,7 +34,7 @@ fn who_passes_tcp_on_and_answers_quic_with_a_key_of_his_own_is_neither_trusted_n
             let kept = std::fs::read_to_string(fixture.path("known_hosts")).unwrap();
             assert_eq!(kept, format!("127.0.0.1:{} {key}\n", target.port));
             // Even when his key is known, he gets nothing.
-            connect_asking(&target, params(true, 1), &|_| None, &Handle::new()).unwrap();
+            connect_asking(&target, params(true, 1), &nobody, &Handle::new()).unwrap();
             assert_eq!(std::fs::read_to_string(fixture.path("known_hosts")).unwrap(), kept);
         } else {
             let error = result.unwrap_err();
@@ -52,7 +52,7 @@ fn an_unknown_client_is_refused_on_both_roads_and_told_what_to_do() {
     keygen(&fixture.path("stranger"), "").unwrap();
     let target = DaemonTarget { identity_file: Some(fixture.path("stranger")), ..fixture.target() };
     for udp in [true, false] {
-        let error = connect_asking(&target, params(udp, 1), &|_| None, &Handle::new()).unwrap_err();
+        let error = connect_asking(&target, params(udp, 1), &nobody, &Handle::new()).unwrap_err();
         assert!(error.exit_code() == ExitCode::Auth, "{error:?}");
         assert!(error.to_string().contains("does not know this key"), "{error}");
         assert!(error.hint().unwrap().contains("farhaul-ed25519 MCow"), "{error:?}");
@@ -67,7 +67,7 @@ fn a_daemon_that_is_too_old_to_keep_a_request_within_directories_is_refused() {
     for udp in [true, false] {
         let mut wish = params(udp, 1);
         wish.opening.needs = Features::of(&[features::WITHIN]);
-        let error = connect_asking(&fixture.target(), wish, &|_| None, &Handle::new()).unwrap_err();
+        let error = connect_asking(&fixture.target(), wish, &nobody, &Handle::new()).unwrap_err();
         assert_eq!(error.code(), Code::FeatureMissing);
         assert!(
             error.to_string().contains("too old to keep this below") && error.hint().is_some(),
@@ -82,10 +82,10 @@ fn a_server_is_trusted_on_first_use_and_refused_when_its_key_changed() {
     let fixture = Fixture::start();
     let careful = DaemonTarget { accept_new: false, ..fixture.target() };
     for udp in [true, false] {
-        let error = connect_asking(&careful, params(udp, 1), &|_| None, &Handle::new()).unwrap_err();
+        let error = connect_asking(&careful, params(udp, 1), &nobody, &Handle::new()).unwrap_err();
         assert!(error.to_string().contains("never seen before"), "{error}");
     }
-    let error = connect_asking(&careful, params(true, 1), &|_| Some(false), &Handle::new()).unwrap_err();
+    let error = connect_asking(&careful, params(true, 1), &|_| Consent::Refused, &Handle::new()).unwrap_err();
     assert!(error.exit_code() == ExitCode::Auth);
     assert!(!fixture.path("known_hosts").exists());
 
@@ -94,7 +94,7 @@ fn a_server_is_trusted_on_first_use_and_refused_when_its_key_changed() {
     let answer = |question: &str| {
         assert!(question.contains(&key), "{question}");
         asked.set(asked.get() + 1);
-        Some(true)
+        Consent::Given
     };
     let established = connect_asking(&careful, params(true, 1), &answer, &Handle::new()).unwrap();
     assert_eq!(established.peer_key.as_deref(), Some(key.as_str()));
@@ -105,7 +105,7 @@ fn a_server_is_trusted_on_first_use_and_refused_when_its_key_changed() {
     std::fs::write(fixture.path("known_hosts"), line).unwrap();
     let eager = DaemonTarget { fingerprint: Some(key), ..fixture.target() };
     for udp in [true, false] {
-        let error = connect_asking(&eager, params(udp, 1), &|_| Some(true), &Handle::new()).unwrap_err();
+        let error = connect_asking(&eager, params(udp, 1), &|_| Consent::Given, &Handle::new()).unwrap_err();
         assert!(error.to_string().contains("has changed"), "{error}");
     }
 }
@@ -125,6 +125,6 @@ fn who_came_and_what_it_may_do_is_what_its_connection_proved() {
         assert_eq!((guest.allowed.root().to_str(), far.peer_key.as_ref()), (Some(root), Some(&key)));
     }
     std::fs::write(fixture.path("authorized"), format!("read-olny {line}")).unwrap();
-    let error = connect_asking(&fixture.target(), params(true, 1), &|_| None, &Handle::new()).unwrap_err();
+    let error = connect_asking(&fixture.target(), params(true, 1), &nobody, &Handle::new()).unwrap_err();
     assert!(error.to_string().contains("does not know this key"), "{error}");
 }

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
-use farhaul_session::events::Event;
 use farhaul_text::printable;
+use farhaul_words::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
@@ -60,21 +60,7 @@ pub(crate) fn ask(
     frame: &[u8],
     wait: Wait<'_>,
 ) -> Result<Answer, HelloError> {
-    // Nobody else uses this end of the pipe.
-    let flags = fcntl_getfl(stdin.as_fd()).map_err(io::Error::from)?;
-    fcntl_setfl(stdin.as_fd(), flags | OFlags::NONBLOCK).map_err(io::Error::from)?;
-    let mut exchange = Exchange {
-        stdin,
-        stdout,
-        unsent: frame,
-        unsendable: None,
-        wait,
-        waited: Duration::ZERO,
-        looked: Instant::now(),
-        is_told: false,
-        text: Text::default(),
-        ending: None,
-    };
+    let mut exchange = Exchange::new((stdin, stdout), frame, wait)?;
     let read = hello::read_frame(&mut exchange);
     if let Some(ending) = exchange.ending {
         return Ok(Answer::None(ending));
@@ -87,7 +73,8 @@ pub(crate) fn ask(
     }
 }
 
-struct Exchange<'a> {
+/// Reads what the far end says, and sends meanwhile what it is to hear.
+pub(crate) struct Exchange<'a> {
     stdin: &'a mut ChildStdin,
     stdout: &'a mut ChildStdout,
     unsent: &'a [u8],
@@ -129,6 +116,35 @@ impl Read for Exchange<'_> {
     }
 }
 
+impl<'a> Exchange<'a> {
+    pub(crate) fn new(
+        (stdin, stdout): (&'a mut ChildStdin, &'a mut ChildStdout),
+        unsent: &'a [u8],
+        wait: Wait<'a>,
+    ) -> io::Result<Exchange<'a>> {
+        // Nobody else uses this end of the pipe.
+        let flags = fcntl_getfl(stdin.as_fd())?;
+        fcntl_setfl(stdin.as_fd(), flags | OFlags::NONBLOCK)?;
+        Ok(Exchange {
+            stdin,
+            stdout,
+            unsent,
+            unsendable: None,
+            wait,
+            waited: Duration::ZERO,
+            looked: Instant::now(),
+            is_told: false,
+            text: Text::default(),
+            ending: None,
+        })
+    }
+
+    /// Why a read has failed, unless the channel has.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+}
+
 impl Exchange<'_> {
     fn end(&mut self, ending: Ending) -> io::Error {
         self.ending = Some(ending);
@@ -161,7 +177,11 @@ impl Exchange<'_> {
 
     fn send(&mut self) {
         match self.stdin.write(self.unsent) {
-            Ok(count) => self.unsent = &self.unsent[count..],
+            Ok(count) => {
+                self.unsent = &self.unsent[count..];
+                // A far end that takes what it is sent is not waited for.
+                self.looked = Instant::now();
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => {
                 self.unsent = &[];

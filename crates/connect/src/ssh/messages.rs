@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
 use farhaul_text::printable;
+use farhaul_words::Error;
 
 /// The most lines that are kept: ssh says in one or two why it has failed.
 const LINES_MAX: usize = 3;

@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 
 pub(super) mod answer;
+pub mod bring;
 pub(super) mod messages;
 
 use std::ffi::OsString;
@@ -20,24 +21,25 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hkdf;
 use farhaul_net::{Link as _, StreamLink, with_port};
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
-use farhaul_session::setup::{
-    CarrierFallback, ControlProcess, FlowLink, FlowSetup, ReservedFlow, Setup, Transport,
-};
+use farhaul_session::setup::{CarrierFallback, ControlProcess, FlowLink, Setup, Transport};
 use farhaul_session::udp_blocks::UdpBlockNotes;
 use farhaul_text::{plain, printable};
+use farhaul_words::{Code, Error, Misbehaviour};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use self::answer::{Answer, Ending, Wait};
+use self::bring::Bringing;
 use self::messages::MessageTail;
 pub use self::messages::SshMessages;
 use super::dial::Dialer;
 use super::dial_requester::{DialRequester, LOOK_EVERY, ThreadTask, pause};
+use super::flow_plan::{FlowPlan, LastId, PlannedFlow};
 use super::flows::{bind_flows, bind_further_flows, dialled_flows, random_flow_ids, reserved_ids};
 use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, HelloSecret};
+use super::prompts::Prompts;
 use super::this_host::ThisHost;
 use super::{EstablishedSession, HelloParams, direct_tcp, discovery, with_session};
 
@@ -78,6 +80,10 @@ pub struct SshTarget {
     pub answer_wait: Duration,
     /// Who hears what ssh says on its standard error.
     pub messages: SshMessages,
+    /// Whether ssh may ask its user for something.
+    pub prompts: Prompts,
+    /// What becomes of a far end without a farhaul, or with one too old to talk.
+    pub bring: Bringing,
     /// Whether it may be this host, by the addresses of its name and by the one at which its sshd was reached.
     pub this_host: ThisHost,
 }
@@ -96,6 +102,8 @@ impl Default for SshTarget {
             remote_program: "farhaul".into(),
             answer_wait: ANSWER_WAIT,
             messages: SshMessages::default(),
+            prompts: Prompts::default(),
+            bring: Bringing::Never,
             this_host: ThisHost::Allowed,
         }
     }
@@ -132,11 +140,12 @@ impl SshTarget {
         self.options.iter().any(|option| option == "LogLevel=QUIET")
     }
 
-    /// The options that scp passes to ssh, and then the user's.
+    /// The options that scp passes to ssh, and then the user's. ssh takes the first value of an option.
     fn options(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["-x", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes"]
             .into_iter()
             .chain(["-oRemoteCommand=none", "-oRequestTTY=no", "-oForwardAgent=no"])
+            .chain(self.prompts.ssh_option())
             .map(OsString::from)
             .collect();
         let mut pair = |flag: &str, value: OsString| args.extend([OsString::from(flag), value]);
@@ -164,11 +173,11 @@ impl SshTarget {
     /// The arguments that start a verb of the far end's program.
     fn start_args(&self, verb: &str) -> Vec<OsString> {
         let mut args = self.options();
-        args.extend([
-            "--".into(),
-            self.host.clone().into(),
-            format!("{} {verb}", self.remote_program).into(),
-        ]);
+        let command = match &self.bring {
+            Bringing::Unasked(bring) => bring.command(&self.remote_program, verb),
+            Bringing::Never | Bringing::Offered => format!("{} {verb}", self.remote_program),
+        };
+        args.extend(["--".into(), self.host.clone().into(), command.into()]);
         args
     }
 
@@ -183,6 +192,7 @@ impl SshTarget {
     fn asked_host(&self) -> Option<String> {
         let mut command = Command::new(&self.program);
         command.env("SHELL", refusing_shell()?);
+        self.prompts.obey(&mut command);
         command.args(self.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
         hostname_of(&output_within(command, QUERY_TIME)?)
     }
@@ -222,13 +232,14 @@ pub fn ssh_connect(
     hello.secret_half = Some(HelloSecret::random()?);
 
     let addresses = look_up(target.clone(), requester);
-    let Channel { mut process, stdin, stdout, messages, reply } = open_channel(target, &hello, requester)?;
-    let reply = match reply {
-        Ok(reply) => reply,
-        Err(error) => {
-            let error = why(target, error, (&mut process, messages.as_ref()), requester);
-            return Err(hello.opening.needs.explained(error));
-        }
+    let first = answered(target, &hello, requester);
+    let Answered { process, stdin, stdout, reply } = match first {
+        Err(error) if error.code() == Code::NotInstalled => match bring::agreed(target, requester) {
+            Some(target) => answered(&target, &hello, requester)?,
+            None if requester.is_cancelled() => return Err(Error::interrupted()),
+            None => return Err(error),
+        },
+        answered => answered?,
     };
     discovery::adopt(&mut params.opening.network, &hello, &reply.paths)?;
     let options = &params.opening.network;
@@ -239,12 +250,6 @@ pub fn ssh_connect(
     let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
     let link = StreamLink::from_fds(OwnedFd::from(stdout), OwnedFd::from(stdin))
         .map_err(Error::io("cannot take over the pipes of ssh"))?;
-    let channel = |index: u16, position: usize| FlowSetup {
-        index,
-        send_id: reply.flow_ids[position],
-        recv_id: hello.flow_ids[position],
-        link: FlowLink::Stream(link),
-    };
     let mut warnings = Vec::new();
     let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref(), requester)?;
     target.this_host.judge(&target.host, &addresses)?;
@@ -259,24 +264,31 @@ pub fn ssh_connect(
     let (flows, spares, reserved, fallback, transport) = if reply.udp_ports.is_empty() {
         if params.udp && options.udp_only {
             return Err(Error::new(Code::NoPort, format!("{} has no free UDP port", target.host))
-                .with_hint("choose others with --udp-ports"));
+                .with_hint("choose others with `udp-ports`"));
         }
         if params.udp {
             warnings
                 .push(format!("{} has no free UDP port; going on over ssh, which is slower", target.host));
         }
-        (vec![channel(0, 0)], Vec::new(), Vec::new(), CarrierFallback::None, Transport::Ssh)
+        let channel = PlannedFlow { index: 0, send_id: reply.flow_ids[0], recv_id: hello.flow_ids[0] };
+        (
+            vec![channel.over(FlowLink::Stream(link))],
+            Vec::new(),
+            Vec::new(),
+            CarrierFallback::None,
+            Transport::Channel,
+        )
     } else {
-        let last = hello.flow_ids.len() - 1;
-        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
+        let ids = (&reply.flow_ids[..], &hello.flow_ids[..]);
+        let plan = FlowPlan::new(ids, sockets.len(), reserved_ids(options), LastId::Stream);
         let remotes = |flow: usize| {
             addresses.iter().map(|&address| with_port(address, reply.udp_ports[flow])).collect()
         };
-        let first = last - reserved_ids(options);
-        let (flows, spares) = dialled_flows(options, sockets, &ids[..first], remotes);
-        let reserved = (first..last).map(|index| ReservedFlow::new(index, ids[index])).collect();
-        let index = u16::try_from(last).unwrap_or(u16::MAX);
-        (flows, spares, reserved, CarrierFallback::Ready(Box::new(channel(index, last))), Transport::Udp)
+        let (flows, spares) = dialled_flows(options, sockets, &plan, remotes);
+        let fallback = plan.stream.map_or(CarrierFallback::None, |flow| {
+            CarrierFallback::Ready(Box::new(flow.over(FlowLink::Stream(link))))
+        });
+        (flows, spares, plan.reserved_here(), fallback, Transport::Udp)
     };
     let session = Setup::new(master, true, flows, transport, target.host.clone());
     Ok(EstablishedSession {
@@ -310,6 +322,25 @@ struct Channel {
     reply: Result<HelloReply, HelloOrError>,
 }
 
+/// A running ssh whose far end has answered.
+struct Answered {
+    process: ControlProcess,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    reply: HelloReply,
+}
+
+fn answered(target: &SshTarget, hello: &Hello, requester: &dyn DialRequester) -> Result<Answered, Error> {
+    let Channel { mut process, stdin, stdout, messages, reply } = open_channel(target, hello, requester)?;
+    match reply {
+        Ok(reply) => Ok(Answered { process, stdin, stdout, reply }),
+        Err(error) => {
+            let error = why(target, error, (&mut process, messages.as_ref()), requester);
+            Err(hello.opening.needs.explained(error))
+        }
+    }
+}
+
 /// Why an exchange over the channel has failed.
 pub(super) enum HelloOrError {
     Hello(HelloError),
@@ -335,13 +366,17 @@ fn open_channel(target: &SshTarget, hello: &Hello, requester: &dyn DialRequester
     let (Some(mut stdin), Some(mut stdout)) = pipes else {
         return Err(Error::of_host("ssh has no pipes", io::ErrorKind::BrokenPipe.into()));
     };
-    let reply = exchange((&mut stdin, &mut stdout), &frame, hello, wait);
+    let reply = target
+        .bring
+        .serve((&mut stdin, &mut stdout), wait)
+        .and_then(|()| exchange((&mut stdin, &mut stdout), &frame, hello, wait));
     Ok(Channel { process, stdin, stdout, messages, reply })
 }
 
 pub(super) fn start(target: &SshTarget, verb: &str) -> Result<Child, Error> {
     let mut command = Command::new(&target.program);
     command.args(target.start_args(verb)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    target.prompts.obey(&mut command);
     if target.messages == SshMessages::Kept {
         command.stderr(Stdio::piped());
     }
@@ -355,7 +390,7 @@ fn cannot_start(program: &Path, error: io::Error) -> Error {
         return Error::of_host(format!("cannot start {}", program.display()), error);
     }
     Error::new(Code::NoSsh, format!("cannot run {}: {}", program.display(), plain(&error)))
-        .with_hint("install OpenSSH's client, or name another program with -S")
+        .with_hint("install OpenSSH's client, or name another with `ssh-program`")
 }
 
 fn exchange(
@@ -407,7 +442,7 @@ pub(super) fn why(
                     }),
                     format!(
                         "its shell's start files must neither ask nor wait for anything: `ssh {host} true` has to end \
-                         by itself (--answer-wait waits longer)"
+                         by itself (`answer-wait` waits longer)"
                     ),
                 ),
             };
@@ -493,7 +528,7 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>, said: Option<String>) -
                 false => format!("ssh ended with code {OF_SSH} before farhaul answered on {host}"),
             },
             match (said, target.is_quiet()) {
-                (_, true) => "ssh is silent with -q; without it, it says why",
+                (_, true) => "ssh is silent with `quiet`; without it, it says why",
                 (None, false) => {
                     "`ssh HOST true` must work; if there is a message above, it says why it does not"
                 }
@@ -503,7 +538,8 @@ fn ended(target: &SshTarget, status: Option<ExitStatus>, said: Option<String>) -
         (Some(126 | 127), _) => failed(
             Code::NotInstalled,
             format!("farhaul cannot be started on {host} (as {:?})", target.remote_program),
-            "install it there in the PATH of a shell that is not interactive, or name it with --remote-program",
+            "install it there in the PATH of a shell that is not interactive, name it with `remote-program`, or let \
+             `bring` send this one",
         ),
         (code, _) => failed(
             Code::PeerCannotStart,

@@ -1,14 +1,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farhaul_net::UdpLink;
-use farhaul_session::error::{Code, ExitCode, Misbehaviour};
-use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
+use farhaul_words::{Code, Event, ExitCode, Misbehaviour};
 
 use super::super::features::Features;
 use super::super::loopback::{BothEnds, both_ends_of, fake_ssh};
 use super::super::test_opening;
+use farhaul_session::setup::FlowSetup;
+
 use super::*;
 
 fn params(options: NetworkOptions) -> HelloParams {
@@ -33,7 +34,7 @@ fn fixed_arguments_come_before_those_of_the_user() {
     ];
     assert_eq!(
         texts(plain.start_args("endpoint")),
-        [&fixed[..], &["--", "dtn", "farhaul endpoint"]].concat()
+        [&fixed[..], &["-oBatchMode=yes", "--", "dtn", "farhaul endpoint"]].concat()
     );
     let full = SshTarget {
         user: Some("me".into()),
@@ -44,6 +45,7 @@ fn fixed_arguments_come_before_those_of_the_user() {
         jump: Some("gate".into()),
         options: vec!["Compression=no".into(), "ControlPath=/x y".into()],
         remote_program: "~/bin/farhaul".into(),
+        prompts: Prompts::OnTerminal,
         ..SshTarget::default()
     };
     let user_args = [
@@ -298,7 +300,7 @@ fn without_a_free_port_the_channel_carries_everything() {
     let options = NetworkOptions { udp_ports: (port, port), ..NetworkOptions::default() };
     let (near, far, _folder) = both_ends(options.clone());
     let (near, far) = (near.unwrap(), far.unwrap());
-    assert_eq!((near.session.transport, far.session.transport), (Transport::Ssh, Transport::Ssh));
+    assert_eq!((near.session.transport, far.session.transport), (Transport::Channel, Transport::Channel));
     assert!(matches!(
         (&near.session.flows[0].link, &far.session.flows[0].link),
         (FlowLink::Stream(_), FlowLink::Stream(_))

@@ -7,10 +7,12 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use farhaul_connect::hello::HelloSecret;
 use farhaul_connect::{ContentDirection, Errand, PathPrefixes};
-use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_reason, put_varint};
-use farhaul_session::error::{Error, Failure};
+use farhaul_session::codec::{
+    ByteReader, Malformed, put_bytes, put_failure, put_numbers, put_reason, put_varint,
+};
 use farhaul_session::messages::{decode_rate, put_message, put_rate};
 use farhaul_session::options::RateOptions;
+use farhaul_words::{Error, Failure};
 
 /// The most bytes of a path, as on Linux.
 const PATH_MAX: usize = 4095;
@@ -132,7 +134,7 @@ impl ControlMessage {
             }
             ControlMessage::Refused { op, failure, hint } => {
                 put_numbers(out, 96, &[*op]);
-                failure.put(out);
+                put_failure(out, failure);
                 put_reason(out, hint);
             }
             ControlMessage::Event(json) => {
@@ -191,7 +193,7 @@ impl ControlMessage {
             }
             96 => {
                 let op = reader.varint()?;
-                ControlMessage::Refused { op, failure: Failure::take(&mut reader)?, hint: reader.text()? }
+                ControlMessage::Refused { op, failure: reader.failure()?, hint: reader.text()? }
             }
             97 => ControlMessage::Event(document(&mut reader, DOCUMENT_MAX)?),
             98 => {
@@ -255,7 +257,7 @@ impl DocumentParts {
     pub(crate) fn take(&mut self, is_last: bool, part: &[u8], most: usize) -> Result<Option<Vec<u8>>, Error> {
         if self.0.len() + part.len() > most {
             let what = format!("it has sent a document of more than {most} bytes");
-            return Err(Error::misbehaved(farhaul_session::Misbehaviour::SenselessMessage, what));
+            return Err(Error::misbehaved(farhaul_words::Misbehaviour::SenselessMessage, what));
         }
         self.0.extend_from_slice(part);
         Ok(is_last.then(|| std::mem::take(&mut self.0)))

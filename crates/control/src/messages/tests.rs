@@ -1,7 +1,5 @@
-use farhaul_session::error::Code;
+use farhaul_words::{Code, Policy};
 use proptest::prelude::*;
-
-use farhaul_session::options::Policy;
 
 use super::*;
 use crate::commission::COMMISSION_MAX;
@@ -42,6 +40,16 @@ fn every_message_has_the_bytes_of_this_version() {
         all.push((name.to_string(), bytes));
     }
     farhaul_vectors::compare("control", &all);
+}
+
+#[test]
+fn messages_of_releases_are_read() {
+    for (release, messages) in farhaul_vectors::of_releases("control") {
+        for (name, bytes) in messages {
+            let read = ControlMessage::decode(ByteReader(&bytes).bytes().unwrap());
+            assert_eq!(read.map(|message| message.name()), Ok(name.as_str()), "{release}");
+        }
+    }
 }
 
 #[test]
@@ -113,7 +121,7 @@ fn a_document_without_end_is_refused() {
         (0..=COMMISSION_MAX / PART_MAX).find_map(|_| document.take(false, &part, COMMISSION_MAX).err());
     assert_eq!(document.len(), COMMISSION_MAX);
     let error = refused.expect("the last part is too much");
-    assert_eq!(error.misbehaviour(), Some(farhaul_session::Misbehaviour::SenselessMessage));
+    assert_eq!(error.misbehaviour(), Some(farhaul_words::Misbehaviour::SenselessMessage));
 }
 
 proptest! {

@@ -22,16 +22,14 @@ use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
+use farhaul_session::FIRST;
 use farhaul_session::codec::{ByteReader, Malformed, put_varint};
-use farhaul_session::error::Error;
-use farhaul_session::fuzzing::{FedFlow, Tap, is_fed, tapped};
+use farhaul_session::fuzzing::{FedFlow, FedSession, Tap, is_fed, tapped};
 use farhaul_session::handle::Handle;
-use farhaul_session::messages as session;
-use farhaul_session::messages::{Complaint, put_words};
+use farhaul_session::messages::{Complaint, SessionMessage, put_words};
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
-use farhaul_session::request::FIRST;
-use farhaul_session::shared_state::SessionShared;
 use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
+use farhaul_words::Error;
 
 use crate::manifest::ManifestLog;
 use crate::messages::{CopyMessage, Decoder, Encoder, EntryContent};
@@ -190,17 +188,17 @@ fn request(end: FuzzedEnd, flags: &[u8], there: &Path) -> CopyRequest {
 }
 
 impl Script {
-    fn feed(&mut self, shared: &SessionShared, out: &mut Vec<u8>, wait: Duration) -> usize {
+    fn feed(&mut self, session: &FedSession<'_>, out: &mut Vec<u8>, wait: Duration) -> usize {
         if !self.has_begun {
             self.has_begun = true;
-            shared.pool.stay_cold();
+            session.stay_cold();
             if self.end == FuzzedEnd::Sender {
                 // The receiver can say nothing of an entry before the sender has announced it.
-                until(Duration::from_millis(30), || shared.first_handle().counts().scan_done.load(Relaxed));
+                until(Duration::from_millis(30), || session.first_handle().counts().scan_done.load(Relaxed));
             }
         }
         // Without a peer that gives credit, the sender's blocks would wait for ever.
-        while shared.take_filled().is_some() {}
+        session.drop_filled();
         if wait.is_zero() {
             return 0;
         }
@@ -208,30 +206,30 @@ impl Script {
         loop {
             let Some(section) = self.sections.next() else {
                 if out.len() == before {
-                    self.end(shared, out);
+                    self.end(session, out);
                 }
                 break;
             };
-            if self.section(shared, &section, out) != FuzzStep::Together {
+            if self.section(session, &section, out) != FuzzStep::Together {
                 break;
             }
         }
         out.len() - before
     }
 
-    fn section(&mut self, shared: &SessionShared, section: &[u8], out: &mut Vec<u8>) -> FuzzStep {
+    fn section(&mut self, session: &FedSession<'_>, section: &[u8], out: &mut Vec<u8>) -> FuzzStep {
         let Some((&code, rest)) = section.split_first() else { return FuzzStep::Together };
         if code == BLOCK {
             let said = out.len();
-            let _ = self.block(shared, rest);
+            let _ = self.block(session, rest);
             // A block alone is not a message: the next section has to come.
             return if out.len() == said { FuzzStep::Together } else { FuzzStep::Apart };
         }
         let body = [&[code & !TOGETHER], rest].concat();
-        if let Ok(message) = session::SessionMessage::decode(&body) {
-            if let session::SessionMessage::Finish { .. } = &message {
+        if let Ok(message) = SessionMessage::decode(&body) {
+            if let SessionMessage::Finish { .. } = &message {
                 // No peer will confirm the last messages, so do not wait for that.
-                shared.set_peer_closed(Complaint::default());
+                session.close_by_peer();
             }
             message.encode(out);
         } else if let Ok(message) = self.decoder.decode(&body) {
@@ -249,8 +247,8 @@ impl Script {
     /// fills the piece (for a patch, the content follows behind a varint length). Flags: 1 a piece that does
     /// not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole chunk
     /// (of a stream, whose size is not known).
-    fn block(&mut self, shared: &SessionShared, section: &[u8]) -> Result<(), Malformed> {
-        let Some(mut block) = shared.pool.try_take() else { return Ok(()) };
+    fn block(&mut self, session: &FedSession<'_>, section: &[u8]) -> Result<(), Malformed> {
+        let Some(mut block) = session.try_claim() else { return Ok(()) };
         block.set_len(block.capacity());
         let mut reader = ByteReader(section);
         let (mut pieces, mut at) = (Vec::new(), 0usize);
@@ -282,17 +280,17 @@ impl Script {
         }
         let len = trailer::write(&mut block, at, &pieces);
         let before = self.flow.released();
-        self.flow.bring(shared, block, len);
-        until(BLOCK_PATIENCE, || self.flow.released() != before || shared.is_stopped());
+        self.flow.bring(session, block, len);
+        until(BLOCK_PATIENCE, || self.flow.released() != before || session.is_stopped());
         Ok(())
     }
 
-    fn end(&mut self, shared: &SessionShared, out: &mut Vec<u8>) {
-        let unsent = shared.control.lock().unsent();
-        until(MOMENT, || shared.control.lock().unsent() != unsent);
-        shared.set_peer_closed(Complaint::default());
+    fn end(&mut self, session: &FedSession<'_>, out: &mut Vec<u8>) {
+        let unsent = session.unsent();
+        until(MOMENT, || session.unsent() != unsent);
+        session.close_by_peer();
         let reason = "the script has ended".to_string();
-        session::SessionMessage::Abort(Complaint { exit: 130, reason, ..Complaint::default() }).encode(out);
+        SessionMessage::Abort(Complaint { exit: 130, reason, ..Complaint::default() }).encode(out);
     }
 }
 
@@ -388,7 +386,7 @@ fn script(flags: &[u8], fill: u8, bytes: &[u8]) -> Vec<u8> {
     let mut listener = FuzzedListener::default();
     listener.buffer().extend_from_slice(bytes);
     while let Some(next) = listener.next().expect("a real peer says what makes sense") {
-        if next == DecodedMessage::Session(session::SessionMessage::Start) {
+        if next == DecodedMessage::Session(SessionMessage::Start) {
             continue;
         }
         script.extend_from_slice(SEPARATOR);

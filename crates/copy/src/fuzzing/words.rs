@@ -1,10 +1,10 @@
 //! Parsers of a copy and its session, without a session around them: for messages, blocks and lines of a
 //! peer.
 
+use farhaul_session::FIRST;
 use farhaul_session::codec::Malformed;
 use farhaul_session::messages as session;
 use farhaul_session::messages::{InboxItem, MESSAGE_MAX, MessageInbox, RequestFrames, put_words};
-use farhaul_session::request::FIRST;
 
 use super::super::manifest;
 use super::super::messages::{CopyMessage, Decoder, Encoder, decode_spread, encode_spread};

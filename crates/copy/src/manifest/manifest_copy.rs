@@ -5,9 +5,8 @@
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use farhaul_session::Misbehaviour;
-use farhaul_session::error::Error;
 use farhaul_session::handle::Handle;
+use farhaul_words::{Error, Misbehaviour};
 
 use super::super::interruptible_io::TransferOutput;
 use super::super::report::Report;

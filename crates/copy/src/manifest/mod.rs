@@ -19,9 +19,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_volume::{Algorithm, SpecialNode};
+use farhaul_words::{Code, Error};
 
 use super::failures::{Failure, is_vanished};
 use super::interruptible_io::{GivenUp, TransferOutput};

@@ -382,7 +382,7 @@ pub(crate) fn unhex(text: &str, bytes: usize) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::error::Code;
+    use farhaul_words::Code;
     use proptest::prelude::*;
 
     use super::*;

@@ -8,7 +8,6 @@ use super::super::messages::{
 };
 use super::super::report::SpreadFigures;
 use crate::deletion_guard::DeletionStopCause;
-use crate::failures::Failure;
 use crate::options::{SPREAD_MAX, SourceRoot};
 use crate::owners::{EntryOwner, OWNER_NAME_MAX};
 
@@ -35,11 +34,9 @@ fn decode_message(bytes: &[u8], last: &mut Decoder) -> Result<CopyMessage, Malfo
     let message = match reader.byte()? {
         1 => CopyMessage::Entry(decode_entry(&mut reader, last)?),
         2 => CopyMessage::DirectoryEnd { id: reader.varint()? },
-        3 => {
-            CopyMessage::SourceFailed { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? }
-        }
+        3 => CopyMessage::SourceFailed { path: reader.bytes()?.to_vec(), failure: reader.failure()? },
         4 => CopyMessage::FileEnd { id: reader.varint()?, size: reader.varint()?, chunks: reader.varint()? },
-        5 => CopyMessage::FileFailed { id: reader.varint()?, failure: Failure::take(&mut reader)? },
+        5 => CopyMessage::FileFailed { id: reader.varint()?, failure: reader.failure()? },
         6 => CopyMessage::EntriesEnd,
         7 => CopyMessage::LeftOut { path: reader.bytes()?.to_vec() },
         8 => CopyMessage::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
@@ -59,7 +56,7 @@ fn decode_message(bytes: &[u8], last: &mut Decoder) -> Result<CopyMessage, Malfo
         18 => CopyMessage::Failed {
             id: reader.varint()?,
             path: reader.bytes()?.to_vec(),
-            failure: Failure::take(&mut reader)?,
+            failure: reader.failure()?,
         },
         15 => CopyMessage::NotSet { path: reader.bytes()?.to_vec(), reason: reader.text()? },
         19 => CopyMessage::Again { id: reader.varint()?, chunk: reader.varint()? },
@@ -69,9 +66,7 @@ fn decode_message(bytes: &[u8], last: &mut Decoder) -> Result<CopyMessage, Malfo
             CopyMessage::DirectoriesDone { count, new }
         }
         21 => CopyMessage::Deleted { path: reader.bytes()?.to_vec() },
-        22 => {
-            CopyMessage::NotDeleted { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? }
-        }
+        22 => CopyMessage::NotDeleted { path: reader.bytes()?.to_vec(), failure: reader.failure()? },
         41 => CopyMessage::AsFile { id: reader.varint()? },
         42 => CopyMessage::SourceRoot(SourceRoot { file_system: reader.varint()?, inode: reader.varint()? }),
         40 => CopyMessage::DeletionStopped {

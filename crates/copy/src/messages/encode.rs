@@ -1,6 +1,6 @@
 //! Encodes messages.
 
-use farhaul_session::codec::{put_bytes, put_numbers, put_reason, put_signed, put_varint};
+use farhaul_session::codec::{put_bytes, put_failure, put_numbers, put_reason, put_signed, put_varint};
 use farhaul_session::messages::put_message;
 use farhaul_volume::{Border, CHUNK, SpecialNode};
 
@@ -32,12 +32,12 @@ impl Encoder {
             CopyMessage::SourceFailed { path, failure } => {
                 out.push(3);
                 put_bytes(out, path);
-                failure.put(out);
+                put_failure(out, failure);
             }
             CopyMessage::FileEnd { id, size, chunks } => put_numbers(out, 4, &[*id, *size, *chunks]),
             CopyMessage::FileFailed { id, failure } => {
                 put_numbers(out, 5, &[*id]);
-                failure.put(out);
+                put_failure(out, failure);
             }
             CopyMessage::Renewed { id, entry } => {
                 put_numbers(out, 11, &[*id]);
@@ -85,7 +85,7 @@ impl Encoder {
             CopyMessage::Failed { id, path, failure } => {
                 put_numbers(out, 18, &[*id]);
                 put_bytes(out, path);
-                failure.put(out);
+                put_failure(out, failure);
             }
             CopyMessage::NotSet { path, reason } => {
                 out.push(15);
@@ -104,7 +104,7 @@ impl Encoder {
             CopyMessage::NotDeleted { path, failure } => {
                 out.push(22);
                 put_bytes(out, path);
-                failure.put(out);
+                put_failure(out, failure);
             }
             CopyMessage::DeletionStopped { cause, entries, of, names } => {
                 let number = DeletionStopCause::ALL.iter().position(|one| one == cause).unwrap_or_default();

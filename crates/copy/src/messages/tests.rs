@@ -1,8 +1,8 @@
 //! Encodes and decodes every message, and decodes bytes that are no message.
 
 use farhaul_session::codec::{ByteReader, Malformed, put_bytes};
-use farhaul_session::error::Code;
 use farhaul_volume::{Algorithm, Border, Digest};
+use farhaul_words::Code;
 use proptest::prelude::*;
 
 use super::super::report::SpreadFigures;
@@ -140,6 +140,17 @@ fn every_message_has_the_bytes_of_this_version() {
         (name, out)
     };
     farhaul_vectors::compare("copy", &all().iter().map(&mut bytes).collect::<Vec<_>>());
+}
+
+#[test]
+fn messages_of_releases_are_read() {
+    for (release, messages) in farhaul_vectors::of_releases("copy") {
+        let mut decoder = Decoder::default();
+        for (name, bytes) in messages {
+            let read = format!("{:?}", decode(&mut decoder, &bytes));
+            assert!(read.starts_with(&format!("[{name}")), "{release}: {name} is read as {read}");
+        }
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(super) use self::peer_chunks::PeerChunk;
 use farhaul_session::exchange::{BlockClass, LoadedBlock, Outlet};
 use farhaul_session::meter::Meter;
 use farhaul_session::producer_token::ProducerToken;
+use farhaul_words::Stage;
 
 use super::chunked_file::{ChunkedFile, FileJob, ReadTrouble};
 use super::conversation::Conversation;
@@ -139,7 +140,7 @@ impl ReadQueue {
         may_renew: bool,
         growth: Option<Duration>,
     ) -> ReadQueue {
-        let outlet = Outlet::new(Arc::clone(&shared));
+        let outlet = Outlet::new(shared.request.clone());
         ReadQueue {
             shared,
             outlet,
@@ -184,13 +185,13 @@ impl ReadQueue {
     }
 
     pub(crate) fn push_whole_again(&self, job: Arc<FileJob>) {
-        let unread = Some(ProducerToken::new(self.shared.session()));
+        let unread = Some(ProducerToken::new(&self.shared.request));
         self.push(|waiting| waiting.files.push_back(BacklogItem::Whole(job, unread, SendTurn::Again)));
     }
 
     pub(crate) fn push_again(&self, large: Arc<ChunkedFile>, chunk: u64) {
         large.hold();
-        large.keep_unread(ProducerToken::new(self.shared.session()));
+        large.keep_unread(ProducerToken::new(&self.shared.request));
         self.push(|waiting| waiting.again.push_back((large, chunk)));
     }
 
@@ -258,7 +259,7 @@ impl ReadQueue {
     fn next(&self, wait: bool) -> ReadTask {
         let mut waiting = self.waiting.lock().whole();
         loop {
-            if waiting.closed || self.shared.is_stopped() {
+            if waiting.closed || self.shared.request.is_stopped() {
                 return ReadTask::Closed;
             }
             if let Some((large, chunk)) = waiting.again.pop_front() {
@@ -326,8 +327,8 @@ impl ReadQueue {
             queue: self,
             pack: None,
             scratch: Vec::new(),
-            reading: self.shared.meters.meter("read"),
-            digesting: self.shared.meters.meter("digest"),
+            reading: self.shared.request.meter(Stage::Read),
+            digesting: self.shared.request.meter(Stage::Digest),
         };
         loop {
             if !self.goes_on() {
@@ -373,7 +374,7 @@ impl ReadQueue {
 
     fn settle_later(&self, what: UnstableSource) {
         self.unsettled.lock().whole().push(what);
-        self.shared.control.notify();
+        self.shared.request.wake_dialogue();
     }
 
     /// The unstable files since the last call; the caller decides what becomes of them.
@@ -384,12 +385,12 @@ impl ReadQueue {
     /// Whether nothing more will be sent, since the session ends or the receiver has everything that it
     /// wanted.
     pub(super) fn is_over(&self) -> bool {
-        self.shared.is_stopped() || self.waiting.lock().whole().closed
+        self.shared.request.is_stopped() || self.waiting.lock().whole().closed
     }
 
     /// Waits while the request is paused; returns false if nothing more will be sent.
     fn goes_on(&self) -> bool {
-        self.shared.wait_while_paused() && !self.is_over()
+        self.shared.request.wait_while_paused() && !self.is_over()
     }
 
     fn fail(&self, large: &ChunkedFile, trouble: ReadTrouble) {
@@ -523,7 +524,7 @@ impl Reader<'_> {
         let made = made.and_then(|ours| Some((write_patch(place, &ours, theirs, out)?, ours.cv)));
         if let Some((len, cv)) = made {
             large.note_chunk(chunk, cv.0);
-            let unread = ProducerToken::new(self.queue.shared.session());
+            let unread = ProducerToken::new(&self.queue.shared.request);
             self.make_room(len);
             let Some(pack) = &mut self.pack else { return };
             if large.count_chunk(len) {
@@ -533,8 +534,8 @@ impl Reader<'_> {
                 pack.content += len;
                 pack.unread.push(unread);
                 let matched = (large.chunk_len(chunk) as u64).saturating_sub(len as u64);
-                self.queue.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
-                self.queue.shared.handle.counts().found(matched);
+                self.queue.shared.request.counts().content_matched.fetch_add(matched, Ordering::Relaxed);
+                self.queue.shared.request.handle().counts().found(matched);
             }
             self.queue.let_go(large);
         }

@@ -39,7 +39,7 @@ impl Reader<'_> {
         large.note_chunk(chunk, theirs.0);
         if large.count_chunk(0) {
             self.queue.resumed.fetch_add(len, Ordering::Relaxed);
-            self.queue.shared.handle.counts().found(len);
+            self.queue.shared.request.handle().counts().found(len);
             self.queue.shared.send(&[CopyMessage::Same { id: large.job.id, chunk }]);
         }
         self.queue.let_go(large);

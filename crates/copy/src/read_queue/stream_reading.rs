@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 
 use farhaul_blocks::Block;
 use farhaul_handover::Held as _;
-use farhaul_session::error::Code;
 use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::{CHUNK, ChunkCv, EntryKind, FileTree, chunk_cv, whole_digest};
+use farhaul_words::Code;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 

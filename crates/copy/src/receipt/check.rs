@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use farhaul_connect::PublicKey;
-use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_volume::Algorithm;
+use farhaul_words::{Code, Error};
 
 use super::{RECEIPT_SCHEMA, Receipt, SignedStatement, StatementSide};
 use crate::manifest::shown_root;

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use farhaul_session::error::{Code, Error};
+use farhaul_words::{Code, Error};
 use rustix::fs::{Access, access};
 
 use super::Receipt;

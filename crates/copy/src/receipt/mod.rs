@@ -16,8 +16,8 @@ mod statement;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul_session::error::{Code, Error};
 use farhaul_text::printable;
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Serialize};
 
 pub use check::{CheckedReceipt, manifest_root};

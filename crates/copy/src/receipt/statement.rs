@@ -7,7 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul_connect::{Identity, PublicKey};
-use farhaul_session::error::Error;
+use farhaul_words::Error;
 use serde::{Deserialize, Serialize};
 
 use super::SignedStatement;

@@ -174,7 +174,7 @@ impl CopyReceiver {
         };
         let attributes = self.rules.attributes;
         let backup = EntryBackup { root, path, place, to: &to, old_name, attributes };
-        let kept = self.with_descriptor(|| backup.keep(&|| self.shared.rest()))?;
+        let kept = self.with_descriptor(|| backup.keep(&|| self.shared.request.rest()))?;
         if kept == KeepOutcome::Now {
             self.note_backup(backups, path);
             if self.rules.durable && backups.dir.is_some() {

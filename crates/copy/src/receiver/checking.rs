@@ -9,8 +9,8 @@
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_handover::permit::for_good;
-use farhaul_session::error::Failure;
 use farhaul_volume::{LentFile, RelPath};
+use farhaul_words::Failure;
 use rustix::process::{Resource, getrlimit};
 
 use super::super::content_check::{CheckVerdict, TransferCheck, UncheckedFile};
@@ -47,7 +47,7 @@ pub(super) fn run(receiver: &CopyReceiver, check: &TransferCheck, whole: &Channe
         take(receiver, check, batch, &mut replies);
         receiver.shared.send(&replies);
         receiver.untold.end(count);
-        receiver.shared.control.notify();
+        receiver.shared.request.wake_dialogue();
     }
 }
 
@@ -60,11 +60,11 @@ fn take(
     replies: &mut Vec<CopyMessage>,
 ) {
     loop {
-        let Some(pass) = receiver.shared.enter() else { return for_good(|| drop(batch)) };
+        let Some(pass) = receiver.shared.request.enter() else { return for_good(|| drop(batch)) };
         let lent: Vec<_> = batch.iter().map(WholeFile::lend).collect();
         drop(pass);
         let judged = judge(receiver, check, &batch, &lent);
-        let Some(_pass) = receiver.shared.enter() else { return for_good(|| drop((lent, batch))) };
+        let Some(_pass) = receiver.shared.request.enter() else { return for_good(|| drop((lent, batch))) };
         // A pause has ended the check, which begins anew now.
         let Some(judged) = judged else { continue };
         let mut judged = judged.into_iter();
@@ -77,7 +77,7 @@ fn take(
         let verdicts: Vec<_> = batch.iter().zip(&lent).map(verdict).collect();
         drop(lent);
         for (file, verdict) in batch.into_iter().zip(verdicts) {
-            match receiver.shared.rest() {
+            match receiver.shared.request.rest() {
                 true => file.settle_checked(receiver, &verdict, replies),
                 false => for_good(|| drop(file)),
             }
@@ -106,7 +106,7 @@ fn judge(
     let unchecked: Vec<_> = unchecked.collect();
     match unchecked.is_empty() {
         true => Some(Vec::new()),
-        false => check.check.judge(&unchecked, &check.sender, &|| receiver.shared.is_going_on()),
+        false => check.check.judge(&unchecked, &check.sender, &|| receiver.shared.request.is_going_on()),
     }
 }
 
@@ -131,7 +131,7 @@ fn accepted(receiver: &CopyReceiver, file: &WholeFile) -> CheckVerdict {
     let is_same = match receiver.rules.verify {
         // Without digests, size and time are all there is; a file that is read back is compared by that.
         VerifyMode::Transit | VerifyMode::Readback => Ok(true),
-        VerifyMode::Digest => file.still_has_content(|| receiver.shared.rest()),
+        VerifyMode::Digest => file.still_has_content(|| receiver.shared.request.rest()),
     };
     match is_same {
         Ok(true) => CheckVerdict::Accepted,

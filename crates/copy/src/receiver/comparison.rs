@@ -4,9 +4,9 @@
 //! Always true: no answer is waited for by itself. A file stays in the conversation's table from its entry to
 //! the sender's answer.
 
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::meter::Meter;
 use farhaul_volume::{CHUNK, RelPath, Root, SourceFile};
+use farhaul_words::{Code, Error, Misbehaviour, Stage};
 
 use super::super::failures::plain;
 use super::super::incoming_entry::IncomingEntry;
@@ -44,14 +44,14 @@ pub(super) struct UndecidedEntry {
 /// Runs a thread that computes digests.
 pub(super) fn run(receiver: &CopyReceiver) {
     let Destination::Tree(target) = &receiver.destination else { return };
-    let meter = receiver.shared.meters.meter("digest");
+    let meter = receiver.shared.request.meter(Stage::Digest);
     let mut buffer = vec![0; CHUNK as usize];
     loop {
         let file = crossbeam_channel::select! {
             recv(receiver.queues.digest.tasks()) -> file => file,
             recv(receiver.over) -> _ => return,
         };
-        let Some(_pass) = receiver.shared.enter() else { return };
+        let Some(_pass) = receiver.shared.request.enter() else { return };
         match file {
             Ok(FileToRead::Compare(id, path)) => {
                 receiver.say_digest(target.roots.of(&path), id, &path, &mut buffer, &meter);
@@ -61,7 +61,7 @@ pub(super) fn run(receiver: &CopyReceiver) {
             }
             Ok(FileToRead::TakeEarlier(item, found, digest)) => {
                 receiver.untold.during(|| receiver.take_earlier(target, item, &found, digest));
-                receiver.shared.control.notify();
+                receiver.shared.request.wake_dialogue();
             }
             Ok(FileToRead::Candidate(id, path)) => {
                 receiver.moves.note_digested(id, target.roots.metadata(&path).ok().flatten());
@@ -69,11 +69,11 @@ pub(super) fn run(receiver: &CopyReceiver) {
             }
             Ok(FileToRead::TakeOver(file)) => {
                 receiver.untold.during(|| receiver.take_over(target, file));
-                receiver.shared.control.notify();
+                receiver.shared.request.wake_dialogue();
             }
             Ok(FileToRead::Unchanged(file, compared)) => {
                 receiver.untold.during(|| meter.time(|| receiver.read_unchanged(&file, compared)));
-                receiver.shared.control.notify();
+                receiver.shared.request.wake_dialogue();
             }
             Err(_) => return,
         }
@@ -83,7 +83,7 @@ pub(super) fn run(receiver: &CopyReceiver) {
 impl CopyReceiver {
     /// Tells the sender the digest of the file at `path`, so that it can compare its own file of entry `id`.
     fn say_digest(&self, root: &Root, id: u64, path: &RelPath, buffer: &mut [u8], meter: &Meter) {
-        let goes_on = || self.shared.rest();
+        let goes_on = || self.shared.request.rest();
         let mut read = || SourceFile::at(root, path)?.digest(buffer, goes_on);
         // A rename that begins meanwhile gives the file a second name, which changes only its ctime: read it
         // again.

@@ -6,9 +6,9 @@
 use std::collections::HashSet;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::session::Dialogue;
 use farhaul_volume::{OwnerWish, RelPath, Removal, RemovalKeeper, RemovalOutcome, Root};
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use super::super::failures::Failure;
 use super::super::incoming_entry::IncomingEntry;
@@ -218,7 +218,7 @@ impl CopyReceiver {
                         names.push(path.as_bytes().to_vec());
                     }
                 }
-                self.shared.rest()
+                self.shared.request.rest()
             });
         };
         for item in &conversation.blocked {
@@ -333,13 +333,13 @@ impl CopyReceiver {
             RemovalOutcome::Failed(error) => self.not_deleted(path, &Failure::cannot("delete", &error)),
             RemovalOutcome::OverLimit => {
                 let max = delete.max.map(|max| max.to_string()).unwrap_or_default();
-                let reason = format!("--max-delete {max} is reached: this and the rest is not deleted");
+                let reason = format!("`max-delete` {max} is reached: this and the rest is not deleted");
                 self.not_deleted(path, &Failure::new(Code::DeleteLimit, reason));
                 return false;
             }
         }
         // The end that asked for the deletion may have gone meanwhile, or may want a pause.
-        self.shared.rest()
+        self.shared.request.rest()
     }
 
     fn not_deleted(&self, path: &RelPath, failure: &Failure) {
@@ -384,7 +384,7 @@ impl CopyReceiver {
         // What is taken from another name is not known yet, and counts as deleted here.
         let may = !conversation.listing_failed && self.may_delete(target, conversation);
         for item in std::mem::take(&mut conversation.blocked) {
-            if !self.shared.rest() {
+            if !self.shared.request.rest() {
                 break;
             }
             let delete = self.rules.delete().filter(|_| may);

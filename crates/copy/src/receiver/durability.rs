@@ -10,9 +10,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error};
 use farhaul_session::panic_guard::contained;
 use farhaul_volume::{RelPath, Root};
+use farhaul_words::{Code, Error};
 
 use super::super::failures::plain;
 

@@ -155,7 +155,7 @@ impl CopyReceiver {
         }
         let source = root.open_read(path)?;
         let options = target.write_options(item);
-        match clone_file(to, &source, &item.path, &options, || self.shared.rest()) {
+        match clone_file(to, &source, &item.path, &options, || self.shared.request.rest()) {
             Err(error) if is_about_metadata(&error) => {
                 let failure = self.cannot("finish", &item.path, &error);
                 let _ = self.but_for_metadata(&item.path, Err::<(), _>(failure));
@@ -168,7 +168,7 @@ impl CopyReceiver {
     /// Books a file that is left out, as an earlier copy has it.
     fn leave_to_earlier(&self, item: &IncomingEntry) {
         self.counts.skipped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        count_there(&self.shared, item.entry.size(), 1, self.rules.dry_run);
+        count_there(&self.shared.request, item.entry.size(), 1, self.rules.dry_run);
         let mut replies = self.note_skipped(item, EntryFate::Unchanged, None);
         replies.push(CopyMessage::Unchanged { first: item.id(), count: 1 });
         self.shared.send(&replies);
@@ -215,7 +215,7 @@ impl CopyReceiver {
         }
         let (root, path) = (target.roots.first(), &item.path);
         let parted = root.open_read(path).and_then(|from| {
-            clone_file(root, &from, path, &target.write_options(item), || self.shared.rest())
+            clone_file(root, &from, path, &target.write_options(item), || self.shared.request.rest())
         });
         parted.map_err(|error| self.cannot("part it from an earlier copy", path, &error))
     }

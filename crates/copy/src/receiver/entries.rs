@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_session::events::{EntryAction, Event};
 use farhaul_volume::{CHUNK, Metadata, OwnerWish, RelPath, RelPathError, name_error};
+use farhaul_words::{Code, EntryAction, Error, Event, Misbehaviour};
 
 use super::super::directory_tree::{DirectoryAbsence, UnfinishedDirectory};
 use super::super::hard_links::LinkTargetOutcome;
@@ -86,7 +85,7 @@ impl CopyReceiver {
         }
         self.note_entry(target, &item, conversation)?;
         if self.is_place_of_backups(target, &item) {
-            let why = Failure::new(Code::AlreadyExists, "--backup-dir keeps old files there");
+            let why = Failure::new(Code::AlreadyExists, "`backup-dir` keeps old files there");
             return self.entry_without(item, why, DirectoryAbsence::Uncreated(Code::AlreadyExists));
         }
         if let Some(absence) = parent.and_then(|parent| parent.absence) {
@@ -95,17 +94,17 @@ impl CopyReceiver {
         if matches!(item.entry.what, EntryContent::Directory) {
             return self.directory(target, item);
         }
-        self.shared.handle.counts().bytes_total.fetch_add(item.entry.size(), Relaxed);
+        self.shared.request.handle().counts().bytes_total.fetch_add(item.entry.size(), Relaxed);
         match item.entry.what {
             EntryContent::File { linked, .. } => {
-                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+                self.shared.request.handle().counts().files_total.fetch_add(1, Relaxed);
                 if linked {
                     self.links.expect(item.id(), &item.path)?;
                 }
                 self.file(target, item, conversation)
             }
             EntryContent::Stream => {
-                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+                self.shared.request.handle().counts().files_total.fetch_add(1, Relaxed);
                 self.file(target, item, conversation)
             }
             EntryContent::Directory
@@ -169,12 +168,19 @@ impl CopyReceiver {
         });
         let mtime = entry.mtime();
         // A directory that was there before for other purposes, perhaps a home directory, keeps its mode.
-        let is_ours = !path.is_empty() || target.is_new;
+        // So does one that a client may not change.
+        let is_kept = was_there && target.roots.of(path).keeps_entries();
+        let is_ours = (!path.is_empty() || target.is_new) && !is_kept;
         let mode = match self.rules.mode(entry.mode) {
             Some(mode) => is_ours.then_some(mode),
             // So far only this process could use a new directory; now it gets what umask and directory leave.
             None => (is_ours && is_new).then(|| target.roots.of(path).mode_of_new(path, entry.mode)),
         };
+        // If this run is interrupted, the next one finds a destination that was there before, and leaves its mode.
+        if let (true, Some(mode), false) = (path.is_empty() && target.is_new, mode, self.rules.dry_run) {
+            // An error comes again when the directory is finished, and is told then.
+            let _ = target.roots.of(path).set_meta(path, Some(mode | 0o700), None);
+        }
         let owner = if is_ours { target.owner_of(entry) } else { OwnerWish::default() };
         self.tree.open(UnfinishedDirectory {
             id: entry.id,
@@ -340,7 +346,10 @@ impl CopyReceiver {
                 return Ok(());
             }
             self.counts.bytes_listed.fetch_add(size, Relaxed);
-            self.shared.handle.tell_detail(|| done(path, EntryAction::Received { bytes: size }, true));
+            self.shared
+                .request
+                .handle()
+                .tell_detail(|| done(path, EntryAction::Received { bytes: size }, true));
             self.counts.files.fetch_add(1, Relaxed);
             conversation.replies.push(CopyMessage::Decide { id, decision: Decision::Listed });
             self.notes.add(|| self.record(&item, EntryFate::WouldSend));
@@ -391,8 +400,11 @@ impl CopyReceiver {
             EntryContent::Stream => "has another size than its file system says",
             _ => "changed while it was read",
         };
-        self.shared.handle.tell(Event::EntryAgain { path: item.path.to_string(), reason: how.to_string() });
-        self.shared.handle.counts().bytes_total.fetch_add(item.entry.size(), Relaxed);
+        self.shared
+            .request
+            .handle()
+            .tell(Event::EntryAgain { path: item.path.to_string(), reason: how.to_string() });
+        self.shared.request.handle().counts().bytes_total.fetch_add(item.entry.size(), Relaxed);
         match &self.destination {
             Destination::Tree(target) => self.fetch_content(target, item, conversation),
             Destination::Null => {
@@ -424,7 +436,7 @@ impl CopyReceiver {
             target.roots.note_there(&item.path, size);
         }
         self.counts.skipped.fetch_add(1, Relaxed);
-        count_there(&self.shared, size, 1, self.rules.dry_run);
+        count_there(&self.shared.request, size, 1, self.rules.dry_run);
         let mut replies = self.note_skipped(item, fate, digests);
         replies.push(match fate {
             EntryFate::Kept => CopyMessage::Decide { id, decision: Decision::Keep },
@@ -510,13 +522,13 @@ impl CopyReceiver {
                 Ok(())
             }
             EntryContent::File { size, .. } => {
-                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
-                self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
+                self.shared.request.handle().counts().files_total.fetch_add(1, Relaxed);
+                self.shared.request.handle().counts().bytes_total.fetch_add(size, Relaxed);
                 let kind = if size <= CHUNK { IncomingKind::Whole } else { IncomingKind::null() };
                 self.accept(item, kind, Decision::Send, conversation)
             }
             EntryContent::Stream => {
-                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+                self.shared.request.handle().counts().files_total.fetch_add(1, Relaxed);
                 self.accept(item, IncomingKind::null(), Decision::Send, conversation)
             }
         }
@@ -531,8 +543,8 @@ impl CopyReceiver {
         if entry.id != 0 {
             return Err(Error::new(Code::NotOneFile, "only a single file can go to standard output"));
         }
-        self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
-        self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+        self.shared.request.handle().counts().bytes_total.fetch_add(size, Relaxed);
+        self.shared.request.handle().counts().files_total.fetch_add(1, Relaxed);
         let path = RelPath::from_bytes(b"-").expect("a plain name");
         let id = entry.id;
         let booked = path.as_bytes().len() + entry.names_bytes();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::Budget;
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_words::{Error, Misbehaviour};
 
 use super::super::directory_tree::OUTSTANDING_MAX;
 use super::super::incoming_file::IncomingFile;

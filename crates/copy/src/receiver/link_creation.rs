@@ -7,10 +7,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error};
 use farhaul_volume::{
     FileKind, Metadata, RelPath, SpecialNode, WriteOptions, clone_file, is_about_metadata, leads_out,
 };
+use farhaul_words::{Code, Error};
 use rustix::io::Errno;
 
 use super::super::failures::{Failure, plain};
@@ -220,7 +220,7 @@ impl CopyReceiver {
         item: IncomingEntry,
         conversation: &mut ConversationState,
     ) -> Result<(), Error> {
-        self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+        self.shared.request.handle().counts().files_total.fetch_add(1, Relaxed);
         // Directories have made room by now.
         if target.has_directory(&item.path) {
             self.refuse(&item, directory_there());
@@ -370,7 +370,7 @@ impl CopyReceiver {
             predecessor: None,
             owner: target.owners.like(&source),
         };
-        let goes_on = || self.shared.rest();
+        let goes_on = || self.shared.request.rest();
         let copied = root.open_read(to).and_then(|from| clone_file(root, &from, path, &options, goes_on));
         self.but_for_metadata(path, copied.map_err(cannot))?;
         if was.is_some() && !std::ptr::eq(before, root) {

@@ -76,11 +76,11 @@ use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_handover::Held as _;
 use farhaul_handover::permit::{Guarded, for_good};
 use farhaul_session::crew::{Crew, together};
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::SessionFigures;
 use farhaul_session::session::{Dialogue, DialogueStep};
 use farhaul_volume::{Filter, PartialRequest, RelPath};
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use self::ambiguous_directories::AmbiguousDirectories;
 use self::backups::MadeBackups;
@@ -153,7 +153,7 @@ pub(crate) fn run(
     let receiver = CopyReceiver::new(dialogue, destination, (rules, check), wanted, over);
     // On success, everything has been written when this is called.
     let end_threads = || drop(running);
-    let ended = together(&receiver.shared, end_threads, |crew| {
+    let ended = together(&receiver.shared.request, end_threads, |crew| {
         start_threads(crew, &receiver, writers)?;
         if names.is_some() || more_paths.is_some() {
             crew.start("names", || receiver.ask_for(more_paths, names))?;
@@ -299,14 +299,14 @@ impl CopyReceiver {
             queues: ReceiverQueues::default(),
             over,
             protection,
-            files: IncomingFiles::within(&shared.budget),
+            files: IncomingFiles::within(shared.request.budget()),
             untold: UntoldCount::default(),
             window: Arc::default(),
             file_systems: FileSystems::default(),
-            tree: DirectoryTree::within(&shared.budget),
-            links: HardLinks::within(&shared.budget),
+            tree: DirectoryTree::within(shared.request.budget()),
+            links: HardLinks::within(shared.request.budget()),
             ambiguous_directories: AmbiguousDirectories::default(),
-            made_backups: MadeBackups::within(&shared.budget),
+            made_backups: MadeBackups::within(shared.request.budget()),
             lacks_links: AtomicBool::new(false),
             lists: ReportLists::new(dialogue, rules.is_daemon),
             warnings,
@@ -314,7 +314,7 @@ impl CopyReceiver {
             notes: wanted.notes,
             receipt: wanted.receipt,
             is_client: dialogue.is_client(),
-            moves: Moves::within(&shared.budget),
+            moves: Moves::within(shared.request.budget()),
             unplaced_links: Mutex::default(),
             source_root: Mutex::default(),
             shared,
@@ -406,7 +406,7 @@ impl ConversationState {
             becoming_files: HashMap::new(),
             comparing: HashMap::new(),
             surplus: receiver.rules.delete().filter(|_| is_there).map(|delete| {
-                let surplus = Surplus::new(conflicts(delete), &receiver.shared.budget);
+                let surplus = Surplus::new(conflicts(delete), receiver.shared.request.budget());
                 surplus.counting(delete.is_judged())
             }),
             may_delete: None,
@@ -535,7 +535,7 @@ impl CopyReceiver {
             self.part_links();
         }
         // If the session has ended meanwhile, some of that was left out, and nobody must hear that all is done.
-        if !self.shared.rest() {
+        if !self.shared.request.rest() {
             return Ok(());
         }
         if self.rules.durable
@@ -546,7 +546,7 @@ impl CopyReceiver {
                 let shared = Arc::downgrade(&self.shared);
                 let tell = move || {
                     if let Some(shared) = shared.upgrade() {
-                        shared.control.notify();
+                        shared.request.wake_dialogue();
                     }
                 };
                 self.file_systems.sync(target.roots.all(), tell)
@@ -559,7 +559,7 @@ impl CopyReceiver {
         }
         if let Some(receipt) = &self.receipt {
             // Everything is on the disk now. The sender compares the root, and answers.
-            let failed = self.shared.handle.counts().failed.load(Relaxed);
+            let failed = self.shared.request.handle().counts().failed.load(Relaxed);
             self.shared.send(&[receipt.say(self.notes.tally().as_ref(), failed)]);
             return Ok(());
         }
@@ -600,11 +600,13 @@ impl CopyReceiver {
             renames: self.counts.renames.load(Relaxed),
             bytes: self
                 .shared
+                .request
+                .counts()
                 .content_written
                 .load(Relaxed)
                 .saturating_add(self.counts.bytes_listed.load(Relaxed)),
             bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
-            bytes_matched: self.shared.content_matched.load(Relaxed),
+            bytes_matched: self.shared.request.counts().content_matched.load(Relaxed),
             bytes_kept: self.counts.bytes_kept.load(Relaxed) + self.unfinished_bytes(),
             renamed: matches!(&self.destination, Destination::Tree(target) if target.renamed.get().is_some()),
             spread: self.spread_figures(),
@@ -702,7 +704,7 @@ impl CopyReceiver {
             CopyMessage::EntriesEnd if conversation.entries_done => Err(unexpected("entries-end")),
             CopyMessage::EntriesEnd => {
                 conversation.entries_done = true;
-                self.shared.handle.counts().scan_done.store(true, Relaxed);
+                self.shared.request.handle().counts().scan_done.store(true, Relaxed);
                 self.free_places(conversation)
             }
             CopyMessage::Receipt { statement, reason } => match &self.receipt {

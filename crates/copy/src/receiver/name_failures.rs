@@ -4,8 +4,8 @@
 //! Always true: nothing is put below a directory of another name. Where one name was taken for another,
 //! nothing is deleted, since an entry there may belong to the source under another spelling.
 
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_metadata, name_error};
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use super::super::directory_tree::{DirectoryAbsence, UnfinishedDirectory};
 use super::super::failures::{Failure, of_name, plain};

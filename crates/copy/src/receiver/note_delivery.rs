@@ -5,8 +5,8 @@
 
 use std::io;
 
-use farhaul_session::error::Code;
 use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
+use farhaul_words::Code;
 
 use super::super::directory_tree::UnfinishedDirectory;
 use super::super::failures::plain;
@@ -161,7 +161,7 @@ impl CopyReceiver {
     }
 
     fn read(&self, target: &TargetTree, path: &RelPath) -> io::Result<Digests> {
-        let goes_on = || self.shared.rest();
+        let goes_on = || self.shared.request.rest();
         let file = SourceFile::at(target.roots.of(path), path)?;
         file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)
     }

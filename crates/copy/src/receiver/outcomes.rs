@@ -6,9 +6,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Code;
-use farhaul_session::events::EntryAction;
 use farhaul_volume::RelPath;
+use farhaul_words::{Code, EntryAction};
 
 use super::super::directory_tree::UnfinishedDirectory;
 use super::super::failures::Failure;
@@ -36,10 +35,11 @@ impl CopyReceiver {
         match result.and_then(|()| self.note_arrival(file, replies)) {
             Ok(()) => {
                 self.counts.files.fetch_add(1, Relaxed);
-                self.shared.handle.counts().files_done.fetch_add(1, Relaxed);
+                self.shared.request.handle().counts().files_done.fetch_add(1, Relaxed);
                 let size = file.size();
                 self.shared
-                    .handle
+                    .request
+                    .handle()
                     .tell_detail(|| done(&file.item.path, EntryAction::Received { bytes: size }, false));
                 self.note_replaced(&file.item, file.item.replaces);
                 replies.push(CopyMessage::Done { id: file.item.id() });
@@ -211,7 +211,7 @@ impl CopyReceiver {
             // Only the conversing thread can ask for the content of another name.
             if !waiting.is_empty() {
                 self.unplaced_links.lock().whole().extend(waiting);
-                self.shared.control.notify();
+                self.shared.request.wake_dialogue();
             }
             return;
         }
@@ -235,7 +235,7 @@ impl CopyReceiver {
     pub(super) fn finish_directories(&self, done: Vec<UnfinishedDirectory>) {
         let Destination::Tree(target) = &self.destination else { return };
         for directory in done.into_iter().filter(|directory| directory.is_made) {
-            if !self.shared.rest() {
+            if !self.shared.request.rest() {
                 return;
             }
             target.forget_partials(&directory.path);
@@ -259,6 +259,9 @@ impl CopyReceiver {
         let path = &directory.path;
         if self.rules.durable {
             target.roots.all().iter().for_each(|root| self.file_systems.note(root, path));
+        }
+        if directory.was_there && target.roots.of(path).keeps_entries() {
+            return Ok(());
         }
         let kinds = self.rules.attributes;
         let attributed = match kinds.is_none() || directory.mode.is_none() {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{
     InPlace, Partial, PartialError, RelPath, Resume, SourceIdentity, SourceState, is_out_of_descriptors,
 };
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use super::super::chunked_file::{ChunkedFile, JOURNAL_MIN};
 use super::super::directory_tree::OUTSTANDING_MAX;
@@ -40,7 +40,7 @@ impl CopyReceiver {
             match work() {
                 Err(error)
                     if is_out_of_descriptors(&error)
-                        && !self.shared.is_stopped()
+                        && !self.shared.request.is_stopped()
                         && Instant::now()
                             < *deadline.get_or_insert_with(|| Instant::now() + DESCRIPTOR_WAIT) =>
                 {
@@ -166,7 +166,7 @@ impl CopyReceiver {
         let have = partial.have_ranges();
         let resumed = ChunkedFile::bytes_of(&have, item.entry.size());
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
-        self.shared.handle.counts().found(resumed);
+        self.shared.request.handle().counts().found(resumed);
         if self.is_compared(&partial) {
             let told = ToldChunks::new(&self.window);
             let file = Arc::new(IncomingFile::new(item, IncomingKind::chunked(partial)).compared(told));

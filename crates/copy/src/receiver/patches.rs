@@ -7,8 +7,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Partial, PatchOutcome};
+use farhaul_words::{Error, Misbehaviour, Stage};
 
 use super::super::chunked_file::ChunkedFile;
 use super::super::failures::plain;
@@ -28,9 +28,9 @@ pub(super) fn run(receiver: &CopyReceiver) {
                 receiver.tell_marks(&file, &mut buffer);
             },
             recv(queues.link_copies.tasks()) -> copy => if let Ok(copy) = copy {
-                let Some(_pass) = receiver.shared.enter() else { return };
+                let Some(_pass) = receiver.shared.request.enter() else { return };
                 receiver.untold.during(|| receiver.copy_instead(copy));
-                receiver.shared.control.notify();
+                receiver.shared.request.wake_dialogue();
             },
             recv(receiver.over) -> _ => return,
         }
@@ -54,7 +54,7 @@ impl CopyReceiver {
             told.tell_kept(chunk);
             self.shared.send(&[CopyMessage::Kept { id, chunk, cv }]);
         }
-        let meter = self.shared.meters.meter("compare");
+        let meter = self.shared.request.meter(Stage::Compare);
         for chunk in 0..marked {
             if !told.is_worth_it() {
                 tracing::debug!(path = %file.item.path, chunk, "the old version here is of no use");
@@ -64,7 +64,7 @@ impl CopyReceiver {
                 return;
             }
             // Old content is copied into the partial file here.
-            let Some(_pass) = self.shared.enter() else { return told.give_back() };
+            let Some(_pass) = self.shared.request.enter() else { return told.give_back() };
             // Hold the partial file only while it is read, so that it can be finished or abandoned meanwhile.
             let Some(partial) = file.partial() else { return told.give_back() };
             match meter.time(|| partial.marks(chunk, buffer)) {
@@ -86,7 +86,7 @@ impl CopyReceiver {
     /// Waits for room to tell of a chunk; returns false if the file or the session has ended.
     fn wait_to_tell(&self, told: &ToldChunks, file: &IncomingFile) -> bool {
         while !told.reserve() {
-            if !self.shared.wait_while_paused() || file.partial().is_none() {
+            if !self.shared.request.wait_while_paused() || file.partial().is_none() {
                 return false;
             }
         }
@@ -115,7 +115,7 @@ impl CopyReceiver {
             Ok(PatchOutcome::Written) => {
                 let len = ChunkedFile::bytes_of(&[(chunk, 1)], file.item.entry.size());
                 self.counts.bytes_resumed.fetch_add(len, Relaxed);
-                self.shared.handle.counts().found(len);
+                self.shared.request.handle().counts().found(len);
                 if file.is_complete() {
                     self.queues.complete.put(file);
                 }

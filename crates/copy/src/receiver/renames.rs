@@ -16,11 +16,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Receiver as Channel, TryRecvError};
 use farhaul_session::budget::Charge;
-use farhaul_session::error::Error;
-use farhaul_session::events::Event;
 use farhaul_volume::{
     FileTime, Filter, FilterSide, RelPath, Removal, Root, clone_file, coarser, is_about_metadata,
 };
+use farhaul_words::{Error, Event};
 
 use super::super::failures::plain;
 use super::super::hard_links::LinkTargetOutcome;
@@ -117,15 +116,16 @@ impl CopyReceiver {
         // Where nothing is deleted, no file has another name that may go.
         let crosses = self.rules.delete().is_none_or(|delete| delete.across_mounts);
         let list = move || {
-            shared.work(|| {
-                let kept = shared.budget.nothing();
-                let (index, is_all) = list(&root, &filter, crosses, kept, &|| shared.wait_while_paused());
+            shared.request.work(|| {
+                let kept = shared.request.budget().nothing();
+                let (index, is_all) =
+                    list(&root, &filter, crosses, kept, &|| shared.request.wait_while_paused());
                 if !is_all {
                     let text = "renames are looked for among the first million files of the destination";
-                    shared.handle.tell(Event::warning(text));
+                    shared.request.handle().tell(Event::warning(text));
                 }
                 let _ = send.send(index);
-                shared.control.notify();
+                shared.request.wake_dialogue();
             });
         };
         // If there is no thread, the channel is closed, and everything is sent.
@@ -179,7 +179,7 @@ impl CopyReceiver {
             self.moves.add_source(&from);
         }
         self.counts.renames.fetch_add(1, Relaxed);
-        count_renamed(&self.shared, from.as_bytes(), path, entry.size(), self.rules.dry_run);
+        count_renamed(&self.shared.request, from.as_bytes(), path, entry.size(), self.rules.dry_run);
         let digest = self.notes.remembered(entry.id);
         self.notes.add(|| {
             let note = Some(from.as_bytes().to_vec());
@@ -235,7 +235,7 @@ impl CopyReceiver {
         }
         let path = &file.item.path;
         self.try_keep_old(path)?;
-        let cloned = clone_file(target.roots.first(), &source, path, &options, || self.shared.rest());
+        let cloned = clone_file(target.roots.first(), &source, path, &options, || self.shared.request.rest());
         match cloned {
             Err(error) if is_about_metadata(&error) => {
                 let _ = self.but_for_metadata(path, Err::<(), _>(self.cannot("finish", path, &error)));
@@ -249,7 +249,7 @@ impl CopyReceiver {
     pub(super) fn part_links(&self) {
         let Destination::Tree(target) = &self.destination else { return };
         for Pair { from, path, options, links } in self.moves.take_linked() {
-            if !self.shared.rest() {
+            if !self.shared.request.rest() {
                 return;
             }
             let look = |path: &RelPath| target.roots.first().metadata(path).ok().flatten();
@@ -265,7 +265,7 @@ impl CopyReceiver {
             let before = look(&directory);
             let _ = target.roots.first().create_dir(&directory);
             let copied = target.roots.first().open_read(&from).and_then(|source| {
-                clone_file(target.roots.first(), &source, &path, &options, || self.shared.rest())?;
+                clone_file(target.roots.first(), &source, &path, &options, || self.shared.request.rest())?;
                 before.map_or(Ok(()), |before| {
                     target.roots.first().set_meta(&directory, Some(before.mode), Some(before.mtime))
                 })

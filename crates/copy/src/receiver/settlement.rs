@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_handover::permit::for_good;
-use farhaul_session::error::Code;
 use farhaul_volume::{LentFile, RelPath, UnnamedFile};
+use farhaul_words::{Code, Stage};
 use rustix::process::{Resource, getrlimit};
 
 use super::super::incoming_file::{IncomingFile, IncomingKind};
@@ -55,7 +55,7 @@ pub(super) fn run(
     whole: &Channel<WholeFile>,
     to_check: Option<&ChannelEnd<WholeFile>>,
 ) {
-    let meter = receiver.shared.meters.meter("write");
+    let meter = receiver.shared.request.meter(Stage::Write);
     let mut batch = Vec::new();
     while let Ok(first) = whole.recv() {
         batch.push(first);
@@ -71,9 +71,9 @@ pub(super) fn run(
         });
         let (count, mut replies) = (batch.len() as u64, Vec::new());
         // Once the request is over, what has no name yet gets none.
-        let pass = receiver.shared.enter();
+        let pass = receiver.shared.request.enter();
         for (file, waited) in batch.drain(..).zip(waited) {
-            if pass.is_none() || !receiver.shared.rest() {
+            if pass.is_none() || !receiver.shared.request.rest() {
                 for_good(|| drop(file));
             } else if let (Some(to_check), true) = (to_check, waited.is_ok()) {
                 receiver.hand_on(to_check, file);
@@ -85,7 +85,7 @@ pub(super) fn run(
         // One send for all of them, as each send wakes the sending threads.
         receiver.shared.send(&replies);
         receiver.untold.end(count);
-        receiver.shared.control.notify();
+        receiver.shared.request.wake_dialogue();
     }
 }
 
@@ -173,7 +173,7 @@ impl CopyReceiver {
     pub(crate) fn hand_on(&self, whole: &ChannelEnd<WholeFile>, file: WholeFile) {
         self.untold.begin();
         // The threads that name files may wait at the gate themselves.
-        let unsent = self.shared.outside(|| whole.send(file).err());
+        let unsent = self.shared.request.outside(|| whole.send(file).err());
         if unsent.is_some() {
             // The threads are gone with the session, and so is whoever waits for the file.
             for_good(|| drop(unsent));
@@ -205,8 +205,8 @@ impl CopyReceiver {
 
     /// Takes content bytes that were written off the counts again.
     fn take_back(&self, bytes: u64) {
-        self.shared.content_written.fetch_sub(bytes, Relaxed);
-        self.shared.handle.counts().bytes_done.fetch_sub(bytes, Relaxed);
+        self.shared.request.counts().content_written.fetch_sub(bytes, Relaxed);
+        self.shared.request.handle().counts().bytes_done.fetch_sub(bytes, Relaxed);
     }
 }
 

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Error, Misbehaviour};
-use farhaul_session::events::Event;
 use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::{
     Attributes, CHUNK, Entry, EntryKind, FileTime, RelPath, ScanItem, Scanner, Selection, SourceRef,
 };
+use farhaul_words::{Error, Event, Misbehaviour, Stage};
 
 use super::super::chunked_file::FileJob;
 use super::super::failures::{self, Failure};
@@ -44,20 +43,20 @@ impl CopySender {
             CopySource::Pipe { name } => self.announce_pipe(name),
             CopySource::Scan(scan) => self.announce_scan(*scan),
             CopySource::Awaited(awaited) => {
-                let Some(more) = self.paths.wait(|| self.shared.is_stopped()) else { return };
-                match awaited.open(more, &self.shared.budget) {
+                let Some(more) = self.paths.wait(|| self.shared.request.is_stopped()) else { return };
+                match awaited.open(more, self.shared.request.budget()) {
                     Ok(scan) => self.announce_scan(scan),
                     // Whoever talks to the receiver refuses the request with this error.
                     Err(error) => return *self.refusal.lock().whole() = Some(error),
                 }
             }
         }
-        if self.shared.is_stopped() {
+        if self.shared.request.is_stopped() {
             // Not everything may have been announced.
             return;
         }
         self.table.end_entries();
-        self.shared.handle.counts().scan_done.store(true, Relaxed);
+        self.shared.request.handle().counts().scan_done.store(true, Relaxed);
         self.shared.send(&[CopyMessage::EntriesEnd]);
     }
 
@@ -78,11 +77,11 @@ impl CopySender {
 
     fn announce_scan(&self, mut scan: ScanPlan) {
         if scan.awaits_names {
-            let Some(names) = self.names.wait(|| self.shared.is_stopped()) else { return };
+            let Some(names) = self.names.wait(|| self.shared.request.is_stopped()) else { return };
             match Selection::new(names) {
                 Ok(only) => scan.options.only = Some(only),
                 Err(error) => {
-                    return self.shared.fail(Error::misbehaved(
+                    return self.shared.request.fail(Error::misbehaved(
                         Misbehaviour::BadName,
                         format!("it asked for a name: {error}"),
                     ));
@@ -105,7 +104,7 @@ impl CopySender {
     fn list_ahead(&self, mut scanner: Scanner) {
         let mut batch = Vec::new();
         let mut is_complete = true;
-        while self.shared.wait_while_paused() {
+        while self.shared.request.wait_while_paused() {
             let (path, presence) = match scanner.next() {
                 None => break,
                 Some(ScanItem::Failed { .. }) => {
@@ -139,14 +138,14 @@ impl CopySender {
             }
         }
         // The receiver must not take a list that broke off for a complete one.
-        let is_complete = is_complete && !self.shared.is_stopped();
+        let is_complete = is_complete && !self.shared.request.is_stopped();
         batch.push(CopyMessage::PresentEnd { is_complete });
         self.shared.send(&batch);
     }
 
     /// Announces the entries. `says_all`: name also the entries that exist but are not sent.
     fn announce_tree(&self, mut scanner: Scanner, says_all: bool) {
-        let meter = self.shared.meters.meter("scan");
+        let meter = self.shared.request.meter(Stage::Scan);
         let mut tree = TreeAnnouncement {
             sender: self,
             says_all,
@@ -156,7 +155,7 @@ impl CopySender {
             batch: Vec::new(),
         };
         let mut unsent = 0;
-        while self.shared.wait_while_paused() {
+        while self.shared.request.wait_while_paused() {
             let Some(item) = meter.time(|| scanner.next()) else { break };
             let first_id = tree.next_id;
             tree.take(item);
@@ -184,17 +183,17 @@ impl CopySender {
             EntryContent::HardLink { .. } => (None, job),
             _ => (job, None),
         };
-        let unread = job.is_some().then(|| ProducerToken::new(self.shared.session()));
+        let unread = job.is_some().then(|| ProducerToken::new(&self.shared.request));
         let pending = PendingEntry::new(size, job, unread, record, booking).or_file(as_file);
         self.table.admit(entry.id, pending);
         if matches!(entry.what, EntryContent::File { .. } | EntryContent::Stream) {
-            self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
-            self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
+            self.shared.request.handle().counts().files_total.fetch_add(1, Relaxed);
+            self.shared.request.handle().counts().bytes_total.fetch_add(size, Relaxed);
         }
     }
 
     fn may_announce(&self, files: usize) -> bool {
-        let has_time = || !self.queue.is_waiting() && self.shared.control.lock().unsent() <= NAMES_UNSENT_MAX;
+        let has_time = || !self.queue.is_waiting() && self.shared.request.unsent() <= NAMES_UNSENT_MAX;
         // If only directories are outstanding, there are at most as many as a path has levels, and waiting
         // would not finish any.
         files == 0 || self.outstanding.has_room() && (files < OUTSTANDING || has_time())
@@ -233,7 +232,7 @@ impl TreeAnnouncement<'_> {
             }
             ScanItem::LeftOut { path } => self.leave_out(path.into_bytes()),
             ScanItem::Unlisted { path } => {
-                self.sender.shared.handle.tell_detail(|| Event::NotEntered {
+                self.sender.shared.request.handle().tell_detail(|| Event::NotEntered {
                     path: path.to_string(),
                     reason: "something is mounted there".into(),
                 });
@@ -357,7 +356,7 @@ impl TreeAnnouncement<'_> {
     /// Waits while too many entries are outstanding. Then lets the receiver speak of the next entry.
     fn wait_for_room(&mut self) {
         let (sender, id) = (self.sender, self.next_id);
-        let may_announce = |entries| sender.may_announce(entries) || sender.shared.is_stopped();
+        let may_announce = |entries| sender.may_announce(entries) || sender.shared.request.is_stopped();
         // The receiver cannot answer for entries that it has not seen, so the batch is sent before the wait.
         let send_batch = (!self.batch.is_empty()).then_some(|| self.send_batch());
         sender.table.announce_when(id, may_announce, send_batch);

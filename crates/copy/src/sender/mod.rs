@@ -30,8 +30,6 @@ use std::time::Duration;
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::crew::together;
-use farhaul_session::error::{Code, Error, Misbehaviour};
-use farhaul_session::events::EntryAction;
 use farhaul_session::exchange::{arrived_bytes, unacknowledged_bytes};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::producer_token::ProducerToken;
@@ -41,6 +39,7 @@ use farhaul_volume::{
     AttributeKinds, EntryKind, FoundAttributes, HardLinkTrust, RelPath, ScanOptions, Scanner, Source,
     SourceRef, SpecialSources, leads_out,
 };
+use farhaul_words::{Code, EntryAction, Error, Misbehaviour};
 
 use self::directories::DirectoryRecords;
 pub(crate) use self::link_ids::LINKS_BYTES_MAX;
@@ -112,7 +111,7 @@ impl ScanPlan {
         for required in options.select.required()? {
             if let Some(source) = sources.iter().find(|source| !source.has(&required)) {
                 let place = farhaul_text::escape(source.path.as_os_str().as_encoded_bytes());
-                let what = format!("nothing was done: {required} is not in {place}, and --require names it");
+                let what = format!("nothing was done: {required} is not in {place}, and `require` names it");
                 return Err(Error::new(Code::RequiredMissing, what));
             }
         }
@@ -198,10 +197,10 @@ impl MetadataSelection {
                 Some("a symbolic link that leads out of what is copied")
             }
             EntryKind::Special(node) if node.is_device() && !self.files.devices => {
-                Some("a device (--devices takes it)")
+                Some("a device (`devices` takes it)")
             }
             EntryKind::Special(node) if !node.is_device() && !self.files.specials => {
-                Some("a pipe or socket (--specials takes it)")
+                Some("a pipe or socket (`specials` takes it)")
             }
             EntryKind::File { .. }
             | EntryKind::Stream { .. }
@@ -312,8 +311,8 @@ pub(crate) fn run(
         backup,
         owners,
         is_client: dialogue.is_client(),
-        names: RequestedNames::new(awaits_names, &shared.budget),
-        paths: RequestedNames::new(awaits_paths, &shared.budget),
+        names: RequestedNames::new(awaits_names, shared.request.budget()),
+        paths: RequestedNames::new(awaits_paths, shared.request.budget()),
         refusal: Mutex::default(),
         source_root: Mutex::default(),
         renewals: Renewals::default(),
@@ -323,7 +322,7 @@ pub(crate) fn run(
         doubted_links: AtomicU64::new(0),
         receipt,
     };
-    let scanning = ProducerToken::new(shared.session());
+    let scanning = ProducerToken::new(&shared.request);
     let mut counts = Counts::default();
     let let_go = || {
         queue.close();
@@ -331,7 +330,7 @@ pub(crate) fn run(
         sender.names.wake();
         sender.paths.wake();
     };
-    let ended = together(&shared, let_go, |crew| {
+    let ended = together(&shared.request, let_go, |crew| {
         let sender = &sender;
         crew.start("scan", move || sender.announce(origin, scanning))?;
         for _ in 0..readers {
@@ -477,7 +476,7 @@ impl CopySender {
         }
         let tally = self.log.as_ref().and_then(|log| log.tally());
         receipt.hear(statement, reason, tally.as_ref())?;
-        let failed = self.shared.handle.counts().failed.load(Relaxed);
+        let failed = self.shared.request.handle().counts().failed.load(Relaxed);
         self.shared.send(&[receipt.say(tally.as_ref(), failed)]);
         Ok(())
     }
@@ -500,7 +499,8 @@ impl CopySender {
             self.note(&mut pending, EntryFate::WouldSend);
             if let Some(job) = pending.job {
                 self.shared
-                    .handle
+                    .request
+                    .handle()
                     .tell_detail(|| done(&job.path, EntryAction::Sent { bytes: job.size }, true));
             }
             return Ok(());
@@ -511,7 +511,7 @@ impl CopySender {
             SendRequest::Whole(job, unread) => self.queue.push_wanted(job, Some(unread)),
             SendRequest::Large(large, resumed) => {
                 counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
-                self.shared.handle.counts().found(resumed);
+                self.shared.request.handle().counts().found(resumed);
                 self.queue.push_large(large);
             }
         }
@@ -547,7 +547,7 @@ impl CopySender {
         let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
         counts.skipped += 1;
         self.note(&mut pending, fate);
-        count_there(&self.shared, pending.size, u64::from(pending.job.is_some()), self.dry_run);
+        count_there(&self.shared.request, pending.size, u64::from(pending.job.is_some()), self.dry_run);
         Ok(())
     }
 
@@ -587,12 +587,15 @@ impl CopySender {
         }
         self.note(&mut pending, EntryFate::sent(self.dry_run));
         if let Some(job) = &pending.job {
-            self.shared.handle.tell_detail(|| done(&job.path, EntryAction::Sent { bytes: job.size }, false));
+            self.shared
+                .request
+                .handle()
+                .tell_detail(|| done(&job.path, EntryAction::Sent { bytes: job.size }, false));
         }
         self.renewals.done(id);
         if pending.job.is_some() {
             counts.files += 1;
-            self.shared.handle.counts().files_done.fetch_add(1, Relaxed);
+            self.shared.request.handle().counts().files_done.fetch_add(1, Relaxed);
         } else {
             counts.links += 1;
         }
@@ -604,7 +607,7 @@ impl CopySender {
         let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
         let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
         counts.renames += 1;
-        count_renamed(&self.shared, &from, &job.path, job.size, self.dry_run);
+        count_renamed(&self.shared.request, &from, &job.path, job.size, self.dry_run);
         if let Some(record) = &mut pending.record {
             record.note = Some(from);
         }
@@ -648,7 +651,7 @@ impl CopySender {
         let count = self.doubted_links.load(Relaxed);
         if count > 0 {
             dialogue.warn(format!(
-                "the source says of {count} names that they are hard links, but its file system is not known to keep inode                  numbers (FUSE, some network file systems): each is a file of its own; --hard-links takes names with one                  inode number as one file, --no-hard-links says that they are none"
+                "the source says of {count} names that they are hard links, but its file system is not known to keep inode                  numbers (FUSE, some network file systems): each is a file of its own; `hard-links` takes names with one                  inode number as one file, `no-hard-links` says that they are none"
             ));
         }
     }
@@ -657,7 +660,7 @@ impl CopySender {
     fn end(&self, dialogue: &Dialogue, counts: &Counts, theirs: Option<ReceiverEnd>) -> EndSummary {
         let given_up = theirs.as_ref().map(|_| counts.given_up);
         // If the receiver has not told its end, it may lack what it has not acknowledged.
-        let unacknowledged = if theirs.is_none() { unacknowledged_bytes(&self.shared) } else { 0 };
+        let unacknowledged = if theirs.is_none() { unacknowledged_bytes(&self.shared.request) } else { 0 };
         let theirs = theirs.unwrap_or_default();
         EndSummary {
             files: counts.files,
@@ -667,8 +670,8 @@ impl CopySender {
             skipped: counts.skipped,
             source_root: *self.source_root.lock().whole(),
             renames: counts.renames,
-            bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
-            bytes_matched: self.shared.content_matched.load(Relaxed),
+            bytes: arrived_bytes(&self.shared.request, given_up).saturating_add(counts.listed_bytes),
+            bytes_matched: self.shared.request.counts().content_matched.load(Relaxed),
             bytes_kept: (counts.kept + self.table.bytes_kept()).saturating_sub(unacknowledged),
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_words::{Error, Misbehaviour};
 
 /// The most names that a receiver may request, and the most bytes of them.
 pub(crate) const NAMES_MAX: usize = 1 << 20;

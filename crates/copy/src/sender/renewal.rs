@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use farhaul_session::error::{Code, Error};
-use farhaul_session::events::Event;
 use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::{Entry, EntryKind, FileTime};
+use farhaul_words::{Code, Error, Event};
 
 use super::super::chunked_file::{FileJob, ReadTrouble};
 use super::super::manifest::ManifestRecord;
@@ -130,8 +129,8 @@ impl CopySender {
         let give_up = |failure: Failure| self.shared.send(&[CopyMessage::FileFailed { id, failure }]);
         match job.source.file_now() {
             Ok(Some(entry)) => {
-                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
-                self.shared.handle.counts().bytes_total.fetch_add(size_of(&entry), Relaxed);
+                self.shared.request.handle().counts().files_total.fetch_add(1, Relaxed);
+                self.shared.request.handle().counts().bytes_total.fetch_add(size_of(&entry), Relaxed);
                 self.announce_as(&job, entry, false);
             }
             Ok(None) => give_up(Failure::new(Code::SourceChanged, "the source is no longer a file")),
@@ -153,7 +152,7 @@ impl CopySender {
     fn announce_again(&self, job: &Arc<FileJob>, entry: Entry, is_renewed: bool, how: &str) {
         if self.announce_as(job, entry, is_renewed) {
             let (path, reason) = (job.path.to_string(), how.to_string());
-            self.shared.handle.tell(Event::EntryAgain { path, reason });
+            self.shared.request.handle().tell(Event::EntryAgain { path, reason });
         }
     }
 
@@ -175,8 +174,7 @@ impl CopySender {
         let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
         let kind = manifest::RecordKind::File { size };
         let record = |old: ManifestRecord| ManifestRecord { kind, mode, mtime, ..old };
-        if !self.table.renew(job.id, Arc::new(renewed), || ProducerToken::new(self.shared.session()), record)
-        {
+        if !self.table.renew(job.id, Arc::new(renewed), || ProducerToken::new(&self.shared.request), record) {
             return false;
         }
         self.renewals.add(job.id, id);

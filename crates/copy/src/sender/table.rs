@@ -5,9 +5,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::producer_token::ProducerToken;
 use farhaul_volume::Digests;
+use farhaul_words::{Error, Misbehaviour};
 
 use super::super::chunked_file::{ChunkedFile, FileJob};
 use super::super::manifest::ManifestRecord;

@@ -18,11 +18,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
 
-use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::handle::Handle;
 use farhaul_session::panic_guard::contained;
 use farhaul_text::escape;
 use farhaul_volume::{Algorithm, RelPath, Root};
+use farhaul_words::{Code, Error, ErrorDetail};
 use serde::Serialize;
 
 use self::check::Checker;

@@ -1,7 +1,7 @@
 use std::os::unix::fs::symlink;
 
-use farhaul_session::error::Code;
 use farhaul_volume::{CHUNK, whole_digest};
+use farhaul_words::Code;
 
 use super::super::manifest::{EntryFate, ManifestLog, ManifestRecord, RecordKind};
 use super::super::report::Report;

@@ -10,7 +10,8 @@ use farhaul_copy::{
     CopyJob, DeleteOptions, DeleteWhen, FileOptions, IntegrityOptions, Location, Report, SyncOptions,
     TransferOptions, VerifyMode, copy,
 };
-use farhaul_session::{Error, Fault, Handle, NetworkOptions, SessionLimits, TestHooks};
+use farhaul_session::{Fault, Handle, NetworkOptions, TestHooks};
+use farhaul_words::Error;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -121,17 +122,11 @@ impl Ends {
             ..TransferOptions::default()
         };
         let job = CopyJob {
-            sources: vec![location("source", &self.source(), self.way.is_push)],
-            destination: location("target", &self.target(), !self.way.is_push),
-            names: None,
-            spread: Vec::new(),
-            retry: None,
             options,
-            manifest: None,
-            within: Default::default(),
-            receipt: None,
-            means: SessionLimits::default(),
-            check: Default::default(),
+            ..CopyJob::new(
+                [location("source", &self.source(), self.way.is_push)],
+                location("target", &self.target(), !self.way.is_push),
+            )
         };
         let sizes: Vec<u64> = see(&self.source())
             .values()

@@ -7,6 +7,7 @@
 //! nothing announces them; an epoch's secret comes from the flow's secret and the epoch's number.
 
 use crate::wire::PacketHeader;
+use farhaul_fork::SecretBox;
 use hkdf::Hkdf;
 use sha2::Sha256;
 use zeroize::{Zeroize, Zeroizing};
@@ -54,8 +55,8 @@ struct EpochKey<K> {
 /// The keys of one flow and one direction.
 pub struct PacketKeys<S: CipherSuite> {
     suite: S,
-    /// On the heap, so that moving the keys leaves no copy of the secret behind.
-    flow_secret: Box<Zeroizing<[u8; 32]>>,
+    /// In a place of its own, so that moving the keys leaves no copy of the secret behind.
+    flow_secret: SecretBox<32>,
     flow_index: u16,
     epoch_bits: u32,
     previous: Option<EpochKey<S::Key>>,
@@ -78,7 +79,7 @@ impl<S: CipherSuite> PacketKeys<S> {
             KeyDirection::ToInitiator => 1,
         };
         let [high, low] = flow_index.to_be_bytes();
-        let mut flow_secret = Box::new(Zeroizing::new([0; 32]));
+        let mut flow_secret = SecretBox::<32>::zeros();
         expand(session_secret, b"farhaul flow", &[high, low, dir], &mut flow_secret[..]);
         let current = derive(&suite, &flow_secret, 0);
         PacketKeys {

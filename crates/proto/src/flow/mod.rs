@@ -185,6 +185,11 @@ impl Flow {
         self.mtu.current()
     }
 
+    /// The longest time by which a packet has come after one that was sent later, as far as packets were missed for it.
+    pub fn reordering(&self) -> Duration {
+        self.ledger.reordering()
+    }
+
     /// Whether nothing is queued or unacknowledged. For the control stream ask
     /// [`ControlStream::is_all_acked`].
     pub fn is_idle(&self) -> bool {

@@ -14,6 +14,8 @@ mod window_floor;
 
 pub(crate) use pacer::{Pacer, PacerRequest};
 
+use farhaul_words::Policy;
+
 use crate::time::Timestamp;
 use fair::{FairLaw, Rates};
 use path::Deliveries;
@@ -37,22 +39,6 @@ const BITS: f64 = 1.0 / 8.0;
 const SPARE_QUEUE: f64 = 0.005;
 /// The number of shares that `high` takes.
 const HIGH_SHARES: f64 = 2.0;
-
-/// How the rate is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
-#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
-pub enum Policy {
-    /// Holds [`RateConfig::rate_bps`], whatever happens. Without a rate it is [`Policy::Fair`].
-    Fixed,
-    /// Shares the path evenly, guided by its delay and delivery rate; random loss does not slow it down.
-    #[default]
-    Fair,
-    /// As fair, with about two shares.
-    High,
-    /// Takes what others leave.
-    Low,
-}
 
 /// What an earlier transfer has learned about this path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +154,8 @@ pub struct Controller {
     /// Active flows, at least one.
     sharing: usize,
     shared_at: Option<Timestamp>,
+    /// The parts of the active flows, kept, so that a report allocates nothing.
+    parts: Vec<WindowShare>,
 }
 
 impl Controller {
@@ -180,6 +168,7 @@ impl Controller {
             fair: FairLaw::new(),
             sharing: 1,
             shared_at: None,
+            parts: Vec::new(),
         }
     }
 
@@ -316,7 +305,8 @@ impl Controller {
         let round = self.fair.path().round_trip();
         let mut rates = Rates::default();
         let mut report = FeedbackReport { in_flight: 0, ..*report };
-        let mut parts = Vec::with_capacity(self.flows.len());
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
         for flow in &mut self.flows {
             if !flow.is_active(now) {
                 flow.share = None;
@@ -338,7 +328,8 @@ impl Controller {
         if reference != Some(flow) {
             report.rtt = None;
         }
-        self.split(now, parts);
+        self.split(now, &mut parts);
+        self.parts = parts;
         self.fair.on_report(now, &report, rates, &self.limits());
     }
 
@@ -360,7 +351,7 @@ impl Controller {
     }
 
     /// Gives each active flow its part; `parts` has the active flows in order.
-    fn split(&mut self, now: Timestamp, mut parts: Vec<WindowShare>) {
+    fn split(&mut self, now: Timestamp, parts: &mut [WindowShare]) {
         self.sharing = parts.len().max(1);
         let round = self.fair.path().round_trip();
         let rounds = self.shared_at.map_or(0.0, |at| (now - at).as_secs_f64() / round.max(1e-6));
@@ -370,7 +361,7 @@ impl Controller {
         if is_starting || parts.iter().any(|part| part.share == 0.0) {
             parts.iter_mut().for_each(|part| part.share = 1.0);
         }
-        shares::step(&mut parts, if is_starting { 0.0 } else { rounds });
+        shares::step(parts, if is_starting { 0.0 } else { rounds });
         let active = self.flows.iter_mut().filter(|flow| flow.is_active(now));
         active.zip(parts).for_each(|(flow, part)| flow.share = Some(part.share));
     }

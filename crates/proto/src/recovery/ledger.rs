@@ -285,6 +285,11 @@ impl Ledger {
         number
     }
 
+    /// The longest reordering seen so far.
+    pub(crate) fn reordering(&self) -> Duration {
+        self.reordering
+    }
+
     /// The reordering window: a missing packet is lost if a packet that was sent at least this much later has
     /// arrived.
     pub(crate) fn window(&self, rtt: &Rtt) -> Duration {

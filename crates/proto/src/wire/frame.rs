@@ -388,6 +388,17 @@ mod tests {
     }
 
     #[test]
+    fn frames_of_releases_are_read() {
+        for (release, frames) in farhaul_vectors::of_releases("frames") {
+            for (name, bytes) in frames {
+                let read = format!("{:?}", one(&bytes).unwrap());
+                let kind = read.split(|sign: char| !sign.is_alphanumeric()).next();
+                assert_eq!(kind, Some(name.as_str()), "{release}");
+            }
+        }
+    }
+
+    #[test]
     fn each_frame_comes_back() {
         let mut out = Vec::new();
         put_ping(&mut out);

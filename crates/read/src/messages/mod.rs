@@ -2,10 +2,12 @@
 //!
 //! Always true: decoding never panics, and allocates at most a few times the bytes at hand.
 
-use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_signed, put_varint};
-use farhaul_session::error::Failure;
+use farhaul_session::codec::{
+    ByteReader, Malformed, put_bytes, put_failure, put_numbers, put_signed, put_varint,
+};
 use farhaul_session::messages::put_message;
 use farhaul_volume::{Algorithm, FileTime};
+use farhaul_words::Failure;
 
 /// The most ranges in one message: this many fit, whatever they are. A longer list takes several messages.
 pub(crate) const RANGES_MAX: usize = 2048;
@@ -237,11 +239,11 @@ impl ReadMessage {
             }
             ReadMessage::NotOpened { file, failure } => {
                 put_numbers(out, 81, &[*file]);
-                failure.put(out);
+                put_failure(out, failure);
             }
             ReadMessage::Failed { op, failure } => {
                 put_numbers(out, 82, &[*op]);
-                failure.put(out);
+                put_failure(out, failure);
             }
             ReadMessage::Stated { op, entry } => {
                 put_numbers(out, 83, &[*op]);
@@ -291,8 +293,8 @@ impl ReadMessage {
             }
             79 => ReadMessage::Cancel { op: reader.varint()? },
             80 => ReadMessage::Opened { file: reader.varint()?, identity: take_identity(&mut reader)? },
-            81 => ReadMessage::NotOpened { file: reader.varint()?, failure: Failure::take(&mut reader)? },
-            82 => ReadMessage::Failed { op: reader.varint()?, failure: Failure::take(&mut reader)? },
+            81 => ReadMessage::NotOpened { file: reader.varint()?, failure: reader.failure()? },
+            82 => ReadMessage::Failed { op: reader.varint()?, failure: reader.failure()? },
             83 => {
                 let (op, path) = (reader.varint()?, path(&mut reader)?);
                 ReadMessage::Stated { op, entry: take_rest(&mut reader, path)? }
@@ -435,7 +437,7 @@ impl RecordCodec {
             StreamRecord::Failed { path, failure } => {
                 out.push(1);
                 self.put_path(out, path);
-                failure.put(out);
+                put_failure(out, failure);
             }
             StreamRecord::Path(path) => {
                 out.push(2);
@@ -468,7 +470,7 @@ impl RecordCodec {
             }
             1 => {
                 let path = self.take_path(&mut reader)?;
-                StreamRecord::Failed { path, failure: Failure::take(&mut reader)? }
+                StreamRecord::Failed { path, failure: reader.failure()? }
             }
             2 => StreamRecord::Path(self.take_path(&mut reader)?),
             3 => StreamRecord::NotEntered(self.take_path(&mut reader)?),

@@ -1,4 +1,4 @@
-use farhaul_session::error::Code;
+use farhaul_words::Code;
 use proptest::prelude::*;
 
 use super::*;
@@ -66,6 +66,24 @@ fn every_message_has_the_bytes_of_this_version() {
     records().iter().for_each(|record| writer.put(&mut bytes, record));
     all.push(("records".to_string(), bytes));
     farhaul_vectors::compare("read", &all);
+}
+
+#[test]
+fn messages_of_releases_are_read() {
+    for (release, messages) in farhaul_vectors::of_releases("read") {
+        for (name, bytes) in messages {
+            if name == "records" {
+                let (mut reader, mut rest) = (RecordCodec::default(), &bytes[..]);
+                while let Some((_, taken)) = reader.take(rest).unwrap() {
+                    rest = &rest[taken..];
+                }
+                assert_eq!(rest, b"", "{release}");
+                continue;
+            }
+            let read = ReadMessage::decode(ByteReader(&bytes).bytes().unwrap());
+            assert_eq!(read.map(|message| message.name()), Ok(name.as_str()), "{release}");
+        }
+    }
 }
 
 #[test]

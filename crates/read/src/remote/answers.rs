@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_channel::bounded;
-use farhaul_session::error::{Code, Error};
 use farhaul_volume::Algorithm;
+use farhaul_words::{Code, Error};
 
 use super::super::messages::{ListEntry, ReadMessage};
 use super::Remote;

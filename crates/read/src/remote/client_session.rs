@@ -8,20 +8,22 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 use farhaul_connect::EstablishedSession;
+use farhaul_fork::Origin;
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
+use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::handle::Handle;
+use farhaul_session::inlet::CompleteBlock;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::panic_guard::contained;
-use farhaul_session::report::{SessionFigures, SessionReport};
+use farhaul_session::report::SessionFigures;
 use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, DialogueStep, Session};
-use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+use farhaul_words::{Code, Error, Failure, Misbehaviour, SessionReport};
 
 use super::super::files::OPEN_MAX;
 use super::super::messages::ReadMessage;
 use super::super::pieces::parse;
-use super::pending_calls::{OpenWaiter, PendingCall, unasked};
+use super::pending_calls::{OpenWaiter, PendingCall, PieceBytes, SharedBlock, unasked};
 
 /// The most ranges and other operations that may be waited for at a time: half of what a server allows, as
 /// the server learns later what is over.
@@ -34,6 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The state that all callers share.
 pub(super) struct ClientSession {
+    origin: Origin,
     request: Arc<Request>,
     handle: Handle,
     /// How much memory answers may take here that are read in order.
@@ -55,6 +58,15 @@ struct State {
     is_finishing: bool,
     open: Option<ChannelEnd<Infallible>>,
     ended: Option<(SessionReport, Option<Error>)>,
+}
+
+/// A block that has come, as its bytes.
+struct ArrivedBlock(CompleteBlock);
+
+impl AsRef<[u8]> for ArrivedBlock {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.block[..self.0.len]
+    }
 }
 
 /// Starts the session on this thread, and keeps it going to its end.
@@ -86,6 +98,7 @@ pub(super) fn run(established: EstablishedSession, started: impl FnOnce(Result<A
         ended: None,
     };
     let link = Arc::new(ClientSession {
+        origin: Origin::here(),
         request: dialogue.request.clone(),
         handle,
         memory_bytes,
@@ -110,7 +123,7 @@ pub(super) fn run(established: EstablishedSession, started: impl FnOnce(Result<A
             Err(error) => (EndFigures::default(), Some(error)),
         };
         let figures = SessionFigures { ours: dialogue.figures(), theirs };
-        let bytes = link.request.content_written.load(std::sync::atomic::Ordering::Relaxed);
+        let bytes = link.request.counts().content_written.load(std::sync::atomic::Ordering::Relaxed);
         let report = dialogue.report(&figures, bytes);
         dialogue.close(error.as_ref());
         (report, error)
@@ -199,7 +212,7 @@ impl ClientSession {
 
     /// The body of the thread that hands arriving content to the calls that wait for it.
     fn take_blocks(&self) {
-        let inlet = &self.request.arrived;
+        let inlet = self.request.arrived();
         loop {
             crossbeam_channel::select! {
                 recv(inlet.bell().rings()) -> _ => {}
@@ -207,25 +220,28 @@ impl ClientSession {
                 default(LOOK_EVERY) => {}
             }
             while let Some(arrived) = inlet.take() {
-                if let Err(error) = self.take(&arrived.block[..arrived.len]) {
+                if let Err(error) = self.take(&(Arc::new(ArrivedBlock(arrived)) as SharedBlock)) {
                     return self.request.fail(error);
                 }
             }
         }
     }
 
-    fn take(&self, block: &[u8]) -> Result<(), Error> {
-        let pieces = parse(block).map_err(|_| Error::from(Misbehaviour::SenselessPieces))?;
+    fn take(&self, block: &SharedBlock) -> Result<(), Error> {
+        let pieces = parse((**block).as_ref()).map_err(|_| Error::from(Misbehaviour::SenselessPieces))?;
         let mut state = self.state();
-        let mut is_less = false;
+        let (mut is_less, mut next) = (false, 0);
         for (piece, bytes) in pieces {
+            // Pieces stand one behind the other.
+            let bytes = PieceBytes { block: block.clone(), from: next, len: bytes.len() };
+            next += bytes.len;
             if piece.op >= state.next_op {
                 return Err(unasked("content that was never asked for"));
             }
             // The operation was cancelled while this was on its way.
             let Some(waiting) = state.waiting.get_mut(&piece.op) else { continue };
             let (less, is_over) = waiting.take(&piece, bytes)?;
-            let written = &self.request.content_written;
+            let written = &self.request.counts().content_written;
             written.fetch_add(piece.len, std::sync::atomic::Ordering::Relaxed);
             self.handle.counts().bytes_done.fetch_add(piece.len, std::sync::atomic::Ordering::Relaxed);
             state.outstanding -= less;
@@ -260,6 +276,15 @@ impl ClientSession {
         self.state.lock().whole()
     }
 
+    /// An error in a forked child, which has no part in the session: a lock may be held by a thread that the
+    /// child lacks.
+    pub(super) fn is_here(&self) -> Result<(), Error> {
+        match self.origin.is_here() {
+            true => Ok(()),
+            false => Err(Error::forked("the session")),
+        }
+    }
+
     pub(super) fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
@@ -275,6 +300,7 @@ impl ClientSession {
         waiting: PendingCall,
         message: impl FnOnce(u64) -> ReadMessage,
     ) -> Result<u64, Error> {
+        self.is_here()?;
         let (weight, streams) = (waiting.weight(), waiting.streams());
         let mut state = self.state();
         while !state.has_room(weight, streams) && state.ended.is_none() {
@@ -295,6 +321,7 @@ impl ClientSession {
 
     /// Asks for a file to be opened; returns its number.
     pub(super) fn open(&self, path: Vec<u8>, to: OpenWaiter) -> Result<u64, Error> {
+        self.is_here()?;
         let mut state = self.state();
         if let Some((_, error)) = &state.ended {
             return Err(error.as_ref().map_or_else(closed, Error::clone));
@@ -313,12 +340,18 @@ impl ClientSession {
     }
 
     pub(super) fn close(&self, file: u64) {
+        if self.is_here().is_err() {
+            return;
+        }
         self.state().files -= 1;
         self.say(&ReadMessage::Close { file });
     }
 
     /// Tells the server that nothing more of an operation is wanted.
     pub(super) fn cancel(&self, op: u64) {
+        if self.is_here().is_err() {
+            return;
+        }
         let mut state = self.state();
         if state.forget(op).is_some() {
             drop(state);
@@ -329,6 +362,9 @@ impl ClientSession {
 
     /// Gives room for `room` more bytes of a stream.
     pub(super) fn more(&self, op: u64, room: u64) {
+        if self.is_here().is_err() {
+            return;
+        }
         let mut state = self.state();
         if let Some(PendingCall::Stream(stream)) = state.waiting.get_mut(&op) {
             stream.room += room;
@@ -343,22 +379,27 @@ impl ClientSession {
 
     /// Waits for an answer. If none comes, the session has ended, or this program has a fault.
     pub(super) fn wait<T>(&self, answer: &Channel<T>) -> Result<T, Error> {
+        self.is_here()?;
         answer.recv().map_err(|_| self.outcome().err().unwrap_or_else(|| Error::bug("an answer")))
     }
 
     /// Lets the session end: nothing more will be asked for.
     pub(super) fn finish(&self) {
         self.state().is_finishing = true;
-        self.request.control.notify();
+        self.request.wake_dialogue();
     }
 
     /// The error with which the session has ended early, if it has.
     pub(super) fn ended(&self) -> Option<Error> {
+        if let Err(error) = self.is_here() {
+            return Some(error);
+        }
         self.state().ended.as_ref().and_then(|(_, error)| error.clone())
     }
 
     /// How the session has ended.
     pub(super) fn outcome(&self) -> Result<SessionReport, Error> {
+        self.is_here()?;
         match &self.state().ended {
             Some((report, None)) => Ok(report.clone()),
             Some((_, Some(error))) => Err(error.clone()),

@@ -5,12 +5,13 @@ use std::io;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver as Channel, Sender, bounded, unbounded};
-use farhaul_session::error::{Code, Error};
+use farhaul_session::panic_guard::contained;
 use farhaul_volume::Algorithm;
+use farhaul_words::{Code, Error};
 
 use super::super::messages::{FileIdentity, FileRange, RANGES_MAX, ReadMessage};
 use super::client_session::ClientSession;
-use super::pending_calls::{PendingCall, PendingRanges, RangeAnswer};
+use super::pending_calls::{PendingCall, PendingRanges, PendingScattered, RangeAnswer, ScatteredBytes};
 
 /// The length of the ranges that a [`RangeReader`] asks for: the content of a block.
 const CHUNK: u64 = 1 << 20;
@@ -49,12 +50,50 @@ impl RemoteFile {
 
     /// The bytes of a range; fewer if the file ends within it.
     pub fn read_at(&self, offset: u64, len: u64) -> Result<Vec<u8>, Error> {
-        let mut queue = self.queue();
-        queue.submit(FileRange { offset, len })?;
-        match queue.next() {
-            Some((_, read)) => read,
-            None => Err(Error::bug("a read")),
-        }
+        contained(|| {
+            let mut queue = self.queue();
+            queue.submit(FileRange { offset, len })?;
+            match queue.next() {
+                Some((_, read)) => read,
+                None => Err(Error::bug("a read")),
+            }
+        })
+        .flatten()
+    }
+
+    /// Reads from `offset` on into the caller's memory, to which the bytes go straight from the blocks in which
+    /// they have come. Returns their number, which is less than `buffer` has room for only at the end of the file.
+    /// After an error, any part of `buffer` may have been written to.
+    pub fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        contained(|| {
+            let len = (buffer.len() as u64).min(self.size().saturating_sub(offset));
+            let (to, answers) = unbounded();
+            let RemoteHandle { link, number, .. } = &*self.open;
+            let (file, ranges) = (*number, vec![FileRange { offset, len }]);
+            link.ask(PendingCall::Scattered(PendingScattered::new(len, to)), |op| ReadMessage::Read {
+                op,
+                file,
+                first: 0,
+                ranges,
+            })?;
+            loop {
+                match link.wait(&answers)?? {
+                    ScatteredBytes::Piece(at, piece) => {
+                        // No piece lies beyond the range, which is not longer than the buffer.
+                        let at = at as usize;
+                        buffer[at..at + piece.len].copy_from_slice(piece.bytes());
+                    }
+                    ScatteredBytes::End(end) if end < len => {
+                        return Err(Error::new(
+                            Code::SourceChanged,
+                            "the file has less than when it was opened",
+                        ));
+                    }
+                    ScatteredBytes::End(end) => return Ok(end as usize),
+                }
+            }
+        })
+        .flatten()
     }
 
     /// Many ranges at once. The answers come as they are ready, each with the number of its range.
@@ -90,17 +129,23 @@ impl RemoteFile {
     /// The digest of a range or of the whole file, computed at the far end, and the number of bytes that it
     /// covers.
     pub fn digest(&self, algorithm: Algorithm, range: Option<FileRange>) -> Result<(Vec<u8>, u64), Error> {
-        let (put, answer) = bounded(1);
-        let RemoteHandle { link, number, .. } = &*self.open;
-        let file = *number;
-        link.ask(PendingCall::Digest(put), |op| ReadMessage::Digest { op, file, range, algorithm })?;
-        let (bytes, digest) = link.wait(&answer)??;
-        Ok((digest, bytes))
+        contained(|| {
+            let (put, answer) = bounded(1);
+            let RemoteHandle { link, number, .. } = &*self.open;
+            let file = *number;
+            link.ask(PendingCall::Digest(put), |op| ReadMessage::Digest { op, file, range, algorithm })?;
+            let (bytes, digest) = link.wait(&answer)??;
+            Ok((digest, bytes))
+        })
+        .flatten()
     }
 
     /// Tells the far end that these ranges will be read soon, so that it can fetch them from its disk.
     pub fn advise(&self, ranges: &[FileRange]) {
         let RemoteHandle { link, number, .. } = &*self.open;
+        if link.is_here().is_err() {
+            return;
+        }
         for ranges in ranges.chunks(RANGES_MAX) {
             link.say(&ReadMessage::Advise { file: *number, ranges: ranges.to_vec() });
         }
@@ -138,29 +183,34 @@ impl RangeQueue {
 
     /// Asks for several ranges, which the far end may read together; returns the number of the first.
     pub fn submit_all(&mut self, ranges: &[FileRange]) -> Result<u64, Error> {
-        let first = self.next;
-        if ranges.iter().any(|range| range.offset.checked_add(range.len).is_none()) {
-            return Err(Error::new(Code::Misuse, "a range ends beyond 2^64"));
-        }
-        // Only what the file has is asked for, so that nobody makes room for more.
-        let size = self.open.identity.size;
-        let within =
-            |range: &FileRange| FileRange { len: range.len.min(size.saturating_sub(range.offset)), ..*range };
-        let ranges: Vec<_> = ranges.iter().map(within).collect();
-        for some in ranges.chunks(RANGES_MAX) {
-            let mut waiting = PendingRanges::new(self.next, self.to.clone());
-            for (number, range) in (0..).zip(some) {
-                waiting.expect(number, range.len);
+        contained(|| {
+            let first = self.next;
+            if ranges.iter().any(|range| range.offset.checked_add(range.len).is_none()) {
+                return Err(Error::new(Code::Misuse, "a range ends beyond 2^64"));
             }
-            let RemoteHandle { link, number: file, .. } = &*self.open;
-            let read = |op| ReadMessage::Read { op, file: *file, first: 0, ranges: some.to_vec() };
-            let op = link.ask(PendingCall::Ranges(waiting), read)?;
-            let count = some.len() as u64;
-            self.ops.insert(self.next, QueuedRange { op, left: count });
-            self.next += count;
-            self.pending += count;
-        }
-        Ok(first)
+            // Only what the file has is asked for, so that nobody makes room for more.
+            let size = self.open.identity.size;
+            let within = |range: &FileRange| FileRange {
+                len: range.len.min(size.saturating_sub(range.offset)),
+                ..*range
+            };
+            let ranges: Vec<_> = ranges.iter().map(within).collect();
+            for some in ranges.chunks(RANGES_MAX) {
+                let mut waiting = PendingRanges::new(self.next, self.to.clone());
+                for (number, range) in (0..).zip(some) {
+                    waiting.expect(number, range.len);
+                }
+                let RemoteHandle { link, number: file, .. } = &*self.open;
+                let read = |op| ReadMessage::Read { op, file: *file, first: 0, ranges: some.to_vec() };
+                let op = link.ask(PendingCall::Ranges(waiting), read)?;
+                let count = some.len() as u64;
+                self.ops.insert(self.next, QueuedRange { op, left: count });
+                self.next += count;
+                self.pending += count;
+            }
+            Ok(first)
+        })
+        .flatten()
     }
 
     /// The number of ranges that are not answered yet.

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{GlobAllowance, RelPath};
+use farhaul_words::{Code, Error, Misbehaviour};
 
 use super::super::messages::{ListEntry, ReadMessage, RecordCodec, StreamRecord};
 use super::client_session::ClientSession;

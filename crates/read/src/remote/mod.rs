@@ -27,12 +27,12 @@ use farhaul_connect as connect;
 use farhaul_connect::hello::SessionOpening;
 use farhaul_connect::{DialRequester, EstablishedSession, HelloParams, PathPrefixes};
 use farhaul_copy::{ConfinedPath, Confines, Location, LocationSpec};
-use farhaul_session::error::{Code, Error, Failure};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::report::SessionReport;
+use farhaul_session::panic_guard::contained;
 use farhaul_text::plain;
 use farhaul_volume::{Algorithm, Root, is_way_out};
+use farhaul_words::{Code, Error, Failure, SessionReport};
 
 use super::messages::{FileIdentity, ListEntry, ReadMessage};
 use super::request::{ReadRequest, own_features};
@@ -52,6 +52,16 @@ pub struct Remote {
     thread: Option<JoinHandle<()>>,
     /// The thread of the far end, if that is in this process.
     serving: Option<JoinHandle<()>>,
+    keys: Option<KeyNames>,
+}
+
+/// The fingerprints of the keys that two ends have proved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyNames {
+    /// This end's key.
+    pub own: String,
+    /// The key of the far end.
+    pub far: String,
 }
 
 impl Remote {
@@ -99,39 +109,51 @@ impl Remote {
         location: &Location,
         network: NetworkOptions,
     ) -> Result<Remote, Error> {
-        let opening = request.opening(network)?;
-        let params =
-            || HelloParams { opening: opening.clone(), features: own_features(), udp: true, early: false };
-        let (established, base) = match location {
-            Location::Ssh { target, path } => {
-                (connect::ssh_connect(target, params(), requester)?, path.clone())
-            }
-            Location::Daemon { target, path } => {
-                (connect::daemon_connect(target, params(), requester)?, path.clone())
-            }
-            Location::Local(path) => {
-                return Remote::here(path.as_os_str().as_bytes().to_vec(), None, &opening);
-            }
-            Location::Pipe => {
-                return Err(Error::new(Code::BadLocation, "files cannot be read from a pipe"));
-            }
-        };
-        let (link, thread) = begin(established)?;
-        Ok(Remote { link, base, thread: Some(thread), serving: None })
+        contained(|| {
+            let opening = request.opening(network)?;
+            let params = || HelloParams {
+                opening: opening.clone(),
+                features: own_features(),
+                udp: true,
+                early: false,
+            };
+            let (established, base) = match location {
+                Location::Ssh { target, path } => {
+                    (connect::ssh_connect(target, params(), requester)?, path.clone())
+                }
+                Location::Daemon { target, path } => {
+                    (connect::daemon_connect(target, params(), requester)?, path.clone())
+                }
+                Location::Local(path) => {
+                    return Remote::here(path.as_os_str().as_bytes().to_vec(), None, &opening);
+                }
+                Location::Pipe => {
+                    return Err(Error::new(Code::BadLocation, "files cannot be read from a pipe"));
+                }
+            };
+            let keys = established.keys.as_ref().zip(established.peer_key.clone());
+            let keys = keys.map(|(keys, far)| KeyNames { own: keys.own.fingerprint(), far });
+            let (link, thread) = begin(established)?;
+            Ok(Remote { link, base, thread: Some(thread), serving: None, keys })
+        })
+        .flatten()
     }
 
     /// A directory of this host, for somebody who may use only what lies below `directories`. Paths are
     /// resolved below the directory, whatever they begin with and whatever links are in them.
     pub fn within(directory: &Path, directories: &[PathBuf]) -> Result<Remote, Error> {
-        let ConfinedPath { root, path, .. } = Confines::of(directories)?.spot(directory)?;
-        let root = root.follow(&path).map_err(|error| {
-            let what = format!("cannot open {}: {}", directory.display(), plain(&error));
-            // Somebody has put the link there since it was judged.
-            let code = if is_way_out(&error) { Code::Forbidden } else { Code::of_files(&error) };
-            Error::new(code, what)
-        })?;
-        let opening = ReadRequest::default().opening(NetworkOptions::default())?;
-        Remote::here(Vec::new(), Some(root), &opening)
+        contained(|| {
+            let ConfinedPath { root, path, .. } = Confines::of(directories)?.spot(directory)?;
+            let root = root.follow(&path).map_err(|error| {
+                let what = format!("cannot open {}: {}", directory.display(), plain(&error));
+                // Somebody has put the link there since it was judged.
+                let code = if is_way_out(&error) { Code::Forbidden } else { Code::of_files(&error) };
+                Error::new(code, what)
+            })?;
+            let opening = ReadRequest::default().opening(NetworkOptions::default())?;
+            Remote::here(Vec::new(), Some(root), &opening)
+        })
+        .flatten()
     }
 
     /// Both ends in this process.
@@ -141,7 +163,7 @@ impl Remote {
         let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
         let serving = Some(serving.map_err(Error::no_thread)?);
         let (link, thread) = begin(near)?;
-        Ok(Remote { link, base, thread: Some(thread), serving })
+        Ok(Remote { link, base, thread: Some(thread), serving, keys: None })
     }
 
     /// Opens many files, in the order of their paths; some are opened ahead of the one that is read.
@@ -184,45 +206,65 @@ impl Remote {
     }
 
     fn stat_of(&self, path: &[u8], follow: bool) -> Result<ListEntry, Error> {
-        let (put, answer) = bounded(1);
-        let path = self.full(path);
-        self.link.ask(PendingCall::Stat(put), |op| ReadMessage::Stat { op, path, follow })?;
-        self.link.wait(&answer)?.map_err(Error::from)
+        contained(|| {
+            let (put, answer) = bounded(1);
+            let path = self.full(path);
+            self.link.ask(PendingCall::Stat(put), |op| ReadMessage::Stat { op, path, follow })?;
+            self.link.wait(&answer)?.map_err(Error::from)
+        })
+        .flatten()
     }
 
     /// Opens a file for reading.
     pub fn file(&self, path: &[u8]) -> Result<RemoteFile, Error> {
-        let (put, answer) = bounded(1);
-        let number = self.link.open(self.full(path), put)?;
-        let opened: Result<FileIdentity, Failure> = self.link.wait(&answer)?;
-        match opened {
-            Ok(identity) => Ok(RemoteFile::new(self.link.clone(), number, identity)),
-            Err(failure) => {
-                self.link.close(number);
-                Err(failure.into())
+        contained(|| {
+            let (put, answer) = bounded(1);
+            let number = self.link.open(self.full(path), put)?;
+            let opened: Result<FileIdentity, Failure> = self.link.wait(&answer)?;
+            match opened {
+                Ok(identity) => Ok(RemoteFile::new(self.link.clone(), number, identity)),
+                Err(failure) => {
+                    self.link.close(number);
+                    Err(failure.into())
+                }
             }
-        }
+        })
+        .flatten()
     }
 
     /// The entries of a directory, as they come.
     pub fn list(&self, path: &[u8], depth: Depth) -> Result<RemoteList, Error> {
-        let (path, depth) = (self.full(path), depth.number());
-        let list = RemoteList::begin(&self.link, |op, room| ReadMessage::List { op, path, depth, room })?;
-        Ok(list.down_to(depth))
+        contained(|| {
+            let (path, depth) = (self.full(path), depth.number());
+            let list = RemoteList::begin(&self.link, |op, room| ReadMessage::List { op, path, depth, room })?;
+            Ok(list.down_to(depth))
+        })
+        .flatten()
     }
 
     /// The same, with at most `room` bytes of the list under way or waiting here, for a caller that has little
     /// memory or stops early.
     pub fn list_within(&self, path: &[u8], depth: Depth, room: u64) -> Result<RemoteList, Error> {
-        let (path, depth) = (self.full(path), depth.number());
-        let message = |op, room| ReadMessage::List { op, path, depth, room };
-        Ok(RemoteList::begin_within(&self.link, room, message)?.down_to(depth))
+        contained(|| {
+            let (path, depth) = (self.full(path), depth.number());
+            let message = |op, room| ReadMessage::List { op, path, depth, room };
+            Ok(RemoteList::begin_within(&self.link, room, message)?.down_to(depth))
+        })
+        .flatten()
     }
 
     /// The paths that match a pattern, as `cp` understands it; they can be used as they are.
     pub fn find(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let pattern = self.full(pattern);
-        RemoteList::begin(&self.link, |op, room| ReadMessage::Find { op, pattern, room })?.paths()
+        contained(|| {
+            let pattern = self.full(pattern);
+            RemoteList::begin(&self.link, |op, room| ReadMessage::Find { op, pattern, room })?.paths()
+        })
+        .flatten()
+    }
+
+    /// The keys that both ends have proved; `None` over ssh, which knows its own, and within this host.
+    pub fn keys(&self) -> Option<&KeyNames> {
+        self.keys.as_ref()
     }
 
     /// The error with which the session has ended, if it has ended by itself.
@@ -232,8 +274,11 @@ impl Remote {
 
     /// Ends the session, and returns the figures of both ends.
     pub fn finish(mut self) -> Result<SessionReport, Error> {
-        self.end();
-        self.link.outcome()
+        contained(|| {
+            self.end();
+            self.link.outcome()
+        })
+        .flatten()
     }
 
     fn full(&self, path: &[u8]) -> Vec<u8> {
@@ -248,6 +293,10 @@ impl Remote {
     }
 
     fn end(&mut self) {
+        if self.link.is_here().is_err() {
+            // The session goes on in the parent. A thread's handle that is dropped joins nothing.
+            return std::mem::forget(self.link.clone());
+        }
         self.link.finish();
         for thread in [self.thread.take(), self.serving.take()].into_iter().flatten() {
             let _ = thread.join();

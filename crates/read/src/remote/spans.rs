@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use farhaul_session::error::Error;
+use farhaul_words::Error;
 
 use super::pending_calls::unasked;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Error, Failure};
+use farhaul_words::{Error, Failure};
 
 use super::client_session::ClientSession;
 

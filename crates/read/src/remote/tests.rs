@@ -1,9 +1,9 @@
 //! Tests with a server that breaks the protocol.
 
-use farhaul_session::error::Misbehaviour;
+use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::exchange::{LoadedBlock, Outlet};
 use farhaul_session::session::{Dialogue, DialogueStep, Session};
-use farhaul_session::supervisor::{ContentRole, DeliveryOrder};
+use farhaul_words::Misbehaviour;
 
 use super::super::messages::{PathKind, RecordCodec, StreamRecord};
 use super::super::pieces::{AnswerBlock, AnswerPiece};
@@ -74,7 +74,7 @@ fn with_server(script: impl FnOnce(&mut Server) + Send + 'static) -> Remote {
         server.dialogue.close(None);
     });
     let (link, thread) = begin(near).unwrap();
-    Remote { link, base: Vec::new(), thread: Some(thread), serving: Some(serving) }
+    Remote { link, base: Vec::new(), thread: Some(thread), serving: Some(serving), keys: None }
 }
 
 /// The misbehaviour that the client finds when it reads a file of a server that answers in this way.

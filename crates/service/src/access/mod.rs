@@ -14,70 +14,18 @@ pub(crate) mod login;
 mod places;
 pub(crate) mod token;
 
+use farhaul_api::{CallerReach, Scope};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul::{DEFAULT_PORT, HostSpec, JobConfines, LocationSpec, PathPrefixes};
-use farhaul_session::{Code, Error};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
-pub(crate) use deeds::DeedKind;
+use farhaul::copy::{HostSpec, LocationSpec};
+use farhaul::sisters::{JobConfines, PathPrefixes};
+use farhaul::target::DEFAULT_PORT;
+use farhaul_words::{Code, Error};
 
 use crate::job::{OptionRule, UsedOption};
-
-/// A scope allows a caller one kind of thing.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema, strum::IntoStaticStr,
-)]
-#[strum(serialize_all = "lowercase")]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// See jobs, history, caps, watches and files within its reach.
-    Read,
-    /// Submit jobs within its reach.
-    Submit,
-    /// Pause, resume, cancel, retry and change jobs within its reach, and remove watches there. With `submit`,
-    /// make watches there.
-    Control,
-    /// Everything, everywhere: also caps, tokens and the store.
-    Admin,
-}
-
-impl Scope {
-    /// All scopes.
-    pub const ALL: [Scope; 4] = [Scope::Read, Scope::Submit, Scope::Control, Scope::Admin];
-
-    /// The scope's name on the command line.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    /// The scope of this name.
-    pub fn of_name(name: &str) -> Option<Scope> {
-        Scope::ALL.into_iter().find(|scope| scope.name() == name)
-    }
-}
-
-/// Where a caller may read and write, and as whom. Without any of it, nowhere.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct CallerReach {
-    /// True for the whole account of the service's user: all its files, all peers, all identities. Leave out
-    /// the other fields then.
-    pub everything: bool,
-    /// Directories of this host, as absolute paths.
-    #[schema(value_type = Vec<String>)]
-    pub local: Vec<PathBuf>,
-    /// Directories at each peer, by the peer's name: of a daemon (`hpc`, `hpc:4000`) below its root, of a
-    /// host that is reached over SSH (`ssh://user@hpc`) as absolute paths. A daemon and a host over SSH are
-    /// two peers, also on the same machine.
-    pub peers: BTreeMap<String, Vec<String>>,
-    /// Identities of the configuration that a job may name. The identity that the configuration gives to a
-    /// peer needs no name here.
-    pub identities: Vec<String>,
-}
+pub(crate) use deeds::only_looks;
 
 /// The sources and the destination of one job. They decide who may see and steer it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,15 +120,37 @@ const IDENTITIES_MAX: usize = 256;
 /// The most bytes of all these names. Each job of the token is kept with them.
 const REACH_BYTES_MAX: usize = 64 << 10;
 
-impl CallerReach {
-    /// The reach of the service's own user.
-    pub fn everything() -> CallerReach {
-        CallerReach { everything: true, ..CallerReach::default() }
-    }
-
+/// What a reach means.
+pub(crate) trait ReachRules: Sized {
     /// Judges whether a token may have this reach, as far as its words tell (`Node::judge_reach` judges
     /// where its directories lie).
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error>;
+
+    /// The directories of this host below which everything is within reach.
+    fn begins(&self) -> Vec<String>;
+
+    /// True if anything at this peer is within reach; `peer` is its name as jobs show it.
+    fn knows(&self, peer: &str) -> bool;
+
+    /// True if a job may name this identity of the configuration.
+    fn may_be(&self, identity: &str) -> bool;
+
+    /// What both reach.
+    fn and(&self, other: &CallerReach) -> CallerReach;
+
+    /// The directories that a job between these locations may use at each of its ends. A comparison of names, as
+    /// [`Caller::may`] makes it, says nothing of links; `copy` keeps the job below the directories.
+    fn confines(&self, sources: &[LocationSpec], destination: &LocationSpec) -> Result<JobConfines, Error>;
+
+    /// The directories that may be used on the far host of this location; `None` if that is everything there, or
+    /// if the location is on this host.
+    fn prefixes_at(&self, place: &LocationSpec) -> Result<Option<PathPrefixes>, Error>;
+
+    fn covers(&self, place: &LocationSpec) -> bool;
+}
+
+impl ReachRules for CallerReach {
+    fn check(&self) -> Result<(), Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, what));
         if self.everything && *self != CallerReach::everything() {
             return bad("a token reaches either everything or what is named: leave out one of the two".into());
@@ -220,26 +190,22 @@ impl CallerReach {
         Ok(())
     }
 
-    /// The directories of this host below which everything is within reach.
-    pub(crate) fn begins(&self) -> Vec<String> {
+    fn begins(&self) -> Vec<String> {
         match self.everything {
             true => vec!["/".into()],
             false => self.local.iter().map(|prefix| prefix.display().to_string()).collect(),
         }
     }
 
-    /// True if anything at this peer is within reach; `peer` is its name as jobs show it.
-    pub(crate) fn knows(&self, peer: &str) -> bool {
+    fn knows(&self, peer: &str) -> bool {
         self.everything || names_of(peer).iter().any(|name| self.peers.contains_key(name))
     }
 
-    /// True if a job may name this identity of the configuration.
-    pub(crate) fn may_be(&self, identity: &str) -> bool {
+    fn may_be(&self, identity: &str) -> bool {
         self.everything || self.identities.iter().any(|name| name == identity)
     }
 
-    /// What both reach.
-    pub(crate) fn and(&self, other: &CallerReach) -> CallerReach {
+    fn and(&self, other: &CallerReach) -> CallerReach {
         if self.everything {
             return other.clone();
         }
@@ -262,13 +228,7 @@ impl CallerReach {
         }
     }
 
-    /// The directories that a job between these locations may use at each of its ends. A comparison of names, as
-    /// [`Caller::may`] makes it, says nothing of links; `copy` keeps the job below the directories.
-    pub(crate) fn confines(
-        &self,
-        sources: &[LocationSpec],
-        destination: &LocationSpec,
-    ) -> Result<JobConfines, Error> {
+    fn confines(&self, sources: &[LocationSpec], destination: &LocationSpec) -> Result<JobConfines, Error> {
         let mut far_sources = None;
         for source in sources {
             far_sources = PathPrefixes::both(far_sources.as_ref(), self.prefixes_at(source)?.as_ref());
@@ -278,9 +238,7 @@ impl CallerReach {
         Ok(JobConfines { local, far_sources, far_destination })
     }
 
-    /// The directories that may be used on the far host of this location; `None` if that is everything there, or
-    /// if the location is on this host.
-    pub(crate) fn prefixes_at(&self, place: &LocationSpec) -> Result<Option<PathPrefixes>, Error> {
+    fn prefixes_at(&self, place: &LocationSpec) -> Result<Option<PathPrefixes>, Error> {
         let Some(names) = names_at(place).filter(|_| !self.everything) else { return Ok(None) };
         let prefixes: Vec<_> = names.iter().filter_map(|name| self.peers.get(name)).flatten().collect();
         // Nothing leads out of all that there is.

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use farhaul::{HostSpec, LocationSpec, escape, unescape};
+use farhaul::copy::{HostSpec, LocationSpec};
+use farhaul::sisters::{escape, unescape};
 
 use super::JobPlaces;
 

@@ -2,24 +2,18 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use serde::Serialize;
-use utoipa::ToSchema;
+use farhaul_api::Cap;
+use farhaul_api::CapList;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{App, JsonBody, May, PathParameters, ToRead, ToSetCaps};
 use super::problem::HandlerFailure;
-use crate::caps::spec::Cap;
-use crate::node::CapView;
+use crate::caps::spec::CapRule;
+use farhaul_api::CapView;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, set, remove))
-}
-
-/// All caps of the node.
-#[derive(Debug, Serialize, ToSchema)]
-struct CapList {
-    caps: Vec<CapView>,
 }
 
 /// All caps, with the rates that hold now.
@@ -48,7 +42,7 @@ async fn set(
     PathParameters(name): PathParameters<String>,
     body: JsonBody,
 ) -> Result<Json<CapView>, HandlerFailure> {
-    let cap: Cap = body.read()?;
+    let cap: CapRule = body.read()?;
     may.act("set cap", name.clone(), move |node, caller| node.set_cap(caller, &name, cap)).await.map(Json)
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use axum::http::Method;
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 
 use crate::access::Caller;
 use crate::audit::{Audit, AuditEntry, AuditOutcome};

@@ -14,7 +14,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{App, May, ToRead};
-use super::problem::{Problem, STATUSES};
+use super::problem::STATUSES;
+use farhaul_api::Problem;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(openapi))

@@ -4,6 +4,7 @@
 //! readers, and gets `gap` when it has missed something. It gets nothing more once its token or log-in is no
 //! longer valid.
 
+use farhaul_api::EventKind;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,9 +24,9 @@ use super::jobs::bad_query;
 use super::problem::HandlerFailure;
 use crate::access::Caller;
 use crate::hub::HubRead;
-use crate::job::JobId;
 use crate::node::Node;
 use crate::node::logins::CallerProof;
+use farhaul_api::JobId;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(follow))
@@ -66,7 +67,7 @@ async fn follow(
     let newest = node.hub.reader();
     let from = last.or(which.after).unwrap_or_else(|| *newest.borrow());
     // A reader that asks for the state of things after `begin`, and follows on from its id, misses nothing.
-    let begin = Event::default().id(from.to_string()).event("begin").data("{}");
+    let begin = Event::default().id(from.to_string()).event(EventKind::Begin.name()).data("{}");
     let leave = ReadPermission { proof: identity.proof, withdrawn: node.withdrawn(), looked: Instant::now() };
     let reader = Reader { node, caller, leave, job, newest, after: from, waiting: vec![begin] };
     let events = unfold(reader, |mut reader| async move {
@@ -129,11 +130,11 @@ impl Reader {
             };
             let seen = news.as_ref().and_then(|news| {
                 let (kind, text) = news.body.for_caller(&self.caller, self.job)?;
-                Some(Event::default().id(news.id.to_string()).event(kind).data(text))
+                Some(Event::default().id(news.id.to_string()).event(kind.name()).data(text))
             });
             self.waiting.extend(seen);
             if has_gap {
-                self.waiting.push(Event::default().event("gap").data("{}"));
+                self.waiting.push(Event::default().event(EventKind::Gap.name()).data("{}"));
             } else if news.is_none() {
                 tokio::select! {
                     // An error means that the node is gone.

@@ -4,6 +4,7 @@
 //! Always true: [`App`] gives the node only to [`May`] and, for logging in, to [`Stranger`], so that a
 //! handler without either of them can do nothing. Finding out who somebody is takes no thread.
 
+use crate::access::only_looks;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,22 +14,23 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use http_body_util::{BodyExt as _, LengthLimitError};
 use serde::de::DeserializeOwned;
 
-use super::connection::{BodyTooSlow, Connection, NoPlace};
 use super::deeds::Deeds;
 use super::limits::FailedProof;
 use super::problem::HandlerFailure;
 use super::questions::Questions;
 use super::request_rules::RequestRules;
 use super::threads::{Threads, Turn};
+use crate::access::Caller;
 use crate::access::login::{LoginSecret, SecretUse, cookie_name, cookie_value, set_cookie};
 use crate::access::token::NewTokenText;
-use crate::access::{Caller, DeedKind};
 use crate::node::logins::{CallerIdentity, CallerProof, LoginRefusal};
 use crate::node::{Node, Question};
+use farhaul_api::DeedKind;
+use farhaul_http::{BodyTooSlow, Connection, NoPlace, RequestOrigin};
 
 /// When a caller may come again whose connections are all in use.
 const RETRY_AFTER_S: u64 = 5;
@@ -257,30 +259,6 @@ fn bearer(text: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Where a request comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestOrigin {
-    /// Over the Unix socket, from the user that the service runs as.
-    OwnUser,
-    /// Over TCP.
-    Tcp { address: IpAddr, is_tls: bool },
-    /// The listener did not say.
-    Unknown,
-}
-
-impl RequestOrigin {
-    fn of(parts: &Parts) -> RequestOrigin {
-        parts.extensions.get::<RequestOrigin>().copied().unwrap_or(RequestOrigin::Unknown)
-    }
-
-    fn address(self) -> Option<IpAddr> {
-        match self {
-            RequestOrigin::Tcp { address, .. } => Some(address),
-            RequestOrigin::OwnUser | RequestOrigin::Unknown => None,
-        }
-    }
-}
-
 /// What a caller must be allowed to do to make a request.
 pub(crate) trait Requirement {
     /// A caller that may not do this gets 403; `None` if every known caller may make the request.
@@ -385,7 +363,7 @@ impl<N: Requirement + Send + 'static> May<N> {
     fn note(&self, deed: &str, target: &str, error: Option<&Error>) {
         let is_refused =
             error.is_some_and(|error| matches!(error.code(), Code::OutOfScope | Code::Forbidden));
-        if !N::DEED.is_some_and(DeedKind::only_looks) || is_refused {
+        if !N::DEED.is_some_and(only_looks) || is_refused {
             self.app.deeds.done(&self.caller, deed, target, error);
         }
     }

@@ -8,7 +8,7 @@ use utoipa_axum::routes;
 
 use super::extract::{App, May, QueryParameters, ToRead};
 use super::problem::HandlerFailure;
-use crate::node::DirectoryView;
+use farhaul_api::DirectoryView;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list))

@@ -8,12 +8,11 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 
-use super::connection::{Connection, Network};
-use super::extract::RequestOrigin;
 use super::problem::HandlerFailure;
 use super::request_rules::RequestRules;
+use farhaul_http::{Connection, Network, RequestOrigin};
 
 /// Query parameters in which somebody might send a token or a one-time code.
 const SECRETS: [&str; 5] = ["token", "access_token", "api_key", "authorization", "code"];

@@ -1,6 +1,7 @@
 //! The history: records of jobs that have ended, their curves and receipts, and sums of what was used by
 //! whom.
 
+use farhaul_api::{HistoryPage, RecordDetail, RunCurve, UsageSums};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 
@@ -8,24 +9,23 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{App, May, PathParameters, QueryParameters, ToRead, ToSumUp, Worker};
 use super::jobs::{bad_query, labels, moment, page};
 use super::problem::HandlerFailure;
-use crate::access::{Caller, CallerDeed, Scope};
-use crate::history::curve::Point;
-use crate::job::JobId;
+use crate::access::{Caller, CallerDeed};
 use crate::node::{COUNTED_MAX, Node};
-use crate::store::history::{
-    self, HistoryRecord, RecordFilter, RecordKey, RecordPage, RecordPapers, UsageKey, UsageRow,
-};
+use crate::store::history::{self, RecordFilter, RecordKey, RecordPage, RecordPapers, UsageKey};
+use farhaul_api::HistoryRecord;
+use farhaul_api::JobId;
+use farhaul_api::Scope;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -97,19 +97,6 @@ impl RecordQuery {
     }
 }
 
-/// A page of records, the newest first. It may have fewer records than asked for, and a cursor nevertheless.
-#[derive(Debug, Serialize, ToSchema)]
-struct Records {
-    records: Vec<HistoryRecord>,
-    /// The cursor for the next page, if there is one.
-    next_cursor: Option<i64>,
-    /// How many records match in all, if `count` was set.
-    count: Option<u64>,
-    /// True if there are older records that were not looked at for `count`: of a caller without the scope `admin`, the
-    /// newest 50,000 are.
-    count_is_cut: bool,
-}
-
 /// True if the caller may see a record: it must be allowed to see the job, or everything.
 fn sees(caller: &Caller, key: &RecordKey<'_>) -> bool {
     caller.has(Scope::Admin) || key.places.is_some() && crate::node::sees(caller, key.places)
@@ -123,11 +110,11 @@ fn is_seen(node: &Node, caller: &Caller, record: &HistoryRecord) -> bool {
 
 /// The records of jobs that have ended.
 #[utoipa::path(get, path = "/history", tag = "history", params(RecordQuery),
-    responses((status = 200, description = "A page of records", body = Records)))]
+    responses((status = 200, description = "A page of records", body = HistoryPage)))]
 async fn list(
     may: May<ToRead>,
     QueryParameters(which): QueryParameters<RecordQuery>,
-) -> Result<Json<Records>, HandlerFailure> {
+) -> Result<Json<HistoryPage>, HandlerFailure> {
     let (limit, with_count) = (page(which.limit)?, which.count);
     let mut wanted = which.wanted()?;
     let listed = may.act("list history", "", move |node, caller| {
@@ -163,17 +150,7 @@ async fn list(
     });
     let (RecordPage { records, last: next_cursor }, counted) = listed.await?;
     let (count, count_is_cut) = (counted.map(|(count, _)| count), counted.is_some_and(|(_, is_cut)| is_cut));
-    Ok(Json(Records { records, next_cursor, count, count_is_cut }))
-}
-
-/// A record, with the report of its last attempt.
-#[derive(Debug, Serialize, ToSchema)]
-struct RecordDetail {
-    #[serde(flatten)]
-    record: HistoryRecord,
-    /// The report of `farhaul cp --json` (docs/reference/report.md).
-    #[schema(value_type = Option<Object>)]
-    report: Option<Box<serde_json::value::RawValue>>,
+    Ok(Json(HistoryPage { records, next_cursor, count, count_is_cut }))
 }
 
 fn find(node: &Node, caller: &Caller, id: i64) -> Result<(HistoryRecord, RecordPapers), Error> {
@@ -200,23 +177,17 @@ async fn show(
     Ok(Json(RecordDetail { record, report }))
 }
 
-/// How a run went over time.
-#[derive(Debug, Serialize, ToSchema)]
-struct Curve {
-    points: Vec<Point>,
-}
-
 /// The curve of a run: at most 600 points.
 #[utoipa::path(get, path = "/history/{id}/curve", tag = "history", params(("id" = i64, Path)),
-    responses((status = 200, description = "The points", body = Curve)))]
+    responses((status = 200, description = "The points", body = RunCurve)))]
 async fn curve(
     may: May<ToRead>,
     PathParameters(id): PathParameters<i64>,
-) -> Result<Json<Curve>, HandlerFailure> {
+) -> Result<Json<RunCurve>, HandlerFailure> {
     let (_, papers) =
         may.act("show record", id.to_string(), move |node, caller| find(node, caller, id)).await?;
     let points = papers.curve.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-    Ok(Json(Curve { points }))
+    Ok(Json(RunCurve { points }))
 }
 
 /// The receipt that both ends have signed for a run.
@@ -313,12 +284,6 @@ struct UsageQuery {
     /// Ended before this moment.
     #[serde(default)]
     until: Option<String>,
-}
-
-/// Sums, the largest first.
-#[derive(Debug, Serialize, ToSchema)]
-struct UsageSums {
-    usage: Vec<UsageRow>,
 }
 
 /// How much was moved, summed up by peer, user, day or label. As the sums cover all transfers, this needs the

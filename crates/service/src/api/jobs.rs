@@ -1,14 +1,14 @@
 //! Jobs: submit them, list them, look at them and steer them.
 
-use std::collections::BTreeMap;
+use farhaul_api::{JobDetail, JobFilePage, JobPage, LiveRatesList, LogPage};
 use std::str::FromStr as _;
 
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use farhaul_session::{Code, Error, Snapshot};
+use farhaul_words::{Code, Error};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -17,11 +17,13 @@ use super::extract::{
     App, JsonBody, May, PathParameters, QueryParameters, ToControl, ToRead, ToSubmit, ToTake,
 };
 use super::problem::HandlerFailure;
-use crate::history::recent_curve::LiveCurve;
-use crate::job::{JobId, JobSpec, JobState, LABELS_MAX};
-use crate::node::{JobChange, JobListPage, JobView, LiveRates, RetryRequest, Submission};
+use crate::job::JobSpec;
+use crate::node::{JobListPage, RetryRequest, Submission};
 use crate::store::jobs::JobFilter;
-use crate::store::log::{self, LogLine};
+use crate::store::log::{self};
+use farhaul_api::LiveCurve;
+use farhaul_api::{JobChange, JobView};
+use farhaul_api::{JobId, JobState, LABELS_MAX};
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -66,7 +68,7 @@ pub(super) fn labels(text: Option<&str>) -> Result<Vec<(String, String)>, Handle
         return Err(bad_query(&format!("no job has more than {LABELS_MAX} labels")));
     }
     pairs
-        .map(|pair| crate::job::Labels::parse_one(pair).map_err(|error| bad_query(&error.to_string())))
+        .map(|pair| farhaul_api::Labels::parse_one(pair).map_err(|error| bad_query(&error.to_string())))
         .collect()
 }
 
@@ -118,27 +120,13 @@ enum Order {
     Queue,
 }
 
-/// A page of jobs. It may have fewer jobs than asked for, and a cursor nevertheless.
-#[derive(Debug, Serialize, ToSchema)]
-struct Jobs {
-    jobs: Vec<JobView>,
-    /// The cursor for the next page, if there is one.
-    next_cursor: Option<String>,
-    /// How many jobs match, by state, whatever states were asked for; only if `counts` was set.
-    #[schema(value_type = Option<Object>)]
-    counts: Option<BTreeMap<&'static str, u64>>,
-    /// True if there are older jobs that were not looked at for `counts`: of a caller that does not see all jobs, the
-    /// newest 50,000 are.
-    counts_are_cut: bool,
-}
-
 /// The jobs that the caller may see.
 #[utoipa::path(get, path = "/jobs", tag = "jobs", params(JobQuery),
-    responses((status = 200, description = "A page of jobs", body = Jobs)))]
+    responses((status = 200, description = "A page of jobs", body = JobPage)))]
 async fn list(
     may: May<ToRead>,
     QueryParameters(which): QueryParameters<JobQuery>,
-) -> Result<Json<Jobs>, HandlerFailure> {
+) -> Result<Json<JobPage>, HandlerFailure> {
     let limit = page(which.limit)?;
     let state = |name: &str| {
         // People may write the words of a table: "partly failed".
@@ -180,7 +168,7 @@ async fn list(
     let (JobListPage { jobs, last }, counts) = listed.await?;
     let next_cursor = last.map(|job| job.to_string());
     let counts_are_cut = counts.as_ref().is_some_and(|counts| counts.is_cut);
-    Ok(Json(Jobs { jobs, next_cursor, counts: counts.map(|counts| counts.of_state), counts_are_cut }))
+    Ok(Json(JobPage { jobs, next_cursor, counts: counts.map(|counts| counts.of_state), counts_are_cut }))
 }
 
 /// Submits a job. The answer comes when the job is on the disk; the job begins when there is room for it.
@@ -208,16 +196,6 @@ async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: JsonBody) -> Resul
     let job = may.act("submit", target, move |node, caller| node.submit(caller, submission)).await?;
     let location = format!("/api/v1/jobs/{}", job.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(job)).into_response())
-}
-
-/// A job, with all that is known about its transfer.
-#[derive(Debug, Serialize, ToSchema)]
-struct JobDetail {
-    #[serde(flatten)]
-    job: JobView,
-    /// How things stand with its transfer, with stages and paths; only while the job runs.
-    #[schema(value_type = Option<Object>)]
-    transfer: Option<Snapshot>,
 }
 
 /// One job.
@@ -255,18 +233,12 @@ async fn curve(
     may.act("show curve", id.to_string(), move |node, caller| node.live_curve(caller, id)).await.map(Json)
 }
 
-/// The rates of all running transfers.
-#[derive(Debug, Serialize, ToSchema)]
-struct Curves {
-    curves: Vec<LiveRates>,
-}
-
 /// How fast each running transfer was over its last five minutes.
 #[utoipa::path(get, path = "/curves", tag = "jobs",
-    responses((status = 200, description = "One list for each transfer that the caller may see", body = Curves)))]
-async fn curves(may: May<ToRead>) -> Result<Json<Curves>, HandlerFailure> {
+    responses((status = 200, description = "One list for each transfer that the caller may see", body = LiveRatesList)))]
+async fn curves(may: May<ToRead>) -> Result<Json<LiveRatesList>, HandlerFailure> {
     let curves = may.act("show curves", "", |node, caller| node.live_rates(caller)).await?;
-    Ok(Json(Curves { curves }))
+    Ok(Json(LiveRatesList { curves }))
 }
 
 /// Changes a job, also while it runs.
@@ -347,27 +319,21 @@ struct LogQuery {
     limit: Option<usize>,
 }
 
-/// A page of a job's log.
-#[derive(Debug, Serialize, ToSchema)]
-struct Log {
-    lines: Vec<LogLine>,
-}
-
 /// The log of a job, oldest line first.
 #[utoipa::path(get, path = "/jobs/{id}/log", tag = "jobs", params(("id" = String, Path), LogQuery),
-    responses((status = 200, description = "A page of lines", body = Log)))]
+    responses((status = 200, description = "A page of lines", body = LogPage)))]
 async fn lines(
     may: May<ToRead>,
     PathParameters(id): PathParameters<JobId>,
     QueryParameters(asked): QueryParameters<LogQuery>,
-) -> Result<Json<Log>, HandlerFailure> {
+) -> Result<Json<LogPage>, HandlerFailure> {
     let limit = page(asked.limit)?;
     let after = asked.after.unwrap_or(0);
     let lines = may.act("show log", id.to_string(), move |node, caller| {
         node.row(caller, id)?;
         node.store.read(|connection| log::list(connection, id, after, limit))
     });
-    Ok(Json(Log { lines: lines.await? }))
+    Ok(Json(LogPage { lines: lines.await? }))
 }
 
 /// Which entries to list.
@@ -387,28 +353,18 @@ struct FileQuery {
     cursor: Option<u64>,
 }
 
-/// A page of a run's manifest.
-#[derive(Debug, Serialize, ToSchema)]
-struct FileList {
-    /// Entries in the form that a manifest has (docs/guide/verify.md), in the order in which they were done.
-    #[schema(value_type = Vec<Object>)]
-    files: Vec<Box<serde_json::value::RawValue>>,
-    /// The cursor for the next page, if there may be one.
-    next_cursor: Option<u64>,
-}
-
 /// Lists what became of each entry of a job.
 #[utoipa::path(get, path = "/jobs/{id}/files", tag = "jobs", params(("id" = String, Path), FileQuery),
-    responses((status = 200, description = "A page of entries", body = FileList)))]
+    responses((status = 200, description = "A page of entries", body = JobFilePage)))]
 async fn files(
     may: May<ToRead>,
     PathParameters(id): PathParameters<JobId>,
     QueryParameters(asked): QueryParameters<FileQuery>,
-) -> Result<Json<FileList>, HandlerFailure> {
+) -> Result<Json<JobFilePage>, HandlerFailure> {
     let limit = page(asked.limit)?;
     let results: Vec<String> =
         asked.result.iter().flat_map(|text| text.split(',')).map(ToString::to_string).collect();
-    if let Some(unknown) = results.iter().find(|name| !farhaul::is_manifest_result(name)) {
+    if let Some(unknown) = results.iter().find(|name| !farhaul::sisters::is_manifest_result(name)) {
         let name = farhaul_text::printable(unknown.as_bytes(), 40);
         return Err(bad_query(&format!("no result is called '{name}'")));
     }
@@ -418,5 +374,5 @@ async fn files(
         node.manifest_page(id, run, &results, asked.cursor.unwrap_or(0), limit)
     });
     let (files, next_cursor) = page.await?;
-    Ok(Json(FileList { files, next_cursor }))
+    Ok(Json(JobFilePage { files, next_cursor }))
 }

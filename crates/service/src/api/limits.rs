@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
-use super::connection::Network;
+use farhaul_http::Network;
 
 /// How many failures of an address are answered one by one at once, and a second.
 const WRONG_BURST: f64 = 20.0;

@@ -1,13 +1,12 @@
 //! Log-ins with a browser: log in with a token or a one-time code, log out, and ask who one is.
 
+use crate::access::ReachRules as _;
 use axum::Json;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use farhaul_session::{Code, Error};
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use farhaul_api::{CallerView, CodeWish, KnownBy, LoginWish, NewCode, Word};
+use farhaul_words::{Code, Error};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -15,7 +14,6 @@ use super::extract::{App, JsonBody, May, Stranger, ToBeKnown, ToMakeCodes};
 use super::problem::HandlerFailure;
 use crate::access::login::LoginSecret;
 use crate::access::token::NewTokenText;
-use crate::access::{CallerReach, DeedKind, Scope};
 use crate::clock::timestamp;
 use crate::node::logins::{CallerIdentity, CallerProof, OWN_PAGE};
 
@@ -33,51 +31,6 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(create_code))
 }
 
-/// The token or code to log in with: give one of the two.
-#[derive(Deserialize, ToSchema)]
-struct LoginWish {
-    /// The token.
-    #[serde(default)]
-    token: Option<String>,
-    /// The one-time code (`farhaul open`).
-    #[serde(default)]
-    code: Option<String>,
-}
-
-/// How a caller is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum KnownBy {
-    /// By the Unix socket, which only the service's own user can open.
-    Socket,
-    /// By a token in the request.
-    Token,
-    /// By a log-in with a browser, which sends a cookie.
-    Login,
-}
-
-/// The identity of a caller.
-#[derive(Debug, Serialize, ToSchema)]
-struct CallerView {
-    /// `local` for the service's own user, otherwise `token:ID`.
-    subject: String,
-    /// The name of the token.
-    name: String,
-    /// The scopes of the caller. `may` says what they allow.
-    scopes: Vec<Scope>,
-    /// The kinds of things that the caller may do.
-    may: Vec<DeedKind>,
-    /// Where the caller may read and write.
-    reach: CallerReach,
-    /// The directories of this host below which the caller reaches everything: `/` for the whole host.
-    begins: Vec<String>,
-    /// How the caller is known.
-    known_by: KnownBy,
-    /// When the log-in, or the token, expires.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    expires: Option<Timestamp>,
-}
-
 impl From<CallerIdentity> for CallerView {
     fn from(identity: CallerIdentity) -> CallerView {
         let known_by = match identity.proof {
@@ -86,13 +39,13 @@ impl From<CallerIdentity> for CallerView {
             CallerProof::Login(_) => KnownBy::Login,
         };
         CallerView {
-            may: identity.caller.deeds(),
+            may: identity.caller.deeds().into_iter().map(Word::Known).collect(),
             begins: identity.caller.reach.begins(),
             subject: identity.caller.subject,
             name: identity.name,
-            scopes: identity.caller.scopes,
+            scopes: identity.caller.scopes.into_iter().map(Word::Known).collect(),
             reach: identity.caller.reach,
-            known_by,
+            known_by: known_by.into(),
             expires: identity.expires_ms.map(timestamp),
         }
     }
@@ -148,26 +101,6 @@ async fn log_out(may: May<ToBeKnown>) -> Result<Response, HandlerFailure> {
     responses((status = 200, description = "The caller", body = CallerView)))]
 async fn me(may: May<ToBeKnown>) -> Json<CallerView> {
     Json(CallerView::from(may.identity))
-}
-
-/// The one-time code to make.
-#[derive(Debug, Deserialize, ToSchema)]
-struct CodeWish {
-    /// The scopes of the log-in that the code makes.
-    #[schema(min_items = 1)]
-    scopes: Vec<Scope>,
-}
-
-/// A one-time code.
-#[derive(Serialize, ToSchema)]
-struct NewCode {
-    /// The code. It is shown only now, and makes one log-in.
-    code: String,
-    /// When the code expires: after a minute.
-    #[schema(value_type = String, format = DateTime)]
-    expires: Timestamp,
-    /// Addresses of the page. Append `#code=CODE` to one of them.
-    pages: Vec<String>,
 }
 
 /// Makes a code that logs in once, within a minute, as the service's own user. Only callers on the Unix

@@ -2,14 +2,13 @@
 //!
 //! How to read it: each file is a resource, with its routes, its requests and its answers, and nothing else.
 //! `extract.rs` gives a handler the node and the caller, `problem.rs` is how a request fails, `guard.rs`
-//! refuses requests before any handler, `listen.rs` accepts connections, `connection/` says how many and for
-//! how long, `document.rs` describes the API, `page.rs` serves the page for browsers.
+//! refuses requests before any handler, `document.rs` describes the API, `page.rs` serves the page for browsers. The
+//! crate `http` accepts the connections.
 //!
 //! Always true: every route below `/api` but the one for logging in needs a caller that may use it; no
 //! request keeps the node busy for longer, or makes it keep more, than the limits allow.
 
 mod caps;
-mod connection;
 mod deeds;
 mod document;
 mod events;
@@ -19,7 +18,6 @@ mod guard;
 mod history;
 mod jobs;
 mod limits;
-mod listen;
 mod logins;
 mod metrics;
 mod page;
@@ -35,17 +33,37 @@ mod watches;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::response::{IntoResponse as _, Response};
+use farhaul_http::Server;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::audit::Audit;
 use crate::node::Node;
 use deeds::Deeds;
 use extract::App;
+use problem::HandlerFailure;
 
 pub(crate) use request_rules::RequestRules;
 
-pub(crate) use listen::{AddressScope, ListenAddresses, Listeners, ReloadableTls, TcpOrigin};
-pub use problem::Problem;
+/// The part of the API that is served at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AddressScope {
+    /// The whole API.
+    Everything,
+    /// Only the metrics, for collectors.
+    Metrics,
+}
+
+/// When a caller may come again that has not taken its answers.
+const RETRY_AFTER_S: u64 = 5;
+
+/// How the API listens.
+pub(crate) const SERVER: Server = Server { name: "the API", is_plain_abroad: false, answers_not_taken };
+
+fn answers_not_taken() -> Response {
+    let what = "too many answers to this caller are not taken yet";
+    HandlerFailure::too_many(what, RETRY_AFTER_S).into_response()
+}
 
 /// All routes below `/api/v1`, with their description.
 fn routes() -> OpenApiRouter<App> {

@@ -1,32 +1,25 @@
 //! Peers: the other hosts that jobs copy from and to.
 
 use axum::Json;
-use serde::Serialize;
-use utoipa::ToSchema;
+use farhaul_api::PeerList;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{App, May, PathParameters, ToRead};
 use super::problem::HandlerFailure;
-use crate::node::PeerView;
+use farhaul_api::PeerView;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
 }
 
-/// The peers that the caller may know of.
-#[derive(Debug, Serialize, ToSchema)]
-struct Peers {
-    peers: Vec<PeerView>,
-}
-
 /// The other hosts of the configuration, of jobs and of the history; for a token with a list of peers, only
 /// those.
 #[utoipa::path(get, path = "/peers", tag = "peers",
-    responses((status = 200, description = "All of them, by name", body = Peers)))]
-async fn list(may: May<ToRead>) -> Result<Json<Peers>, HandlerFailure> {
+    responses((status = 200, description = "All of them, by name", body = PeerList)))]
+async fn list(may: May<ToRead>) -> Result<Json<PeerList>, HandlerFailure> {
     let peers = may.act("list peers", "", |node, caller| node.list_peers(caller)).await?;
-    Ok(Json(Peers { peers }))
+    Ok(Json(PeerList { peers }))
 }
 
 /// One peer.

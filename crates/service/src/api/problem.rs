@@ -3,30 +3,10 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use farhaul_session::{Code, Error};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use farhaul_api::Problem;
+use farhaul_words::{Code, Error};
 
-/// Why a request failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Problem {
-    /// The kind of problem: the address of its code in docs/reference/errors.md.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// One sentence about that kind.
-    pub title: String,
-    /// The HTTP status.
-    pub status: u16,
-    /// One line that says what happened, and where.
-    pub detail: String,
-    /// The code, such as `FH-NOT-NOW`.
-    pub code: String,
-    /// A hint on what to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-    /// True if the same request may work later although nobody has changed anything.
-    pub retryable: bool,
-}
+use crate::job::JobOption;
 
 /// The page that explains the codes.
 const ERRORS: &str = "https://github.com/farhaul/farhaul/blob/main/docs/reference/errors.md#";
@@ -101,6 +81,7 @@ impl HandlerFailure {
             detail: one_line(&self.error.to_string()),
             code: code.name().into(),
             hint: self.error.hint().map(one_line),
+            fields: JobOption::fields_of(&self.error.options()),
             retryable: self.error.is_retryable(),
         }
     }
@@ -139,10 +120,10 @@ fn status_of(code: Code) -> StatusCode {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         code => match code.exit_code() {
-            farhaul::ExitCode::Usage => StatusCode::UNPROCESSABLE_ENTITY,
-            farhaul::ExitCode::Connect | farhaul::ExitCode::Auth | farhaul::ExitCode::Lost => {
-                StatusCode::BAD_GATEWAY
-            }
+            farhaul::errors::ExitCode::Usage => StatusCode::UNPROCESSABLE_ENTITY,
+            farhaul::errors::ExitCode::Connect
+            | farhaul::errors::ExitCode::Auth
+            | farhaul::errors::ExitCode::Lost => StatusCode::BAD_GATEWAY,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         },
     }

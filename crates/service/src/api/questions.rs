@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use tokio::sync::oneshot;
 
 use super::problem::HandlerFailure;
@@ -139,7 +139,7 @@ impl Drop for Wanted {
 
 #[cfg(test)]
 mod tests {
-    use farhaul::DialRequester as _;
+    use farhaul::sisters::DialRequester as _;
 
     use super::*;
 

@@ -1,20 +1,20 @@
 //! The node itself: its version, its health, its store.
 
-use std::path::{Path, PathBuf};
+use farhaul_api::{BackupRequest, Findings, Health, Version};
+use std::path::Path;
 
 use axum::Json;
 use axum::http::StatusCode;
-use farhaul_session::{Code, Error};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use farhaul_words::{Code, Error};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{App, JsonBody, May, ToKeepStore, ToRead};
 use super::problem::HandlerFailure;
-use crate::host::{self, HostView};
-use crate::job::JobState;
+use crate::host::{self};
 use crate::store::jobs;
+use farhaul_api::HostView;
+use farhaul_api::JobState;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -26,32 +26,11 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(check))
 }
 
-/// The program that answers.
-#[derive(Debug, Serialize, ToSchema)]
-struct Version {
-    /// Always `farhaul`.
-    name: &'static str,
-    /// The program's version.
-    version: &'static str,
-    /// The version of the API.
-    api: u32,
-}
-
 /// The version of the program and of the interface.
 #[utoipa::path(get, path = "/version", tag = "node",
     responses((status = 200, description = "The versions", body = Version)))]
 async fn version(_: May<ToRead>) -> Json<Version> {
-    Json(Version { name: "farhaul", version: env!("CARGO_PKG_VERSION"), api: 1 })
-}
-
-/// The health of the node.
-#[derive(Debug, Serialize, ToSchema)]
-struct Health {
-    /// `ok`, or what is wrong.
-    status: String,
-    /// How many jobs there are, by state.
-    #[schema(value_type = Object)]
-    jobs: std::collections::BTreeMap<&'static str, u64>,
+    Json(Version { name: "farhaul".into(), version: env!("CARGO_PKG_VERSION").into(), api: 1 })
 }
 
 /// Checks whether the process answers.
@@ -76,7 +55,8 @@ async fn ready(may: May<ToRead>) -> Result<Json<Health>, HandlerFailure> {
             return Err(Error::new(Code::Busy, what).with_hint(hint));
         }
         let counts = node.store.read(jobs::counts)?;
-        let named = counts.into_iter().map(|(state, count): (JobState, u64)| (state.name(), count));
+        let named =
+            counts.into_iter().map(|(state, count): (JobState, u64)| (state.name().to_string(), count));
         Ok(Health { status: "ok".into(), jobs: named.collect() })
     });
     health.await.map(Json)
@@ -102,31 +82,16 @@ async fn host(may: May<ToRead>) -> Result<Json<HostView>, HandlerFailure> {
     view.await.map(Json)
 }
 
-/// Where to write a backup.
-#[derive(Debug, Deserialize, ToSchema)]
-struct Backup {
-    /// An absolute path on the node's host. The file must not exist yet.
-    #[schema(value_type = String)]
-    path: PathBuf,
-}
-
 /// Writes a copy of the store, as it is at one moment, while the node goes on working.
-#[utoipa::path(post, path = "/store/backup", tag = "node", request_body = Backup,
+#[utoipa::path(post, path = "/store/backup", tag = "node", request_body = BackupRequest,
     responses((status = 204, description = "The copy is written and synced")))]
 async fn backup(may: May<ToKeepStore>, body: JsonBody) -> Result<StatusCode, HandlerFailure> {
-    let Backup { path } = body.read()?;
+    let BackupRequest { path } = body.read()?;
     if !path.is_absolute() {
         return Err(Error::new(Code::BadPath, "the path of a backup must be absolute").into());
     }
     may.act("back up the store", path.display().to_string(), move |node, _| node.store.backup(&path)).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// The faults found in the store.
-#[derive(Debug, Serialize, ToSchema)]
-struct Findings {
-    /// One line for each fault; empty if the store is sound.
-    findings: Vec<String>,
 }
 
 /// Checks the whole store.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::Error;
+use farhaul_words::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::HandlerFailure;

@@ -2,68 +2,31 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use farhaul_api::{NewToken, TokenPage, TokenView, Word};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{App, JsonBody, May, PathParameters, QueryParameters, ToKeepTokens};
 use super::jobs::page;
 use super::problem::HandlerFailure;
-use crate::access::{CallerReach, Scope};
 use crate::clock::timestamp;
-use crate::job::JobSpan;
-use crate::node::tokens::{TokenWish, warning_of};
+use crate::node::tokens::warning_of;
 use crate::store::tokens::{self, TokenRow};
+use farhaul_api::TokenWish;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(revoke))
 }
 
-/// The token to make.
-#[derive(Debug, Deserialize, ToSchema)]
-struct Wish {
-    /// Its name.
-    #[serde(default)]
-    name: String,
-    /// Its scopes.
-    #[schema(min_items = 1)]
-    scopes: Vec<Scope>,
-    /// Where it reaches: nowhere by default. The scope `admin` needs `everything`.
-    #[serde(default)]
-    reach: CallerReach,
-    /// How long it is valid: `30d`. For ever by default.
-    #[serde(default)]
-    #[schema(value_type = Option<String>)]
-    expires_in: Option<JobSpan>,
-}
-
-/// A token, without its secret.
-#[derive(Debug, Serialize, ToSchema)]
-struct TokenView {
-    id: String,
-    name: String,
-    scopes: Vec<Scope>,
-    reach: CallerReach,
-    /// Why it should be replaced, if it should.
-    warning: Option<&'static str>,
-    created_by: String,
-    #[schema(value_type = String, format = DateTime)]
-    created: Timestamp,
-    #[schema(value_type = Option<String>, format = DateTime)]
-    expires: Option<Timestamp>,
-    #[schema(value_type = Option<String>, format = DateTime)]
-    revoked: Option<Timestamp>,
-}
-
 impl From<TokenRow> for TokenView {
     fn from(row: TokenRow) -> TokenView {
         TokenView {
-            warning: warning_of(&row),
+            warning: warning_of(&row).map(Into::into),
             id: row.id,
             name: row.name,
-            scopes: row.scopes,
+            scopes: row.scopes.into_iter().map(Word::Known).collect(),
             reach: row.reach,
             created_by: row.created_by,
             created: timestamp(row.created_ms),
@@ -73,25 +36,15 @@ impl From<TokenRow> for TokenView {
     }
 }
 
-/// A token that was just made.
-#[derive(Debug, Serialize, ToSchema)]
-struct NewToken {
-    #[serde(flatten)]
-    about: TokenView,
-    /// The secret. It is shown only now.
-    token: String,
-}
-
 /// Makes a token.
-#[utoipa::path(post, path = "/tokens", tag = "tokens", request_body = Wish,
+#[utoipa::path(post, path = "/tokens", tag = "tokens", request_body = TokenWish,
     responses((status = 201, description = "The token, with its secret", body = NewToken)))]
 async fn create(
     may: May<ToKeepTokens>,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<NewToken>), HandlerFailure> {
-    let Wish { name, scopes, reach, expires_in } = body.read()?;
-    let target = name.clone();
-    let wish = TokenWish { name, scopes, reach, expires_in };
+    let wish: TokenWish = body.read()?;
+    let target = wish.name.clone();
     let made = may.act("create token", target, move |node, caller| {
         let (row, token) = node.make_token(caller, wish)?;
         Ok(NewToken { about: row.into(), token: token.as_str().to_string() })
@@ -111,21 +64,13 @@ struct TokenQuery {
     cursor: Option<String>,
 }
 
-/// A page of tokens.
-#[derive(Debug, Serialize, ToSchema)]
-struct Tokens {
-    tokens: Vec<TokenView>,
-    /// The cursor for the next page, if there is one.
-    next_cursor: Option<String>,
-}
-
 /// All tokens, also those that have expired or were revoked.
 #[utoipa::path(get, path = "/tokens", tag = "tokens", params(TokenQuery),
-    responses((status = 200, description = "A page of tokens", body = Tokens)))]
+    responses((status = 200, description = "A page of tokens", body = TokenPage)))]
 async fn list(
     may: May<ToKeepTokens>,
     QueryParameters(which): QueryParameters<TokenQuery>,
-) -> Result<Json<Tokens>, HandlerFailure> {
+) -> Result<Json<TokenPage>, HandlerFailure> {
     let limit = page(which.limit)?;
     let after = which.cursor.unwrap_or_default();
     let rows = may.act("list tokens", "", move |node, _| {
@@ -133,7 +78,7 @@ async fn list(
     });
     let rows = rows.await?;
     let next_cursor = rows.last().filter(|_| rows.len() == limit).map(|row| row.id.clone());
-    Ok(Json(Tokens { tokens: rows.into_iter().map(TokenView::from).collect(), next_cursor }))
+    Ok(Json(TokenPage { tokens: rows.into_iter().map(TokenView::from).collect(), next_cursor }))
 }
 
 /// Revokes a token: it is not valid from now on.

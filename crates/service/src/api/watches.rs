@@ -2,8 +2,9 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use farhaul_api::{WatchList, WatchedFilePage};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -12,8 +13,9 @@ use super::extract::{
 };
 use super::jobs::{bad_query, page};
 use super::problem::HandlerFailure;
-use crate::node::{WatchSpec, WatchView, WatchedFileView};
+use crate::node::WatchSpec;
 use crate::watch::STATES;
+use farhaul_api::WatchView;
 
 pub(super) fn router() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -24,24 +26,21 @@ pub(super) fn router() -> OpenApiRouter<App> {
         .routes(routes!(take))
 }
 
-/// All watched folders. There are never many, so there are no pages.
-#[derive(Debug, Serialize, ToSchema)]
-struct Watches {
-    watches: Vec<WatchView>,
-}
-
 /// The watched folders that the caller may see.
 #[utoipa::path(get, path = "/watches", tag = "watches",
-    responses((status = 200, description = "All of them", body = Watches)))]
-async fn list(may: May<ToRead>) -> Result<Json<Watches>, HandlerFailure> {
+    responses((status = 200, description = "All of them", body = WatchList<WatchSpec>)))]
+async fn list(may: May<ToRead>) -> Result<Json<WatchList<WatchSpec>>, HandlerFailure> {
     let watches = may.act("list watches", "", |node, caller| node.list_watches(caller)).await?;
-    Ok(Json(Watches { watches }))
+    Ok(Json(WatchList { watches }))
 }
 
 /// Watches a folder: each of its files becomes a job of the caller when it is whole.
 #[utoipa::path(post, path = "/watches", tag = "watches", request_body = WatchSpec,
-    responses((status = 201, description = "The watch", body = WatchView)))]
-async fn create(may: May<ToWatch>, body: JsonBody) -> Result<(StatusCode, Json<WatchView>), HandlerFailure> {
+    responses((status = 201, description = "The watch", body = WatchView<WatchSpec>)))]
+async fn create(
+    may: May<ToWatch>,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<WatchView<WatchSpec>>), HandlerFailure> {
     let spec: WatchSpec = body.read()?;
     let target = format!("{} to {}", spec.folder, spec.destination);
     let view = may.act("watch a folder", target, move |node, caller| node.add_watch(caller, spec));
@@ -50,11 +49,11 @@ async fn create(may: May<ToWatch>, body: JsonBody) -> Result<(StatusCode, Json<W
 
 /// One watched folder.
 #[utoipa::path(get, path = "/watches/{id}", tag = "watches", params(("id" = String, Path)),
-    responses((status = 200, description = "The watch", body = WatchView)))]
+    responses((status = 200, description = "The watch", body = WatchView<WatchSpec>)))]
 async fn show(
     may: May<ToRead>,
     PathParameters(id): PathParameters<String>,
-) -> Result<Json<WatchView>, HandlerFailure> {
+) -> Result<Json<WatchView<WatchSpec>>, HandlerFailure> {
     let view = may.act("see a watch", id.clone(), move |node, caller| node.watch_view(caller, &id));
     Ok(Json(view.await?))
 }
@@ -83,11 +82,11 @@ async fn retry(
 
 /// Takes over a watch whose owner's token is not valid any more. From now on it is the caller's.
 #[utoipa::path(post, path = "/watches/{id}/take", tag = "watches", params(("id" = String, Path)),
-    responses((status = 200, description = "The watch as it is now", body = WatchView)))]
+    responses((status = 200, description = "The watch as it is now", body = WatchView<WatchSpec>)))]
 async fn take(
     may: May<ToTake>,
     PathParameters(id): PathParameters<String>,
-) -> Result<Json<WatchView>, HandlerFailure> {
+) -> Result<Json<WatchView<WatchSpec>>, HandlerFailure> {
     let view = may.act("take watch", id.clone(), move |node, caller| node.take_watch(caller, &id));
     Ok(Json(view.await?))
 }
@@ -106,22 +105,14 @@ struct WatchedFileQuery {
     cursor: Option<String>,
 }
 
-/// A page of files, sorted by path.
-#[derive(Debug, Serialize, ToSchema)]
-struct Files {
-    files: Vec<WatchedFileView>,
-    /// The cursor for the next page, if there is one.
-    next_cursor: Option<String>,
-}
-
 /// Lists what became of each file of a watched folder.
 #[utoipa::path(get, path = "/watches/{id}/files", tag = "watches", params(("id" = String, Path), WatchedFileQuery),
-    responses((status = 200, description = "A page of files", body = Files)))]
+    responses((status = 200, description = "A page of files", body = WatchedFilePage)))]
 async fn files(
     may: May<ToRead>,
     PathParameters(id): PathParameters<String>,
     QueryParameters(which): QueryParameters<WatchedFileQuery>,
-) -> Result<Json<Files>, HandlerFailure> {
+) -> Result<Json<WatchedFilePage>, HandlerFailure> {
     let limit = page(which.limit)?;
     let WatchedFileQuery { state, cursor, .. } = which;
     if let Some(state) = state.as_deref().filter(|state| !STATES.contains(state)) {
@@ -137,5 +128,5 @@ async fn files(
     });
     let files = files.await?;
     let next_cursor = files.last().filter(|_| files.len() == limit).map(|file| file.path.clone());
-    Ok(Json(Files { files, next_cursor }))
+    Ok(Json(WatchedFilePage { files, next_cursor }))
 }

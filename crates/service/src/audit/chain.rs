@@ -8,7 +8,8 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 
 use super::FileEnd;
 use super::line::LINE_MAX;

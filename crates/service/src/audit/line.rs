@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 
-use farhaul::{Code, is_unprintable};
+use farhaul::errors::Code;
+use farhaul::sisters::is_unprintable;
 use serde::Serialize;
 use serde::ser::SerializeMap as _;
 

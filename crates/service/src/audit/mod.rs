@@ -22,7 +22,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 use farhaul_handover::Held as _;
 use rustix::fs::{Mode, OFlags, fchmod, open};
 use rustix::process::geteuid;

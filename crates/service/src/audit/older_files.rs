@@ -6,7 +6,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 
 /// How many older files are kept.
 const OLDER: u32 = 3;

@@ -245,7 +245,7 @@ proptest! {
         let long = text.repeat(repeat);
         let details: Vec<(&str, &str)> = std::iter::repeat_n((name.as_str(), long.as_str()), count).collect();
         let line = line::written(NOW, &AuditEntry { target: &long, ..entry(&text, &details) }, Some("x"));
-        prop_assert!(line.len() <= LINE_MAX && !line.contains(farhaul::is_unprintable));
+        prop_assert!(line.len() <= LINE_MAX && !line.contains(farhaul::sisters::is_unprintable));
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         let target = read["target"].as_str().unwrap();
         prop_assert!(long.starts_with(target) && (target.len() == long.len() || target.len() > 1020));

@@ -9,13 +9,13 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul::{Budget, CapMemberships, RateCap, WeakCapMemberships};
+use farhaul::sisters::{Budget, CapMemberships, RateCap, WeakCapMemberships};
 use farhaul_handover::Held as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::schedule::{next_change, rate_at};
-use super::spec::{Cap, CapSubject, Caps, HOST, cap_of, parent_of};
+use super::spec::{CapRule, CapSubject, Caps, HOST, cap_of, parent_of};
 use crate::config::values::TimeZoneName;
 
 /// All caps of the node, and the sessions in them. Clones share them.
@@ -190,7 +190,7 @@ impl Tree {
 
     fn apply(&mut self, caps: &Caps, now: Timestamp) -> Option<Timestamp> {
         self.live.retain(|name, _| name == HOST || caps.contains_key(name));
-        let host = Cap::default();
+        let host = CapRule::default();
         let mut next: Option<Timestamp> = None;
         // A cap comes after the cap that it lies in.
         for name in from_the_top(caps) {
@@ -299,7 +299,7 @@ fn from_the_top(caps: &Caps) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farhaul::RateShares;
+    use farhaul::sisters::RateShares;
 
     use crate::config::values::{HostPattern, NetworkValue, TextValue as _, WeeklyWindow};
 
@@ -307,9 +307,9 @@ mod tests {
         CapSubject { principal: "local".into(), peer: Some((host.into(), Some(33_001))), address: None }
     }
 
-    fn cap(parent: Option<&str>, rate_bps: u64, peer: &str) -> Cap {
+    fn cap(parent: Option<&str>, rate_bps: u64, peer: &str) -> CapRule {
         let peers = HostPattern::read(peer).into_iter().collect();
-        Cap { rate_bps: Some(rate_bps), parent: parent.map(Into::into), peers, ..Cap::default() }
+        CapRule { rate_bps: Some(rate_bps), parent: parent.map(Into::into), peers, ..CapRule::default() }
     }
 
     fn join(live: &LiveCaps, host: &str) -> RateShares {
@@ -332,7 +332,7 @@ mod tests {
         .into();
         assert_eq!(live.apply(&caps, now), None);
         assert_eq!((rate(&live, "hpc"), rate(&live, "other")), (Some(3_000_000), None));
-        caps.insert(HOST.into(), Cap { rate_bps: Some(2_000_000), ..Cap::default() });
+        caps.insert(HOST.into(), CapRule { rate_bps: Some(2_000_000), ..CapRule::default() });
         live.apply(&caps, now);
         assert_eq!((rate(&live, "hpc"), rate(&live, "other")), (Some(2_000_000), Some(2_000_000)));
         // Running sessions leave a cap that is removed.
@@ -349,7 +349,7 @@ mod tests {
         let (hpc, other) = (join(&live, "hpc"), join(&live, "other"));
         let sessions = |names: [&str; 2]| names.map(|name| live.usage(name).sessions);
         let mut caps = Caps::new();
-        let mut apply = |name: &str, cap: Option<Cap>| {
+        let mut apply = |name: &str, cap: Option<CapRule>| {
             match cap {
                 Some(cap) => caps.insert(name.into(), cap),
                 None => caps.remove(name),
@@ -385,7 +385,7 @@ mod tests {
         let networks = [("127.0.0.0/8", "four"), ("::1/128", "six")];
         let network = |(text, name): (&str, &str)| {
             let networks = vec![NetworkValue::read(text).unwrap()];
-            (name.to_string(), Cap { rate_bps: Some(1_000_000), networks, ..Cap::default() })
+            (name.to_string(), CapRule { rate_bps: Some(1_000_000), networks, ..CapRule::default() })
         };
         live.apply(&networks.into_iter().map(network).collect(), Timestamp::UNIX_EPOCH);
         while held.bps() != Some(1_000_000) {
@@ -399,8 +399,12 @@ mod tests {
         let live = LiveCaps::new();
         let zone = TimeZoneName::read("UTC");
         let window = WeeklyWindow::read("fri 09:00-18:00 2M").unwrap();
-        let cap =
-            Cap { rate_bps: Some(8_000_000), schedule: vec![window], time_zone: zone, ..Cap::default() };
+        let cap = CapRule {
+            rate_bps: Some(8_000_000),
+            schedule: vec![window],
+            time_zone: zone,
+            ..CapRule::default()
+        };
         let caps: Caps = [(HOST.to_string(), cap)].into();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         assert_eq!(live.apply(&caps, at("2026-11-27T08:59:00Z")), Some(at("2026-11-27T09:00:00Z")));

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::ops::RangeInclusive;
 
-use farhaul::{DEFAULT_PORT, LocationSpec};
+use farhaul::copy::LocationSpec;
+use farhaul::target::DEFAULT_PORT;
 use farhaul_daemon::ClientEnd;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::RATE_MIN_BPS;
 use crate::config::values::{HostPattern, NetworkValue, TimeZoneName, WeeklyWindow};
@@ -25,40 +25,53 @@ const PRINCIPAL_MAX: usize = 100;
 /// The weights that a cap may have. With a greater ratio the smaller share would be next to nothing.
 pub(crate) const WEIGHTS: RangeInclusive<f64> = 0.01..=100.0;
 
-/// A cap: a limit on the rate of several transfers together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+/// A cap as it works: the document [`Cap`](farhaul_api::Cap) with its values read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Cap {
-    /// Bits of IP packets per second, both directions added, outside the windows of the schedule; without it
-    /// there is no limit.
+pub struct CapRule {
+    /// Bits of IP packets per second outside the windows of the schedule; without it there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
-    /// The cap that it lies in, `host` by default. The cap `host` lies in no other.
+    /// The cap that it lies in, [`HOST`] by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Other hosts whose transfers are in the cap: `hpc`, `hpc:4000`, `*.example.org`.
-    #[schema(value_type = Vec<String>)]
+    /// Other hosts whose transfers are in the cap.
     pub peers: Vec<HostPattern>,
-    /// Networks; transfers with their hosts are in the cap: `10.0.0.0/8`, `2001:db8::/32`.
-    #[schema(value_type = Vec<String>)]
+    /// Networks; transfers with their hosts are in the cap.
     pub networks: Vec<NetworkValue>,
-    /// Whose transfers are in the cap: `local`, `token:ID`, or the key of a client (`SHA256:...`).
+    /// Whose transfers are in the cap.
     pub principals: Vec<String>,
-    /// Its share of the parent's rate, relative to the parent's other members. 1 by default.
+    /// Its share of the parent's rate, relative to the parent's other members.
     pub weight: f64,
-    /// Other rates at certain times, such as `mon-fri 09:00-18:00 2G`. Of windows that overlap, the last one
-    /// counts.
-    #[schema(value_type = Vec<String>)]
+    /// Other rates at certain times.
     pub schedule: Vec<WeeklyWindow>,
-    /// The time zone of the schedule. The host's by default.
+    /// The time zone of the schedule; the host's by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub time_zone: Option<TimeZoneName>,
 }
 
-impl Default for Cap {
-    fn default() -> Cap {
-        Cap {
+impl From<&CapRule> for farhaul_api::Cap {
+    fn from(rule: &CapRule) -> farhaul_api::Cap {
+        fn texts<T: ToString>(values: &[T]) -> Vec<String> {
+            values.iter().map(ToString::to_string).collect()
+        }
+        let CapRule { rate_bps, parent, peers, networks, principals, weight, schedule, time_zone } = rule;
+        farhaul_api::Cap {
+            rate_bps: *rate_bps,
+            parent: parent.clone(),
+            peers: texts(peers),
+            networks: texts(networks),
+            principals: principals.clone(),
+            weight: *weight,
+            schedule: texts(schedule),
+            time_zone: time_zone.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl Default for CapRule {
+    fn default() -> CapRule {
+        CapRule {
             rate_bps: None,
             parent: None,
             peers: Vec::new(),
@@ -124,7 +137,7 @@ enum Fit {
     Principal,
 }
 
-impl Cap {
+impl CapRule {
     /// Judges a cap by itself. No other function does.
     pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
         let bad = |what: String| Err(Error::new(Code::BadOption, format!("the cap {name}: {what}")));
@@ -176,11 +189,11 @@ impl Cap {
 }
 
 /// All caps of a node, by their names.
-pub(crate) type Caps = BTreeMap<String, Cap>;
+pub(crate) type Caps = BTreeMap<String, CapRule>;
 
 /// The caps of the configuration.
 pub(crate) fn of_config(config: &crate::config::Config) -> Caps {
-    let cap = |cap: &crate::config::CapSection| Cap {
+    let cap = |cap: &crate::config::CapSection| CapRule {
         rate_bps: cap.rate.map(|rate| rate.0),
         parent: cap.parent.clone(),
         peers: cap.peers.clone(),
@@ -239,26 +252,27 @@ mod tests {
     use super::*;
     use crate::config::values::TextValue as _;
 
-    fn caps(list: &[(&str, Cap)]) -> Caps {
+    fn caps(list: &[(&str, CapRule)]) -> Caps {
         list.iter().map(|(name, cap)| (name.to_string(), cap.clone())).collect()
     }
 
-    fn parent(name: &str) -> Cap {
-        Cap { parent: Some(name.into()), ..Cap::default() }
+    fn parent(name: &str) -> CapRule {
+        CapRule { parent: Some(name.into()), ..CapRule::default() }
     }
 
     #[test]
     fn a_session_is_in_the_cap_that_is_about_it_most_closely() {
         let networks =
-            |text: &str| Cap { networks: vec![NetworkValue::read(text).unwrap()], ..Cap::default() };
-        let peers = |text: &str| Cap { peers: vec![HostPattern::read(text).unwrap()], ..Cap::default() };
+            |text: &str| CapRule { networks: vec![NetworkValue::read(text).unwrap()], ..CapRule::default() };
+        let peers =
+            |text: &str| CapRule { peers: vec![HostPattern::read(text).unwrap()], ..CapRule::default() };
         let caps = caps(&[
-            ("host", Cap::default()),
+            ("host", CapRule::default()),
             ("campus", networks("10.0.0.0/8")),
-            ("lab", Cap { parent: Some("campus".into()), ..networks("10.1.0.0/16") }),
+            ("lab", CapRule { parent: Some("campus".into()), ..networks("10.1.0.0/16") }),
             ("hpc", peers("hpc:33001")),
             ("org", peers("*.example.org")),
-            ("beam", Cap { principals: vec!["token:b".into()], ..Cap::default() }),
+            ("beam", CapRule { principals: vec!["token:b".into()], ..CapRule::default() }),
         ]);
         let of = |principal: &str, host: &str, address: &str| {
             let peer = (!host.is_empty()).then(|| (host.to_string(), Some(33_001)));
@@ -277,15 +291,15 @@ mod tests {
     #[test]
     fn a_tree_is_one() {
         assert!(check(&caps(&[])).is_ok());
-        assert!(check(&caps(&[("a", Cap::default()), ("b", parent("a"))])).is_ok());
+        assert!(check(&caps(&[("a", CapRule::default()), ("b", parent("a"))])).is_ok());
         for (wrong, part) in [
             (caps(&[("a", parent("b"))]), "has the parent b, which does not exist"),
             (caps(&[("a", parent("b")), ("b", parent("a"))]), "lies in itself"),
             (caps(&[("a", parent("a"))]), "lies in itself"),
-            (caps(&[("host", parent("a")), ("a", Cap::default())]), "can have no parent"),
-            (caps(&[("a b", Cap::default())]), "letters"),
-            (caps(&[("a", Cap { rate_bps: Some(1), ..Cap::default() })]), "at least 8k"),
-            (caps(&[("a", Cap { weight: f64::NAN, ..Cap::default() })]), "weight"),
+            (caps(&[("host", parent("a")), ("a", CapRule::default())]), "can have no parent"),
+            (caps(&[("a b", CapRule::default())]), "letters"),
+            (caps(&[("a", CapRule { rate_bps: Some(1), ..CapRule::default() })]), "at least 8k"),
+            (caps(&[("a", CapRule { weight: f64::NAN, ..CapRule::default() })]), "weight"),
         ] {
             let error = check(&wrong).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

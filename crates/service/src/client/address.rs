@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -90,7 +90,7 @@ const SYSTEM_ROOTS: [&str; 3] =
 fn tls(ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Error> {
     let system = || SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists());
     let none = || {
-        Error::new(Code::BadKey, "this host has no certificates to trust").with_hint("name some with --ca")
+        Error::new(Code::BadKey, "this host has no certificates to trust").with_hint("name some with `ca`")
     };
     let file = ca_file.map(Path::to_path_buf).or_else(system).ok_or_else(none)?;
     let bad = |why: String| Error::new(Code::BadKey, format!("{}: {why}", file.display()));

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -22,7 +22,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 pub use address::ServiceAddress;
 
-use crate::api::Problem;
+use farhaul_api::Problem;
 
 /// How long the client waits for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(60);

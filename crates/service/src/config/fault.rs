@@ -5,7 +5,9 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use farhaul::{Code, Error, is_unprintable};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::sisters::is_unprintable;
 
 use super::layer::ValueOrigin;
 

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use farhaul_daemon::Mounts;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 
 use super::Config;
 use super::layer::shown_key;
@@ -98,7 +98,7 @@ impl AccountPlaces {
             mounts.lies_in(path, folder).map_err(cannot)
         };
         let refused = |what: String| {
-            let hint = "name another directory, or give the whole account (token create --everything)";
+            let hint = "name another directory, or give the whole account (token create `everything`)";
             let what = format!("a token cannot be kept below {}: {what}", root.display());
             Err(Error::new(Code::UnsafeRoot, what).with_hint(hint))
         };

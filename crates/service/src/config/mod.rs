@@ -28,7 +28,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 use serde::{Deserialize, Serialize};
 
 pub use environment::Surroundings;
@@ -101,7 +102,7 @@ impl Config {
             Code::BadOption,
             "serving as root would give every client root's rights below the root",
         )
-        .with_hint("run it as a user of its own, or give it --allow-root"))
+        .with_hint("run it as a user of its own, or give it `allow-root`"))
     }
 
     /// The first table of peers that fits a host, with its name.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use farhaul::MEMORY_MIN;
+use farhaul::sisters::MEMORY_MIN;
 use farhaul_session::options::RATE_MIN_BPS;
 
 use super::Config;

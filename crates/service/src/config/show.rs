@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 use toml::Value;
 
-use farhaul::is_unprintable;
+use farhaul::sisters::is_unprintable;
 
 use super::Leaves;
 use super::fault::{ConfigFault, ConfigFaults};

@@ -3,26 +3,11 @@
 //! Always true: points are equally far apart, except the last one. When there would be too many, each two
 //! become one with the mean of their rates.
 
+use farhaul_api::Point;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// The most points of a curve.
 pub(crate) const POINTS_MAX: usize = 600;
-
-/// One stretch of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-pub struct Point {
-    /// When the stretch ends, in seconds since the run began.
-    pub at_s: f64,
-    /// Content moved, in bits per second.
-    pub goodput_bps: f64,
-    /// Packets lost as a share of packets sent, since the beginning of the run, 0 to 1.
-    pub loss_fraction: f64,
-    /// Smoothed round trip in milliseconds.
-    pub rtt_ms: f64,
-    /// The rate that the sender paces at, in bits of UDP payload per second; null if it is not known.
-    pub target_bps: Option<f64>,
-}
 
 /// The curve of a run, to which points are added.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -3,75 +3,15 @@
 //! Always true: it holds at most [`MOMENTS_MAX`] moments, which are numbers only; losses, and rates of a
 //! path, are those of the second that ends with the moment.
 
+use farhaul_api::{LiveCurve, PathCurve, PathNow};
 use std::collections::VecDeque;
 
-use farhaul_session::{PathTraffic, Snapshot};
-use serde::Serialize;
-use utoipa::ToSchema;
+use farhaul_words::{PathTraffic, Snapshot};
 
 /// How many moments are kept: five minutes.
 const MOMENTS_MAX: usize = 300;
 /// The most paths whose curves are kept.
 const PATHS_MAX: usize = 16;
-
-/// One path at the moment.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct PathNow {
-    /// The address of the end that opened the connection.
-    pub local: String,
-    /// The address of the other end.
-    pub remote: String,
-    /// Bits per second that arrived over the path in the last second, headers and control messages included.
-    pub moved_bps: f64,
-    /// The rate that the sender paces at on this path, in bits of UDP payload per second.
-    pub target_bps: Option<f64>,
-    /// Smoothed round trip in milliseconds; 0 while it is not known.
-    pub rtt_ms: f64,
-    /// Packets lost as a share of packets sent in the last second, 0 to 1.
-    pub loss_fraction: f64,
-    /// Bytes sent over the path that are neither acknowledged nor lost.
-    pub in_flight_bytes: u64,
-}
-
-/// The curve of a running transfer over its last five minutes. Each list has a value per second, the newest
-/// last.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct LiveCurve {
-    /// Seconds since the attempt began, like `seconds` in `progress` events.
-    pub at_s: Vec<f64>,
-    /// Content moved, in bits per second.
-    pub goodput_bps: Vec<f32>,
-    /// The rate that the sender paces at, in bits of UDP payload per second; null where it is not known.
-    pub target_bps: Vec<Option<f32>>,
-    /// Smoothed round trip in milliseconds.
-    pub rtt_ms: Vec<f32>,
-    /// Packets lost as a share of packets sent in that second, 0 to 1.
-    pub loss_fraction: Vec<f32>,
-    /// Bytes sent that are neither acknowledged nor lost.
-    pub in_flight_bytes: Vec<f32>,
-    /// The curve of each path, if there are several.
-    pub paths: Vec<PathCurve>,
-}
-
-/// The curve of one path.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct PathCurve {
-    /// The address of the end that opened the connection.
-    pub local: String,
-    /// The address of the other end.
-    pub remote: String,
-    /// Bits per second that arrived over the path, headers and control messages included.
-    pub moved_bps: Vec<f32>,
-    /// The rate that the sender paces at on this path, in bits of UDP payload per second; null where it is
-    /// not known.
-    pub target_bps: Vec<Option<f32>>,
-    /// Smoothed round trip in milliseconds.
-    pub rtt_ms: Vec<f32>,
-    /// Packets lost as a share of packets sent in that second, 0 to 1.
-    pub loss_fraction: Vec<f32>,
-    /// Bytes sent over the path that are neither acknowledged nor lost.
-    pub in_flight_bytes: Vec<f32>,
-}
 
 /// Lists of the same length, oldest value first. An unknown value is NaN.
 #[derive(Debug, Clone, Default)]

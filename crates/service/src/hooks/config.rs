@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 use serde::{Deserialize, Serialize};
 
 use super::{BatchBounds, Program};

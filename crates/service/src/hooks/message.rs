@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 use serde::{Deserialize, Serialize};
 
 use super::HookMoment;

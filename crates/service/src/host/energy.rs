@@ -1,51 +1,9 @@
 //! Temperatures, energy and power, as far as the host measures them and lets the user of the node read them.
 
+use farhaul_api::{Energy, Power, Temperature};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use super::files;
-
-/// One temperature.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct Temperature {
-    /// The chip that measures it: `coretemp`, `nvme`, `acpitz`.
-    pub chip: String,
-    /// The part of the chip or device: `Package id 0`, `Composite`.
-    pub label: String,
-    /// Degrees Celsius.
-    pub celsius: f64,
-    /// The temperature from which on it is too hot; null if the chip does not say.
-    pub critical_celsius: Option<f64>,
-}
-
-/// Energy that a part of the host has used.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct Energy {
-    /// The part of the host: `package-0`, `dram`, `psys`.
-    pub name: String,
-    /// Its unique name within the host; `name` may be the same for several parts.
-    pub zone: String,
-    /// The zone that it is a part of. That zone's energy includes this one's, except for `dram`, which is
-    /// counted separately.
-    pub part_of: Option<String>,
-    /// Joules used since the counter began.
-    pub joules: f64,
-    /// At this value the counter begins again at 0.
-    pub wraps_at_joules: f64,
-}
-
-/// Power that a sensor of the host measures.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct Power {
-    /// The chip that measures it: `power_meter` (the whole host, by ACPI), `amdgpu`.
-    pub chip: String,
-    /// The name of the sensor.
-    pub label: String,
-    /// Watts now, or on average over the sensor's last interval.
-    pub watts: f64,
-}
 
 /// The chips of hwmon and their names. From: the kernel's Documentation/hwmon/sysfs-interface.rst.
 fn chips(root: &Path) -> Vec<(String, PathBuf)> {

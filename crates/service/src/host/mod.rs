@@ -14,53 +14,8 @@ mod network;
 mod processors;
 mod storage;
 
+use farhaul_api::{ContentBytes, HostView};
 use std::path::Path;
-
-use serde::Serialize;
-use utoipa::ToSchema;
-
-pub(crate) use energy::{Energy, Power, Temperature};
-pub(crate) use network::InterfaceView;
-pub(crate) use processors::{Core, MemoryView};
-pub(crate) use storage::{DiskView, MountView};
-
-/// The host at one moment.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct HostView {
-    /// When it was read, in seconds of a clock that only goes forward.
-    pub at_s: f64,
-    /// Content bytes that this node has sent and received since it was started.
-    pub moved: ContentBytes,
-    /// Network interfaces by name, without loopback.
-    pub interfaces: Vec<InterfaceView>,
-    /// The cores that are online.
-    pub cores: Vec<Core>,
-    /// Whole disks; partitions are counted in their disk.
-    pub disks: Vec<DiskView>,
-    /// File systems that files of the node or of jobs can lie on.
-    pub mounts: Vec<MountView>,
-    /// The memory of the host.
-    pub memory: Option<MemoryView>,
-    /// Temperatures, by chip and label.
-    pub temperatures: Vec<Temperature>,
-    /// Energy used, by part of the host.
-    pub energy: Vec<Energy>,
-    /// True if there are counters of energy that the user of the node may not read.
-    pub energy_is_hidden: bool,
-    /// Power used now, where a sensor measures it.
-    pub power: Vec<Power>,
-}
-
-/// Bytes of content that were moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
-pub struct ContentBytes {
-    /// Sent to other hosts.
-    pub sent_bytes: u64,
-    /// Received from other hosts.
-    pub received_bytes: u64,
-    /// Copied within this host.
-    pub local_bytes: u64,
-}
 
 /// Reads the host below `root`, which is `/` except in tests. Mounts are listed if `size_of` knows their
 /// size.

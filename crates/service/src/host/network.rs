@@ -1,32 +1,9 @@
 //! Network interfaces.
 
+use farhaul_api::InterfaceView;
 use std::path::Path;
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use super::files;
-
-/// One interface.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct InterfaceView {
-    /// Its name, such as `eth0`.
-    pub name: String,
-    /// True if it is up and has a link.
-    pub is_up: bool,
-    /// True if it is a device of its own, and not made of others (a bridge, a tunnel, a bond).
-    pub is_physical: bool,
-    /// Its nominal speed in bits per second; null if the kernel does not know it.
-    pub speed_bps: Option<u64>,
-    /// Bytes received.
-    pub received_bytes: u64,
-    /// Bytes sent.
-    pub sent_bytes: u64,
-    /// Received packets that this host dropped.
-    pub received_dropped: u64,
-    /// Packets to send that this host dropped.
-    pub sent_dropped: u64,
-}
 
 /// All interfaces but loopback. From: the kernel's Documentation/ABI/testing/sysfs-class-net.
 pub(super) fn interfaces(root: &Path) -> Vec<InterfaceView> {

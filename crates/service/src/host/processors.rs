@@ -1,38 +1,11 @@
 //! Processors and memory.
 
+use farhaul_api::{Core, MemoryView};
 use std::path::Path;
 
 use rustix::param::clock_ticks_per_second;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::files;
-
-/// One core, as the kernel's scheduler counts them.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct Core {
-    /// Its number.
-    pub number: u32,
-    /// The socket that it is on, if known.
-    pub socket: Option<u32>,
-    /// Seconds in which it was busy.
-    pub busy_s: f64,
-    /// Those of the busy seconds that it spent in the kernel, interrupts included.
-    pub system_s: f64,
-    /// Seconds in which it was idle or waited for a disk.
-    pub idle_s: f64,
-}
-
-/// The memory of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
-pub struct MemoryView {
-    /// All memory.
-    pub bytes: u64,
-    /// Memory that programs could still get, caches included.
-    pub available_bytes: u64,
-    /// Memory that caches files.
-    pub cached_bytes: u64,
-}
 
 /// From: proc_stat(5). The time of guests is part of the user time.
 pub(super) fn cores(root: &Path) -> Vec<Core> {

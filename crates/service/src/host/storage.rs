@@ -1,9 +1,7 @@
 //! Disks and mounted file systems.
 
+use farhaul_api::{DiskView, MountView};
 use std::path::Path;
-
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::files;
 
@@ -11,38 +9,6 @@ use super::files;
 const SECTOR: u64 = 512;
 /// The most mounts that are listed.
 const MOUNTS_MAX: usize = 64;
-
-/// One disk.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct DiskView {
-    /// Its name, such as `nvme0n1`.
-    pub name: String,
-    /// The name that its maker gives it.
-    pub model: Option<String>,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Seconds in which it worked on at least one request.
-    pub busy_s: f64,
-    /// True if it is made of other disks, which count the same bytes: a RAID, a mapping.
-    pub is_made_of_others: bool,
-}
-
-/// A mounted file system.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, ToSchema)]
-pub struct MountView {
-    /// The directory that it is mounted on.
-    pub point: String,
-    /// The device that it is on.
-    pub device: String,
-    /// Its type, such as `ext4`.
-    pub file_system: String,
-    /// Its size.
-    pub bytes: u64,
-    /// Bytes that the user of this node could still write.
-    pub free_bytes: u64,
-}
 
 /// The size of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

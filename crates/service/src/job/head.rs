@@ -5,10 +5,12 @@
 //!
 //! Always true: a head has a bounded size, however many sources the document has.
 
-use farhaul_session::options::{Policy, RateOptions};
+use farhaul_session::options::RateOptions;
+use farhaul_words::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::{FinishBy, JobKind, JobSpec, Labels, RepeatRule, RetryOptions};
+use super::JobSpec;
+use farhaul_api::{FinishBy, JobKind, Labels, RepeatRule, RetryOptions};
 
 /// The most bytes of the sources that a head has; the first source is always there.
 const SOURCES_BYTES_MAX: usize = 64 << 10;

@@ -2,31 +2,17 @@
 //! state.
 //!
 //! `spec.rs` has the document that asks for a job, `head.rs` the part of it that lists show, `options.rs` says
-//! who may use which option in it, `state.rs` has the states of a job and the steps between them, `deeds.rs`
-//! what can be done with it, `failure.rs` says why an attempt failed, `id.rs` names jobs.
+//! who may use which option in it, `steps.rs` has the steps between the states of a job, and what can be done with
+//! it. What others read of a job is in `farhaul_api`.
 
-mod deeds;
-mod failure;
 mod head;
-mod id;
-mod labels;
 mod options;
 mod spec;
-mod state;
-mod times;
+mod steps;
 
-pub use deeds::JobDeed;
-pub use failure::JobFailure;
 pub(crate) use head::JobHead;
-pub use id::JobId;
-pub(crate) use labels::LABELS_MAX;
-pub use labels::Labels;
 pub(crate) use options::UsedOption;
 pub use options::{JOB_OPTIONS, JobOption, OptionRule};
 pub(crate) use spec::RetryRule;
-pub use spec::{
-    BackupRules, EarlierRules, JOB_SCHEMA, JobKind, JobOptions, JobSpec, PRIORITY_MAX, RepeatRule,
-    RetryOptions, SelectRules,
-};
-pub use state::{JobState, JobStep, Resumption, StepRefusal};
-pub use times::{FinishBy, JobSpan};
+pub use spec::{JOB_SCHEMA, JobSpec};
+pub(crate) use steps::{JobStep, JobSteps, Resumption, StepRefusal};

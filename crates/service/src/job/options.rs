@@ -6,7 +6,7 @@
 //!
 //! Always true: a field without a rule is refused.
 
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error, OptionName};
 use serde_json::Value;
 
 use super::JobSpec;
@@ -162,16 +162,21 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     not(&["--identity", "-F", "-J", "-o", "-S", "--remote-program"], OptionRule::Configuration, SSH),
     not(&["-C", "-4", "-6"], OptionRule::Configuration, SSH),
     not(
+        &["--bring"],
+        OptionRule::Terminal,
+        "nothing is brought for a job: bring it once by hand, or install farhaul there",
+    ),
+    not(
         &["--answer-wait"],
         OptionRule::Terminal,
-        "the service retries a job whose far end does not answer: set --retry",
+        "the service retries a job whose far end does not answer: set `retry`",
     ),
     not(
         &["--accept-new", "--known-hosts"],
         OptionRule::Configuration,
         "the service trusts the keys in its user's known_hosts and those of [peers]",
     ),
-    not(&["--cpus"], OptionRule::Configuration, "start the service with --cpus"),
+    not(&["--cpus"], OptionRule::Configuration, "start the service with `cpus`"),
     not(
         &["-P"],
         OptionRule::Terminal,
@@ -180,23 +185,29 @@ pub const JOB_OPTIONS: &[JobOption] = &[
     not(
         &["--busy-wait"],
         OptionRule::Terminal,
-        "the service retries a job whose daemon is busy: set --retry",
+        "the service retries a job whose daemon is busy: set `retry`",
     ),
     not(
         &["--manifest"],
         OptionRule::Terminal,
-        "the service keeps the manifest of each job: farhaul job ID --files",
+        "the service keeps the manifest of each job: farhaul job ID `files`",
     ),
-    not(&["--receipt"], OptionRule::Terminal, "with --with-receipt the service keeps it: farhaul receipt ID"),
+    not(&["--receipt"], OptionRule::Terminal, "with `with-receipt` the service keeps it: farhaul receipt ID"),
     not(&["--retry-failed"], OptionRule::Terminal, "farhaul retry ID tries a job again"),
     not(&["--events"], OptionRule::Terminal, "farhaul logs ID -f shows what happens"),
-    not(&["--verbose"], OptionRule::Terminal, "farhaul job ID --files shows what became of each file"),
+    not(&["--verbose"], OptionRule::Terminal, "farhaul job ID `files` shows what became of each file"),
 ];
 
 impl JobOption {
     /// The entry of an option of the command line.
     pub fn of_flag(flag: &str) -> Option<&'static JobOption> {
         JOB_OPTIONS.iter().find(|option| option.flags.contains(&flag))
+    }
+
+    /// The fields of the document that these options of messages are.
+    pub(crate) fn fields_of(options: &[OptionName]) -> Vec<String> {
+        let entries = options.iter().filter_map(|option| JobOption::of_flag(&format!("--{option}")));
+        entries.flat_map(|entry| entry.fields).map(ToString::to_string).collect()
     }
 
     /// The entry of a field of the document.
@@ -223,7 +234,7 @@ impl JobSpec {
     pub(crate) fn used(&self) -> Result<Vec<UsedOption>, Error> {
         let value =
             |spec: &JobSpec| serde_json::to_value(spec).map_err(|error| Error::bug(error.to_string()));
-        let usual = JobSpec::new(super::JobKind::default(), Vec::new(), String::new());
+        let usual = JobSpec::new(farhaul_api::JobKind::default(), Vec::new(), String::new());
         let mut used = Vec::new();
         compare(&value(self)?, &value(&usual)?, String::new(), &mut used)?;
         Ok(used)
@@ -252,14 +263,15 @@ fn compare(value: &Value, usual: &Value, path: String, used: &mut Vec<UsedOption
 mod tests {
     use std::collections::BTreeSet;
 
-    use farhaul::{
+    use farhaul::document::{BackupRules, EarlierRules, JobOptions, SelectRules};
+    use farhaul::options::{
         DeleteOptions, FileOptions, IntegrityOptions, ManifestOptions, NetworkOptions, OwnerOptions,
         SyncOptions,
     };
     use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
-    use super::super::{BackupRules, EarlierRules, JobOptions, RepeatRule, RetryOptions, SelectRules};
     use super::*;
+    use farhaul_api::{RepeatRule, RetryOptions};
 
     /// A deserializer that reports the names of a struct's fields, and reads nothing.
     struct FieldNames;
@@ -363,7 +375,7 @@ mod tests {
 
     #[test]
     fn what_is_usual_is_not_asked_for() {
-        let spec = JobSpec::new(super::super::JobKind::Copy, vec!["/a".into()], "/b".into());
+        let spec = JobSpec::new(farhaul_api::JobKind::Copy, vec!["/a".into()], "/b".into());
         let used = |spec: &JobSpec| spec.used().unwrap().into_iter().map(|used| used.0).collect::<Vec<_>>();
         assert_eq!(used(&spec), ["destination", "sources"]);
         let mut other = spec.clone();
@@ -378,7 +390,7 @@ mod tests {
     /// A map with the user's own names counts as one field.
     #[test]
     fn labels_are_one_field() {
-        let mut spec = JobSpec::new(super::super::JobKind::Copy, vec!["/a".into()], "/b".into());
+        let mut spec = JobSpec::new(farhaul_api::JobKind::Copy, vec!["/a".into()], "/b".into());
         spec.labels.0.insert("run".into(), "7".into());
         assert!(
             spec.used()

@@ -1,58 +1,33 @@
 //! The document that asks for a job: one JSON object, described in docs/guide/jobs.md. The options of the
 //! command line are another form of it.
 //!
-//! Always true: [`JobSpec::read`] refuses fields that it does not know, so that a mistyped name is an error
-//! and is not silently ignored; an accepted document is kept as it was understood.
+//! Always true: [`JobSpec::read`] refuses fields that it does not know, as all documents do
+//! (`farhaul::document`); an accepted document is kept as it was understood.
 
-use farhaul::{
-    BackupOptions, CopyJob, EarlierOptions, FileOptions, IntegrityOptions, Location, LocationSpec,
-    ManifestOptions, NetworkOptions, OwnerOptions, ReceiptOptions, SelectOptions, SpreadOptions, SyncOptions,
-    TransferOptions, receipt_is_possible, unescape,
-};
-use farhaul_session::{Code, Error};
+use farhaul::copy::{CopyJob, LocationSpec, ReceiptOptions};
+use farhaul::document::{self, JobOptions};
+use farhaul::options::{ManifestOptions, TransferOptions};
+use farhaul::sisters::receipt_is_possible;
+use farhaul_api::{JobKind, PRIORITY_MAX, RepeatRule, RetryOptions};
+use farhaul_words::{Code, Error};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{FinishBy, JobSpan, Labels};
+use farhaul_api::{FinishBy, JobSpan, Labels};
 
 /// The version of the document's schema. It is raised when a field changes its meaning or is removed.
 pub const JOB_SCHEMA: u32 = 1;
-/// The highest priority of a job.
-pub const PRIORITY_MAX: u8 = 9;
 /// The most sources of one job. A directory is one source, whatever is in it.
 const SOURCES_MAX: usize = 1024;
-/// The most names in [`SelectRules::names`], and the most bytes of them: they are kept with the job.
+/// The most names in [`SelectRules::names`](farhaul::document::SelectRules::names), and the most bytes of them:
+/// they are kept with the job.
 const NAMES_MAX: usize = 65_536;
 const NAMES_BYTES_MAX: usize = 4 << 20;
 const URL_MAX: usize = 2048;
-/// The most bytes of a location as it is written: a path of 4095 bytes of which each is escaped (`\xff`), with user
-/// and host.
-const LOCATION_MAX: usize = 17 << 10;
 /// The most bytes of a name: of an identity, a key, a time zone.
 const NAME_MAX: usize = 100;
 const CRON_MAX: usize = 256;
-
-/// The kind of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum JobKind {
-    /// A copy, as by `farhaul cp`.
-    #[default]
-    Copy,
-    /// A sync, as by `farhaul sync`.
-    Sync,
-}
-
-impl JobKind {
-    /// The word for it in JSON and in the store.
-    pub fn name(self) -> &'static str {
-        match self {
-            JobKind::Copy => "copy",
-            JobKind::Sync => "sync",
-        }
-    }
-}
 
 /// The document of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -128,38 +103,6 @@ fn usual_priority() -> u8 {
     5
 }
 
-/// How often a job is tried again, and the delays in between. They double from the first to the longest. What is
-/// left out is as the node's configuration says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct RetryOptions {
-    /// Attempts after the first one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(maximum = 1000)]
-    pub attempts: Option<u32>,
-    /// The delay before the second attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub first_delay: Option<JobSpan>,
-    /// The longest delay.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub longest_delay: Option<JobSpan>,
-}
-
-impl RetryOptions {
-    /// The rule for a job on a node with this rule of its own.
-    pub(crate) fn over(self, node: RetryRule) -> RetryRule {
-        // A delay of the job's own may be longer, or shorter, than the other one of the node.
-        let (first_delay, longest_delay) = match (self.first_delay, self.longest_delay) {
-            (Some(first), longest) => (first, longest.unwrap_or(node.longest_delay).max(first)),
-            (None, Some(longest)) => (node.first_delay.min(longest), longest),
-            (None, None) => (node.first_delay, node.longest_delay),
-        };
-        RetryRule { attempts: self.attempts.unwrap_or(node.attempts), first_delay, longest_delay }
-    }
-}
-
 /// [`RetryOptions`] with all that was left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryRule {
@@ -170,129 +113,17 @@ pub(crate) struct RetryRule {
     pub longest_delay: JobSpan,
 }
 
-/// When a job runs again. Give exactly one of `every` and `cron`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct RepeatRule {
-    /// The time from the beginning of one run to the next, which begins at once if a run has taken longer. At
-    /// least a minute.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub every: Option<JobSpan>,
-    /// A cron line: minute, hour, day of month, month, day of week.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cron: Option<String>,
-    /// The time zone of `cron` and `finish_by`, such as `Europe/Zurich`. By default the host's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_zone: Option<String>,
-}
-
-/// The options of a job, grouped as they are judged.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct JobOptions {
-    /// How content travels.
-    pub network: NetworkOptions,
-    /// How files are written.
-    pub files: FileOptions,
-    /// Which entries are taken.
-    pub select: SelectRules,
-    /// How integrity is ensured.
-    pub integrity: IntegrityOptions,
-    /// Lists of directories, each on a device of its own. A location in one of them is spread over all
-    /// directories of its list.
-    pub spread: Vec<Vec<String>>,
-    /// Directories at the destination's host that hold earlier copies.
-    #[serde(skip_serializing_if = "EarlierRules::is_empty")]
-    pub earlier: EarlierRules,
-    /// Whom the entries at the destination belong to.
-    #[serde(skip_serializing_if = "is_usual")]
-    pub owners: OwnerOptions,
-    /// How what is replaced or deleted at the destination is kept; `null`: it is not kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub backup: Option<BackupRules>,
-    /// Options that a sync has beyond those of a copy. Only for the kind `sync`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sync: Option<SyncOptions>,
-    /// True to decide and list only, and to change nothing.
-    pub dry_run: bool,
-}
-
-/// Directories with earlier copies. A relative path begins at the destination.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct EarlierRules {
-    /// A file that one of them has, and the destination lacks, becomes a hard link to it.
-    #[schema(max_items = 20)]
-    pub link: Vec<String>,
-    /// An entry that one of them has, and the destination lacks, is left out.
-    #[schema(max_items = 20)]
-    pub compare: Vec<String>,
-}
-
-impl EarlierRules {
-    fn is_empty(&self) -> bool {
-        self.link.is_empty() && self.compare.is_empty()
+impl RetryRule {
+    /// The rule for a job that asks for this, on a node with this rule of its own.
+    pub(crate) fn of_job(asked: RetryOptions, node: RetryRule) -> RetryRule {
+        // A delay of the job's own may be longer, or shorter, than the other one of the node.
+        let (first_delay, longest_delay) = match (asked.first_delay, asked.longest_delay) {
+            (Some(first), longest) => (first, longest.unwrap_or(node.longest_delay).max(first)),
+            (None, Some(longest)) => (node.first_delay.min(longest), longest),
+            (None, None) => (node.first_delay, node.longest_delay),
+        };
+        RetryRule { attempts: asked.attempts.unwrap_or(node.attempts), first_delay, longest_delay }
     }
-}
-
-fn is_usual(owners: &OwnerOptions) -> bool {
-    *owners == OwnerOptions::default()
-}
-
-/// How what is replaced or deleted is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct BackupRules {
-    /// The directory at the destination's host that takes it, under the path that it had below the destination. A
-    /// relative path begins at the destination. `null`: it stays in its own directory.
-    pub dir: Option<String>,
-    /// The end of its other name. `null`: `~`, or none with `dir`.
-    pub suffix: Option<String>,
-}
-
-impl BackupRules {
-    fn options(&self) -> Result<BackupOptions, Error> {
-        if self.dir.as_ref().is_some_and(String::is_empty) {
-            return Err(Error::new(Code::BadOption, "options.backup.dir must not be empty"));
-        }
-        let usual = || Ok(BackupOptions::default_suffix(self.dir.is_some()).to_vec());
-        Ok(BackupOptions {
-            dir: self.dir.as_deref().map(bytes).transpose()?.unwrap_or_default(),
-            suffix: self.suffix.as_deref().map_or_else(usual, bytes)?,
-        })
-    }
-}
-
-/// Which entries of the sources are taken.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct SelectRules {
-    /// Filter rules, in the form of `--filter`: `- *.tmp`, `+ /keep/**`.
-    pub rules: Vec<String>,
-    /// Takes only these names from the single source directory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub names: Option<Vec<String>>,
-    /// Takes only files of at least this many bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub size_min: Option<u64>,
-    /// Takes only files of at most this many bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub size_max: Option<u64>,
-    /// Takes only files that have not changed for this long when the run begins.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub age_min: Option<JobSpan>,
-    /// Takes only files that have changed within this long before the run begins.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub age_max: Option<JobSpan>,
-    /// True to leave out the content of directories on which something is mounted. The directories
-    /// themselves are taken.
-    pub one_file_system: bool,
-    /// Nothing is done unless every source has these entries: paths below it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub require: Vec<String>,
 }
 
 impl JobSpec {
@@ -322,23 +153,7 @@ impl JobSpec {
 
     /// Reads a document. The error for an unknown field says where it is.
     pub fn read(text: &[u8]) -> Result<JobSpec, Error> {
-        let bad = |what: String| Error::new(Code::BadOption, format!("the job's document: {what}"));
-        if !text.trim_ascii_start().starts_with(b"{") {
-            return Err(bad("it must be a JSON object".into()));
-        }
-        let mut unknown = None;
-        let reader = &mut serde_json::Deserializer::from_slice(text);
-        let spec: JobSpec = serde_ignored::deserialize(&mut *reader, |path| {
-            unknown.get_or_insert_with(|| path.to_string());
-        })
-        .map_err(|error| bad(error.to_string()))?;
-        reader.end().map_err(|error| bad(error.to_string()))?;
-        match unknown {
-            Some(path) => {
-                Err(bad(format!("there is no field '{}'", farhaul_text::printable(path.as_bytes(), 80))))
-            }
-            None => spec.checked(),
-        }
+        document::read::<JobSpec>(text, "the job's document")?.checked()
     }
 
     /// Judges the document, whoever has sent it. Rules that depend on the caller, the configuration or the
@@ -378,7 +193,7 @@ impl JobSpec {
             return bad(format!("webhook: give an http or https address of at most {URL_MAX} bytes"));
         }
         if let Some(repeat) = &self.repeat {
-            repeat.check()?;
+            check_repeat(repeat)?;
         }
         if matches!((self.finish_by, &self.repeat), (Some(FinishBy::At(_)), Some(_))) {
             return bad("finish_by: a job that repeats must have a time of day, such as 06:00".into());
@@ -413,81 +228,42 @@ impl JobSpec {
 
     /// The options of a run that begins at `now_s` (seconds since 1970).
     pub fn transfer_options(&self, now_s: i64) -> Result<TransferOptions, Error> {
-        let JobOptions { network, files, select, integrity, earlier, owners, backup, sync, dry_run, .. } =
-            &self.options;
-        let paths = |paths: &[String]| paths.iter().map(|path| bytes(path)).collect::<Result<_, _>>();
-        let ago = |span: JobSpan| now_s.saturating_sub_unsigned(span.0);
-        let select_options = SelectOptions {
-            rules: select.rules.iter().map(|rule| bytes(rule)).collect::<Result<_, _>>()?,
-            size_min: select.size_min,
-            size_max: select.size_max,
-            mtime_min: select.age_max.map(ago),
-            mtime_max: select.age_min.map(ago),
-            by_name: select.names.is_some(),
-            one_file_system: select.one_file_system,
-            require: select.require.iter().map(|path| bytes(path)).collect::<Result<_, _>>()?,
-        };
-        let mut sync = sync.unwrap_or_default();
-        if let Some(delete) = &mut sync.delete {
+        let mut options = self.options.transfer_options(self.kind, now_s)?;
+        if let Some(delete) = options.sync.as_mut().and_then(|sync| sync.delete.as_mut()) {
             // Nobody looks at a job while it deletes.
             delete.guard.get_or_insert(true);
         }
-        let mut integrity = integrity.clone();
         // The service keeps a manifest for every job.
-        integrity.manifest.get_or_insert_with(ManifestOptions::default);
-        Ok(TransferOptions {
-            network: network.clone(),
-            files: *files,
-            select: select_options,
-            integrity,
-            spread: SpreadOptions::default(),
-            earlier: EarlierOptions { link: paths(&earlier.link)?, compare: paths(&earlier.compare)? },
-            owners: owners.clone(),
-            backup: backup.as_ref().map(BackupRules::options).transpose()?,
-            sync: match self.kind {
-                JobKind::Copy => None,
-                JobKind::Sync => Some(sync),
-            },
-            dry_run: *dry_run,
-        })
+        options.integrity.manifest.get_or_insert_with(ManifestOptions::default);
+        Ok(options)
     }
 
     /// The copy that is run, with the defaults for its locations.
     pub fn copy_job(&self, now_s: i64) -> Result<CopyJob, Error> {
         let (sources, destination) = self.places()?;
-        let lists = |list: &Vec<String>| list.iter().map(|name| bytes(name)).collect::<Result<Vec<_>, _>>();
         Ok(CopyJob {
-            sources: sources.iter().map(LocationSpec::to_location).collect::<Vec<Location>>(),
-            destination: destination.to_location(),
-            names: self.options.select.names.as_ref().map(lists).transpose()?,
-            retry: None,
+            names: self.options.names()?,
             options: self.transfer_options(now_s)?,
-            spread: self.options.spread.iter().map(lists).collect::<Result<_, _>>()?,
-            manifest: None,
-            // The caller sets this.
-            within: Default::default(),
+            spread: self.options.spread_lists()?,
             receipt: self.receipt.then_some(ReceiptOptions { file: None, is_required: true }),
-            means: Default::default(),
-            check: Default::default(),
+            ..CopyJob::new(sources.iter().map(LocationSpec::to_location), destination.to_location())
         })
     }
 }
 
-impl RepeatRule {
-    fn check(&self) -> Result<(), Error> {
-        let bad = |what: &str| Err(Error::new(Code::BadOption, format!("repeat: {what}")));
-        if self.cron.as_ref().is_some_and(|text| text.len() > CRON_MAX)
-            || self.time_zone.as_ref().is_some_and(|text| text.len() > NAME_MAX)
-        {
-            return bad("at most 256 bytes of cron, and 100 of time_zone");
-        }
-        match (&self.every, &self.cron) {
-            (Some(_), Some(_)) | (None, None) => bad("give exactly one of every and cron"),
-            (Some(every), None) if every.0 < 60 => bad("every must be a minute or more"),
-            (Some(_), None) | (None, Some(_)) => Ok(()),
-        }?;
-        crate::scheduler::calendar::Calendar::new(self).map(|_| ())
+fn check_repeat(repeat: &RepeatRule) -> Result<(), Error> {
+    let bad = |what: &str| Err(Error::new(Code::BadOption, format!("repeat: {what}")));
+    if repeat.cron.as_ref().is_some_and(|text| text.len() > CRON_MAX)
+        || repeat.time_zone.as_ref().is_some_and(|text| text.len() > NAME_MAX)
+    {
+        return bad("at most 256 bytes of cron, and 100 of time_zone");
     }
+    match (&repeat.every, &repeat.cron) {
+        (Some(_), Some(_)) | (None, None) => bad("give exactly one of every and cron"),
+        (Some(every), None) if every.0 < 60 => bad("every must be a minute or more"),
+        (Some(_), None) | (None, Some(_)) => Ok(()),
+    }?;
+    crate::scheduler::calendar::Calendar::new(repeat).map(|_| ())
 }
 
 fn is_http(url: &str) -> bool {
@@ -497,13 +273,11 @@ fn is_http(url: &str) -> bool {
 
 /// Parses a location of a job. Paths on this host must be absolute, as a job has no current directory.
 fn place(text: &str) -> Result<LocationSpec, Error> {
-    use std::os::unix::ffi::OsStringExt;
-    let shown = || farhaul_text::printable(text.as_bytes(), 200);
-    let bad = |what: &str| Err(Error::new(Code::BadLocation, format!("{}: {what}", shown())));
-    if text.len() > LOCATION_MAX {
-        return bad("a location has at most 17 KiB");
-    }
-    let place = LocationSpec::parse(&std::ffi::OsString::from_vec(bytes(text)?))?;
+    let bad = |what: &str| {
+        let shown = farhaul_text::printable(text.as_bytes(), 200);
+        Err(Error::new(Code::BadLocation, format!("{shown}: {what}")))
+    };
+    let place = document::location(text)?;
     match &place {
         LocationSpec::Pipe => bad("a job has no standard input or output"),
         place if place.is_input() => bad("a job has no standard input"),
@@ -514,19 +288,10 @@ fn place(text: &str) -> Result<LocationSpec, Error> {
     }
 }
 
-/// The bytes that a text of the document stands for.
-fn bytes(text: &str) -> Result<Vec<u8>, Error> {
-    let bad = || {
-        let text = farhaul_text::printable(text.as_bytes(), 200);
-        let what =
-            format!("{text}: a backslash must be followed by x and two hex digits, or by another backslash");
-        Error::new(Code::BadLocation, what)
-    };
-    unescape(text).ok_or_else(bad)
-}
-
 #[cfg(test)]
 mod tests {
+    use farhaul::copy::Location;
+
     use super::*;
 
     #[test]
@@ -540,7 +305,7 @@ mod tests {
             ((None, None, seconds(4)), (5, 4, 4)),
             ((None, seconds(1), seconds(2)), (5, 1, 2)),
         ] {
-            let rule = RetryOptions { attempts, first_delay, longest_delay }.over(node);
+            let rule = RetryRule::of_job(RetryOptions { attempts, first_delay, longest_delay }, node);
             assert_eq!((rule.attempts, rule.first_delay.0, rule.longest_delay.0), wanted);
         }
     }
@@ -614,7 +379,7 @@ mod tests {
             (with(r#""repeat": {"cron": "0 6 * * *", "time_zone": "Mars/Olympus"}"#), "time zone"),
             (with(r#""repeat": {"every": "1h"}, "finish_by": "2027-01-31T06:00:00Z""#), "time of day"),
             (with(r#""options": {"sync": {}}"#), "kind sync"),
-            (with(r#""options": {"network": {"policy": "fixed"}}"#), "--policy fixed needs --rate"),
+            (with(r#""options": {"network": {"policy": "fixed"}}"#), "`policy` fixed needs `rate`"),
             (with(r#""options": {"select": {"rules": ["nonsense"]}}"#), "nonsense"),
             (with(r#""not_before": "tomorrow""#), "the job's document"),
             (

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use farhaul_daemon::{ClientInfo, Observer, RequestEnd, SessionObserver};
-use farhaul_session::{Code, Handle};
+use farhaul_session::Handle;
+use farhaul_words::Code;
 
 use super::{DirectionLabel, Metrics, OriginLabel, SessionCounters, WatchedTransfer};
-use crate::job::JobState;
 use crate::node::Node;
-use crate::store::history::{self, HistoryRecord, RecordPapers};
+use crate::store::history::{self, RecordPapers};
+use farhaul_api::HistoryRecord;
+use farhaul_api::JobState;
 
 /// The most characters of all paths of a record, as a client may ask for very many.
 const PATHS_MAX: usize = 4096;
@@ -71,7 +73,7 @@ impl SessionObserver for Visit {
 
 fn state(ended: &RequestEnd<'_>) -> JobState {
     let failed = ended.report.map_or(0, |report| report.failed_count);
-    match ended.error.map(farhaul_session::Error::code) {
+    match ended.error.map(farhaul_words::Error::code) {
         Some(Code::Interrupted | Code::PeerInterrupted) => JobState::Cancelled,
         Some(_) => JobState::Failed,
         None if failed > 0 => JobState::PartlyFailed,
@@ -118,7 +120,7 @@ fn record(visitor: &ClientInfo, ended: &RequestEnd<'_>, state: JobState, now_ms:
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::{Error, SessionReport};
+    use farhaul_words::{Error, SessionReport};
 
     use super::*;
 
@@ -141,7 +143,7 @@ mod tests {
             report: None,
             error: Some(&error),
         };
-        let report = farhaul::Report { dry_run: true, files: 3, ..farhaul::Report::default() };
+        let report = farhaul::copy::Report { dry_run: true, files: 3, ..farhaul::copy::Report::default() };
         let paths = ended.paths.clone();
         let dry = RequestEnd { paths, far: None, report: Some(&report), error: None, ..ended };
         let dry = record(&visitor("192.0.2.7:1"), &dry, state(&dry), 10_000);

@@ -14,9 +14,9 @@ mod running_transfers;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use farhaul::{FailedEntry, Report};
+use farhaul::copy::{FailedEntry, Report};
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -25,9 +25,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::host::ContentBytes;
-use crate::job::JobState;
-use crate::node::{FailingFiles, Node};
+use crate::node::Node;
+use farhaul_api::ContentBytes;
+use farhaul_api::FailingFiles;
+use farhaul_api::JobState;
 use running_transfers::RunningTransfers;
 
 pub(crate) use client_metrics::ClientMetrics;

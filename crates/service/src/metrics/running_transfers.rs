@@ -8,30 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
-use farhaul_session::{Handle, Snapshot};
+use farhaul_session::Handle;
+use farhaul_words::{Snapshot, Stage};
 
 use super::{CounterMetrics, DirectionLabel, DirectionLabels, FileLabels, Metrics, OriginLabel};
-
-/// The stages that have metrics: all stages of this version.
-const STAGES: [&str; 17] = [
-    "scan",
-    "read",
-    "compare",
-    "digest",
-    "seal",
-    "send",
-    "receive",
-    "open",
-    "park",
-    "write",
-    "finish",
-    "fill",
-    "use",
-    "wait-content",
-    "wait-receiver",
-    "wait-network",
-    "wait-rate",
-];
 
 /// A transfer to watch.
 #[derive(Debug)]
@@ -210,10 +190,10 @@ impl TransferSums {
             self.loss.add(facts.loss_fraction);
         }
         for stage in &facts.stages {
-            let name = STAGES.iter().find(|name| **name == stage.name);
+            let name = Stage::of_name(&stage.name).map(Stage::name);
             let end = ["sender", "receiver"].into_iter().find(|end| *end == stage.end);
             if let (Some(end), Some(name)) = (end, name) {
-                let busy = self.stages.entry((end, *name)).or_default();
+                let busy = self.stages.entry((end, name)).or_default();
                 *busy = busy.max(stage.busy.min(1.0));
             }
         }

@@ -12,7 +12,8 @@ use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::threads_of_this_process;
-use farhaul_session::{Budget, Charge, Code, Error, MemoryLimits, ResourceLimits, overflow_bytes_max};
+use farhaul_session::{Budget, Charge, MemoryLimits, ResourceLimits, overflow_bytes_max};
+use farhaul_words::{Code, Error};
 
 use super::Node;
 

@@ -1,12 +1,16 @@
 //! Lists a directory, here or at a peer, as far as the caller reaches.
 
-use farhaul::{Depth, ListItem, LocationSpec, NetworkOptions, Remote, escape};
-use farhaul_session::{Code, Error};
-use serde::Serialize;
-use utoipa::ToSchema;
+use crate::access::ReachRules as _;
+use farhaul::copy::LocationSpec;
+use farhaul::options::NetworkOptions;
+use farhaul::read::{Depth, ListItem, Remote};
+use farhaul::sisters::escape;
+use farhaul_api::{DirectoryView, EntryView};
+use farhaul_words::{Code, Error};
 
 use super::{Node, Question};
-use crate::access::{Caller, CallerDeed, JobPlaces, Scope};
+use crate::access::{Caller, CallerDeed, JobPlaces};
+use farhaul_api::Scope;
 
 /// The most entries of a directory that are listed.
 const ENTRIES_MAX: usize = 10_000;
@@ -16,30 +20,6 @@ const NAMES_BYTES_MAX: usize = 4 << 20;
 const LIST_ROOM_BYTES: u64 = 256 << 10;
 /// The memory of the session with a far end: the least that a session takes.
 const MEMORY_BYTES: u64 = 16 << 20;
-
-/// One entry of a directory.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct EntryView {
-    /// Its name. Bytes that are not UTF-8 are written as `\xff`.
-    pub name: String,
-    /// `file`, `directory`, `symlink` and so on.
-    pub kind: &'static str,
-    /// The size of a file in bytes.
-    pub size: u64,
-    /// When it was last modified, in seconds since 1970.
-    pub mtime_s: i64,
-    /// The permission bits.
-    pub mode: u32,
-}
-
-/// The entries of a directory.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct DirectoryView {
-    /// The entries, sorted by name.
-    pub files: Vec<EntryView>,
-    /// True if there are more entries than are listed.
-    pub is_cut: bool,
-}
 
 impl Node {
     /// Lists a directory.
@@ -55,7 +35,7 @@ impl Node {
                 format!("{place}: a backslash must be followed by x and two hex digits"),
             )
         };
-        let bytes = farhaul::unescape(place).ok_or_else(bad)?;
+        let bytes = farhaul::sisters::unescape(place).ok_or_else(bad)?;
         let parsed = {
             use std::os::unix::ffi::OsStringExt as _;
             LocationSpec::parse(&std::ffi::OsString::from_vec(bytes))?
@@ -107,7 +87,7 @@ impl Node {
             }
             listing.files.push(EntryView {
                 name,
-                kind: entry.kind.name(),
+                kind: entry.kind.name().into(),
                 size: entry.identity.size,
                 mtime_s: entry.identity.mtime.secs,
                 mode: entry.mode,

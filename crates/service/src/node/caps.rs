@@ -1,57 +1,26 @@
 //! The node's caps: sets, removes and shows them, and keeps their rates up to date.
 
+use farhaul_api::{CapDeed, CapEvent, CapView, Word};
 use std::ops::Range;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde::Serialize;
-use utoipa::ToSchema;
-
-use farhaul_session::{Code, Error};
 
 use super::Node;
-use crate::access::{Caller, DeedKind};
+use crate::access::Caller;
 use crate::caps::live_caps::CapUsage;
 use crate::caps::schedule::{next_change, rate_at};
-use crate::caps::spec::{self, Cap, Caps, HOST};
+use crate::caps::spec::{self, CapRule, Caps, HOST};
 use crate::clock::timestamp;
 use crate::config::Config;
 use crate::config::values::{HostPattern, TimeZoneName};
 use crate::hub::NewsBody;
 use crate::metrics::CapFigures;
 use crate::store::caps;
+use farhaul_api::DeedKind;
 use farhaul_handover::Held as _;
-
-/// A cap, with its present state.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct CapView {
-    /// Its name.
-    pub name: String,
-    #[serde(flatten)]
-    pub cap: Cap,
-    /// The rate that holds now; null if the cap has no limit of its own.
-    pub now_bps: Option<u64>,
-    /// Sessions in the cap and in the caps below it.
-    pub sessions: u64,
-    /// Bytes of IP packets that have gone through it since the service was started.
-    pub moved_bytes: u64,
-    /// When the schedule changes the rate next.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub next_change: Option<Timestamp>,
-    /// What the caller may do with it now.
-    pub may: Vec<CapDeed>,
-}
-
-/// A thing to do with a cap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CapDeed {
-    /// Set its rate, its members and all else.
-    Set,
-    /// Remove it.
-    Remove,
-}
+use farhaul_words::{Code, Error};
 
 /// How long rates are taken to hold without another look: the host's time zone may change meanwhile.
 const SETTLED_MAX: Duration = Duration::from_secs(3600);
@@ -132,18 +101,17 @@ impl NodeCaps {
     }
 }
 
-impl CapView {
-    fn new(name: &str, cap: &Cap, now: Timestamp, used: CapUsage) -> CapView {
-        let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, TimeZoneName::zone);
-        CapView {
-            name: name.into(),
-            now_bps: rate_at(&cap.schedule, cap.rate_bps, now, &zone),
-            next_change: next_change(&cap.schedule, cap.rate_bps, now, &zone),
-            cap: cap.clone(),
-            sessions: used.sessions,
-            moved_bytes: used.moved_bytes,
-            may: Vec::new(),
-        }
+/// A cap with its present state, without what a caller may do.
+fn view_of(name: &str, rule: &CapRule, now: Timestamp, used: CapUsage) -> CapView {
+    let zone = rule.time_zone.as_ref().map_or_else(TimeZone::system, TimeZoneName::zone);
+    CapView {
+        name: name.into(),
+        now_bps: rate_at(&rule.schedule, rule.rate_bps, now, &zone),
+        next_change: next_change(&rule.schedule, rule.rate_bps, now, &zone),
+        cap: rule.into(),
+        sessions: used.sessions,
+        moved_bytes: used.moved_bytes,
+        may: Vec::new(),
     }
 }
 
@@ -194,9 +162,9 @@ impl Node {
         let known = self.caps.lock().in_any_case();
         let mut caps = known.all();
         caps.entry(HOST.into()).or_default();
-        let view = |(name, cap): (&String, &Cap)| CapView {
-            may: known.deeds(name, &caps, may_change),
-            ..CapView::new(name, cap, now, self.live_caps.usage(name))
+        let view = |(name, cap): (&String, &CapRule)| CapView {
+            may: known.deeds(name, &caps, may_change).into_iter().map(Word::Known).collect(),
+            ..view_of(name, cap, now, self.live_caps.usage(name))
         };
         Ok(caps.iter().map(view).collect())
     }
@@ -204,8 +172,8 @@ impl Node {
     /// The limit and the use of each cap.
     pub(crate) fn cap_figures(&self) -> Vec<CapFigures> {
         let now = timestamp(self.clock.now_ms());
-        let figures = |(name, cap): (&String, &Cap)| {
-            let limit_bps = CapView::new(name, cap, now, CapUsage::default()).now_bps.map(|bps| bps as f64);
+        let figures = |(name, cap): (&String, &CapRule)| {
+            let limit_bps = view_of(name, cap, now, CapUsage::default()).now_bps.map(|bps| bps as f64);
             let CapUsage { sessions, moved_bytes } = self.live_caps.usage(name);
             CapFigures { name: name.clone(), limit_bps, moved_bytes, sessions }
         };
@@ -219,7 +187,7 @@ impl Node {
     }
 
     /// Sets the cap of this name, also for running sessions.
-    pub(crate) fn set_cap(&self, caller: &Caller, name: &str, cap: Cap) -> Result<CapView, Error> {
+    pub(crate) fn set_cap(&self, caller: &Caller, name: &str, cap: CapRule) -> Result<CapView, Error> {
         caller.may_do(DeedKind::Caps)?;
         let named = name.to_string();
         self.change_caps(|caps| {
@@ -232,8 +200,7 @@ impl Node {
         let view = self.show_cap(caller, name)?;
         // All who read events see this, whatever they may do.
         let seen = CapView { may: Vec::new(), ..view.clone() };
-        self.hub
-            .tell(NewsBody::Other { kind: "cap", text: serde_json::to_string(&seen).unwrap_or_default() });
+        self.hub.tell(NewsBody::Cap { text: serde_json::to_string(&seen).unwrap_or_default() });
         Ok(view)
     }
 
@@ -247,8 +214,8 @@ impl Node {
             let named = named.clone();
             Ok(move |transaction: &rusqlite::Transaction<'_>, _| caps::remove(transaction, &named))
         })?;
-        let text = serde_json::json!({ "name": name, "removed": true }).to_string();
-        self.hub.tell(NewsBody::Other { kind: "cap", text });
+        let gone = CapEvent { name: name.into(), removed: true };
+        self.hub.tell(NewsBody::Cap { text: serde_json::to_string(&gone).unwrap_or_default() });
         Ok(())
     }
 
@@ -312,7 +279,7 @@ mod tests {
                 .map(|(principal, host)| in_cap(principal, host))
         };
         assert_eq!(all(), ["uplink", "uplink", "uplink", HOST]);
-        let set = Cap { rate_bps: Some(9_000_000), ..Cap::default() };
+        let set = CapRule { rate_bps: Some(9_000_000), ..CapRule::default() };
         node.set_cap(&Caller::local(), "uplink", set).unwrap();
         assert_eq!(all(), ["uplink", "uplink", "uplink", HOST]);
         assert_eq!(node.show_cap(&Caller::local(), "uplink").unwrap().now_bps, Some(9_000_000));

@@ -3,15 +3,18 @@
 //! It sleeps until something happens or the next job is due. While transfers run it looks at them once a
 //! second; while none runs, it wakes only to check whether the clock was set.
 
+use crate::access::ReachRules as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::{CopyJob, Event, ReceiverCheck};
-use farhaul_session::snapshot::TransferState;
-use farhaul_session::{Error, EventLevel, MemoryMinimum};
+use farhaul::copy::CopyJob;
+use farhaul::events::Event;
+use farhaul::sisters::ReceiverCheck;
+use farhaul_session::MemoryMinimum;
+use farhaul_words::{Error, EventLevel, Policy, TransferState};
 
 use super::courier::Courier;
 use super::owners::OwnerTokens;
@@ -20,19 +23,19 @@ use super::promises::zone_of;
 use super::settings::keep_elsewhere;
 use super::transfer::{DeadlineOrder, JobTransfer, StopReason};
 use super::{Active, Node, RetentionRules, Signal, outbox, watches};
-use crate::access::CallerReach;
 use crate::caps::spec::CapSubject;
 use crate::clock::Steps;
 use crate::hooks::{self, Hook, HookMoment, JobCheck};
 use crate::hub::NewsBody;
-use crate::job::{JobHead, JobId, JobState, JobStep};
+use crate::job::{JobHead, JobStep};
 use crate::metrics::{DirectionLabel, OriginLabel, WatchedTransfer};
 use crate::scheduler::choice::{Candidate, Occupant, RunningJob, choose};
 use crate::scheduler::deadline::FIRST_BPS;
 use crate::scheduler::promises::Keeping;
 use crate::store::feeds;
 use crate::store::jobs::{AttemptFigures, JobDocument, JobRow};
-use farhaul_session::options::Policy;
+use farhaul_api::CallerReach;
+use farhaul_api::{JobId, JobState};
 
 /// How often transfers are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 
 use super::{Active, Node, places};
-use crate::access::{Caller, CallerDeed, JobPlaces, Scope};
-use crate::job::{JobHead, JobId, JobSpec};
+use crate::access::{Caller, CallerDeed, JobPlaces};
+use crate::job::{JobHead, JobSpec};
 use crate::store::jobs::{self, JobDocument, JobFacts, StoredDocument};
+use farhaul_api::JobId;
+use farhaul_api::Scope;
 
 /// The head and the locations of a document.
 pub(super) fn facts_of(spec: &JobSpec, places: JobPlaces) -> JobFacts {

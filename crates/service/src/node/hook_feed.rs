@@ -10,7 +10,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-use farhaul::escape;
+use farhaul::sisters::escape;
 use farhaul_text::plain;
 
 use super::manifests::{ContentProof, LINE_MAX, ManifestPageLine};

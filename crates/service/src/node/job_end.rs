@@ -1,23 +1,26 @@
 //! The end of a job's transfer: the step that the job takes, and the record that is kept.
 
+use crate::job::JobSteps as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use farhaul::Report;
-use farhaul_session::Error;
+use farhaul::copy::Report;
+use farhaul_words::Error;
 use rusqlite::Transaction;
 
 use super::transfer::{StopReason, TransferEnd};
 use super::{Active, Node, Signal, outbox};
 use crate::clock::timestamp;
-use crate::job::{JobState, JobStep, RetryRule};
+use crate::job::{JobStep, RetryRule};
 use crate::metrics::{DirectionLabel, Metrics, OriginLabel, WebhookDrop};
 use crate::scheduler::backoff::{self, AttemptOutcome};
 use crate::store::deliveries::{self, DeliveryKind, DeliveryRow};
 use crate::store::feeds;
-use crate::store::history::{self, HistoryRecord, RecordPapers};
+use crate::store::history::{self, RecordPapers};
 use crate::store::jobs::{JobFacts, RunFigures};
 use crate::store::log;
+use farhaul_api::HistoryRecord;
+use farhaul_api::JobState;
 
 impl Node {
     /// Handles the end of a transfer: the job takes the step that follows.
@@ -119,7 +122,7 @@ impl Node {
     /// By which rule it is tried again.
     pub(super) fn retry_of(&self, active: &Active) -> RetryRule {
         let asked = self.facts(active).ok().and_then(|facts| facts.head.retry);
-        asked.unwrap_or_default().over(self.settings().retry)
+        RetryRule::of_job(asked.unwrap_or_default(), self.settings().retry)
     }
 
     /// When a repeating job runs again; `None` if it does not.

@@ -7,16 +7,17 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use tokio::sync::watch;
 
 use super::Node;
 use super::moments::NodeMoment;
+use crate::access::Caller;
 use crate::access::login::{LoginSecret, SecretUse};
 use crate::access::token::NewTokenText;
-use crate::access::{Caller, DeedKind, Scope};
 use crate::store::logins::LoginRow;
 use crate::store::tokens::TokenRow;
+use farhaul_api::{DeedKind, Scope};
 
 /// How long a one-time code is valid.
 const CODE_MS: i64 = 60_000;
@@ -262,7 +263,7 @@ impl Node {
         let none = || {
             Error::new(Code::NotNow, "the API does not listen on TCP, so browsers cannot reach it")
                 .with_hint(
-                    "start the service anew with --api-listen 127.0.0.1:33080, or with listen = [\"127.0.0.1:33080\"] in [api] of its \
+                    "start the service anew with `api-listen` 127.0.0.1:33080, or with listen = [\"127.0.0.1:33080\"] in [api] of its \
                      configuration",
                 )
         };
@@ -299,7 +300,7 @@ fn page_at(address: SocketAddr, is_tls: bool, name: Option<&str>) -> String {
 mod tests {
     use super::super::tests::Fixture;
     use super::*;
-    use crate::access::CallerReach;
+    use farhaul_api::CallerReach;
 
     fn token(node: &Node, scopes: &[Scope], expires_ms: Option<i64>) -> NewTokenText {
         let token = NewTokenText::new().unwrap();

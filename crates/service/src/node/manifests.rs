@@ -6,12 +6,12 @@ use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek as _, SeekFro
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Node;
-use crate::job::JobId;
+use farhaul_api::JobId;
 
 /// The most bytes that are read for one page, so that the answer comes soon even if few entries of a long
 /// manifest match.
@@ -154,7 +154,7 @@ impl Node {
     }
 
     /// A snapshot of a job's transfer, if it has one.
-    pub(crate) fn snapshot(&self, id: JobId) -> Option<farhaul_session::Snapshot> {
+    pub(crate) fn snapshot(&self, id: JobId) -> Option<farhaul_words::Snapshot> {
         let handle = self.jobs().get(&id)?.transfer.as_ref().map(|transfer| transfer.handle.clone());
         handle.map(|handle| handle.snapshot())
     }

@@ -46,6 +46,7 @@ mod watches;
 mod webhook_places;
 mod words;
 
+use crate::job::JobSteps as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -53,7 +54,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 
 use farhaul_handover::Held as _;
-use farhaul_session::{Charge, Error, MemoryMinimum};
+use farhaul_session::{Charge, MemoryMinimum};
+use farhaul_words::Error;
 use rusqlite::Transaction;
 use serde_json::json;
 
@@ -61,27 +63,24 @@ use crate::caps::live_caps::LiveCaps;
 use crate::clock::{Clock, ClockReading, NodeTime};
 use crate::hooks::VerifyHooks;
 use crate::hub::{Hub, NewsBody};
-use crate::job::{JobId, JobStep};
+use crate::job::JobStep;
 use crate::metrics::Metrics;
 use crate::store::jobs::{JobFacts, JobRow};
 use crate::store::{Store, jobs, log};
+use farhaul_api::JobId;
 
 pub use accounts::QueueLimits;
-pub(crate) use browse::DirectoryView;
-pub(crate) use caps::CapView;
 pub(crate) use conductor::{Conductor, STOP_TIME};
 pub(crate) use facts::sees;
 pub(crate) use moments::NodeMoment;
-pub(crate) use peers::PeerView;
 pub(crate) use places::peer_of;
 pub(crate) use question::Question;
-pub(crate) use requests::{COUNTED_MAX, JobChange, JobListPage, LiveRates, RetryRequest, Submission};
+pub(crate) use requests::{COUNTED_MAX, JobListPage, RetryRequest, Submission};
 pub use retention::RetentionRules;
 pub use settings::{NodeIdentity, NodeSettings, PeerSettings};
 pub(crate) use transfer::JobTransfer;
-pub(crate) use view::{JobNews, JobView};
+pub(crate) use view::JobNews;
 pub use watches::WatchSpec;
-pub(crate) use watches::{FailingFiles, WatchView, WatchedFileView};
 
 /// The most lines that are kept of one job's log, and about the most bytes.
 const LOG_MAX: u64 = 2000;

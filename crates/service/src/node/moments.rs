@@ -3,13 +3,14 @@
 //! Always true: ages and ends that were counted from a moment follow the node time, which no setting of a clock
 //! changes; for an hour after a jump of the wall clock, nothing is ended for good because of what it shows.
 
+use farhaul_words::Error;
+
 use super::{Active, Node};
 use crate::clock::{ClockReading, JUMP_MS, NodeTime, boot_id, timestamp};
-use crate::job::JobState;
 use crate::scheduler::backoff;
 use crate::scheduler::calendar::Calendar;
 use crate::store::{Store, clock};
-use farhaul_session::Error;
+use farhaul_api::JobState;
 
 /// One moment by the wall clock and by node time, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,12 +164,13 @@ mod tests {
     use std::time::Duration;
 
     use super::super::tests::{Fixture, copy};
-    use super::super::tokens::TokenWish;
     use super::super::{Submission, manifests};
     use super::*;
-    use crate::access::{Caller, CallerReach, Scope};
-    use crate::job::{JobId, JobSpan, RepeatRule};
+    use crate::access::Caller;
     use crate::store::history;
+    use farhaul_api::TokenWish;
+    use farhaul_api::{CallerReach, Scope};
+    use farhaul_api::{JobId, JobSpan, RepeatRule};
 
     const DAY_S: i64 = 86_400;
 
@@ -200,7 +202,7 @@ mod tests {
             // The node deletes at its start.
             fixture.node().store.settle();
             let kept = (fixture.records().len(), fixture.view(id).state, manifest.exists());
-            assert_eq!(kept, (1, JobState::Done, true), "{wrong}");
+            assert_eq!(kept, (1, JobState::Done.into(), true), "{wrong}");
         }
         // Time that goes by while the host is up counts, also if the service is down.
         fixture.stop();
@@ -212,7 +214,8 @@ mod tests {
     #[test]
     fn everything_that_is_too_old_goes_and_not_only_the_first_part_of_it() {
         let fixture = Fixture::new();
-        let record = history::HistoryRecord { owner: "local".into(), ..history::HistoryRecord::default() };
+        let record =
+            farhaul_api::HistoryRecord { owner: "local".into(), ..farhaul_api::HistoryRecord::default() };
         let node_ms = fixture.node().node_ms();
         let add = move |transaction: &rusqlite::Transaction<'_>| {
             (0..1201).try_for_each(|_| {
@@ -237,7 +240,7 @@ mod tests {
             let hourly = repeating(&fixture, Some(3600), None);
             let daily = repeating(&fixture, None, Some("0 12 * * *"));
             let is_ready =
-                |view: &crate::node::JobView| view.state == JobState::Waiting && view.due.is_some();
+                |view: &farhaul_api::JobView| view.state == JobState::Waiting && view.due.is_some();
             fixture.wait(hourly, |view| view.run == 2 && is_ready(view));
             if restarts {
                 fixture.stop();

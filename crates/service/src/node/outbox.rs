@@ -3,16 +3,17 @@
 //! Always true: a message that is made again has the same id; messages for other targets or other runs have
 //! other ids.
 
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Serialize};
 
 use super::settings::NodeSettings;
 use crate::hooks::webhook::WebhookUrl;
 use crate::hooks::{ErrorWords, Hook, HookMessage, HookMoment, JobWords, MESSAGE_SCHEMA, WatchWords};
-use crate::job::{JobHead, JobState};
+use crate::job::JobHead;
 use crate::store::deliveries::{DeliveryKind, DeliveryRow};
-use crate::store::history::HistoryRecord;
 use crate::store::jobs::JobRow;
+use farhaul_api::HistoryRecord;
+use farhaul_api::JobState;
 
 /// The target of a webhook. The secret is looked up when the message is sent: a message that waits is signed with
 /// the secret of that time.

@@ -4,22 +4,27 @@
 //! Always true: nothing begins for an owner whose token is not valid; what somebody else makes go on is judged
 //! by who acts and by whose it is, and runs within what both reach.
 
+use super::view::view_of_active;
+use crate::access::ReachRules as _;
+use crate::job::JobSteps as _;
 use std::collections::{BTreeMap, BTreeSet};
 
-use farhaul::{LocationSpec, Report};
-use farhaul_session::{Code, Error};
+use farhaul::copy::{LocationSpec, Report};
+use farhaul_words::{Code, Error};
 
 use super::logins::fault_of;
 use super::moments::NodeMoment;
 use super::requests::{begin_run, not_now};
 use super::transfer::{StopReason, TransferEnd};
-use super::view::JobView;
 use super::{Active, Node, places};
-use crate::access::{Caller, CallerDeed, CallerReach, Scope};
-use crate::job::{JobId, JobSpec, JobState, JobStep};
+use crate::access::{Caller, CallerDeed};
+use crate::job::{JobSpec, JobStep};
 use crate::store::jobs::{self, JobDocument, JobRow};
 use crate::store::log;
 use crate::store::tokens::{self, TokenRow};
+use farhaul_api::JobView;
+use farhaul_api::{CallerReach, Scope};
+use farhaul_api::{JobId, JobState};
 
 /// The tokens of the owners of all jobs, as the store has them.
 #[derive(Debug, Default)]
@@ -127,7 +132,7 @@ impl Node {
         }
         let name = farhaul_text::printable(name.as_bytes(), 60);
         let what = format!("identity: the token may not use the identity '{name}'");
-        let hint = "leave it out, so that the peer's own identity is used, or use a token with --identity";
+        let hint = "leave it out, so that the peer's own identity is used, or use a token with `identity`";
         Err(Error::new(Code::OutOfScope, what).with_hint(hint))
     }
 
@@ -200,7 +205,7 @@ impl Node {
             self.changed_and(&mut active, move |transaction| {
                 jobs::set_owner(transaction, id, &owner, &reach)
             });
-            let view = JobView::of_active(&active, &facts, caller);
+            let view = view_of_active(&active, &facts, caller);
             all.insert(id, active);
             view
         };
@@ -214,14 +219,14 @@ impl Node {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use farhaul_session::Code;
+    use farhaul_words::Code;
 
     use super::super::tests::{Fixture, copy, endless};
-    use super::super::tokens::TokenWish;
     use super::super::{NodeIdentity, NodeSettings, PeerSettings, Submission};
     use super::*;
     use crate::config::values::HostPattern;
-    use crate::job::{JobSpan, RepeatRule};
+    use farhaul_api::TokenWish;
+    use farhaul_api::{JobSpan, RepeatRule};
 
     fn token(fixture: &Fixture, scopes: &[Scope], reach: CallerReach, expires_in: Option<u64>) -> Caller {
         let wish = TokenWish {
@@ -271,7 +276,7 @@ mod tests {
         let id = job_with_a_planted_link(&fixture);
         let caller = token(&fixture, &[Scope::Control], within(&fixture, "mine"), None);
         fixture.node().retry(&caller, id, Default::default()).unwrap();
-        let view = fixture.wait(id, |view| view.state.is_final());
+        let view = fixture.wait(id, |view| view.is_over);
         assert_eq!(view.state, JobState::Failed, "{view:?}");
         assert_eq!(std::fs::read(fixture.path("mine/b")).unwrap().len(), 3);
         let asked = format!("run 2 was requested by {}", caller.subject);
@@ -303,7 +308,7 @@ mod tests {
             } else {
                 fixture.node().retry(&caller, id, Default::default()).unwrap();
             }
-            let view = fixture.wait(id, |view| view.state.is_final());
+            let view = fixture.wait(id, |view| view.is_over);
             assert_eq!(view.state, JobState::Failed, "{is_resumed} {view:?}");
             assert_eq!(std::fs::read(fixture.path("mine/b")).unwrap().len(), 3);
         }
@@ -410,7 +415,7 @@ mod tests {
         assert_eq!(fixture.node().take(&control, waiting).unwrap_err().code(), Code::OutOfScope);
         assert_eq!(fixture.node().take(&Caller::local(), done).unwrap_err().code(), Code::NotNow);
         let view = fixture.node().take(&Caller::local(), waiting).unwrap();
-        assert_eq!((view.state, &view.owner[..], view.error), (JobState::Waiting, "local", None));
+        assert_eq!((view.state, &view.owner[..], view.error), (JobState::Waiting.into(), "local", None));
         assert!(view.due.is_some());
         fixture.node().take(&Caller::local(), running).unwrap();
         fixture.wait_for(running, JobState::Running);

@@ -1,60 +1,24 @@
 //! The other hosts that a caller may know of, and what the node knows about each.
 
+use crate::access::ReachRules as _;
+use farhaul_api::PeerView;
 use std::collections::{BTreeMap, BTreeSet};
 
-use farhaul::{DEFAULT_PORT, HostSpec, LocationSpec};
-use farhaul_session::{Code, Error};
-use jiff::Timestamp;
-use serde::Serialize;
-use utoipa::ToSchema;
+use farhaul::copy::{HostSpec, LocationSpec};
+use farhaul::target::DEFAULT_PORT;
+use farhaul_words::{Code, Error};
 
 use super::{Active, Node, NodeSettings, facts, places};
-use crate::access::{Caller, CallerDeed, Scope};
-use crate::caps::spec::{Cap, CapSubject, cap_of};
+use crate::access::{Caller, CallerDeed};
+use crate::caps::spec::{CapRule, CapSubject, cap_of};
 use crate::clock::timestamp;
-use crate::job::JobState;
 use crate::store::history::{self, PeerDealings};
 use crate::store::jobs;
+use farhaul_api::JobState;
+use farhaul_api::Scope;
 
 /// The most peers of the history that are listed, latest first.
 const PEERS_MAX: usize = 10_000;
-
-/// Another host that jobs of this node copy from or to.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct PeerView {
-    /// The name of the host in jobs: `fh://host:port` or `ssh://[user@]host`. A host of the configuration
-    /// that no job has named yet has its name from there, which may be a pattern.
-    pub name: String,
-    /// The host, or the pattern, of the table in `[peers]` that applies to it.
-    pub configured: Option<String>,
-    /// The identity of the configuration by which jobs connect to it; null for the node's own.
-    pub identity: Option<String>,
-    /// The key that its daemon must have, according to the configuration.
-    pub fingerprint: Option<String>,
-    /// The keys that its daemon is known to have from earlier connections.
-    pub known_keys: Vec<String>,
-    /// The cap for jobs of the node's own user with this peer; jobs of other owners may be in other caps.
-    pub cap: String,
-    /// The most jobs with it that run at a time.
-    pub running_max: usize,
-    /// How many of the jobs that the caller sees run with it now.
-    pub running: usize,
-    /// How many jobs with it are not over, running ones included.
-    pub unfinished: usize,
-    /// When the last run with it ended.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub last_ended: Option<Timestamp>,
-    /// When a job with it last brought some or all of its content.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub last_reached: Option<Timestamp>,
-    /// Runs with it that have ended. Runs of other owners are counted only for callers with the scope
-    /// `admin`.
-    pub transfers: u64,
-    /// Those of the runs that did not bring everything.
-    pub failed: u64,
-    /// Bytes of content that arrived.
-    pub bytes: u64,
-}
 
 impl Node {
     /// The peers that the caller may know of, sorted by name.
@@ -93,7 +57,7 @@ impl Node {
             let others: Vec<_> = settings.peers.iter().filter(|peer| !is_met(peer)).collect();
             names.extend(others.iter().map(|peer| peer.host.to_string()));
         }
-        let known = farhaul::KnownHosts::load(&farhaul::default_known_hosts_path())?;
+        let known = farhaul::target::KnownHosts::load(&farhaul::target::default_known_hosts_path())?;
         let view = |name: String| {
             let (running, unfinished) = jobs.get(&name).copied().unwrap_or_default();
             let past = dealings.remove(&name).unwrap_or_default();
@@ -117,7 +81,7 @@ impl Node {
         &self,
         name: String,
         settings: &NodeSettings,
-        known: &farhaul::KnownHosts,
+        known: &farhaul::target::KnownHosts,
         past: &PeerDealings,
     ) -> PeerView {
         let host = host_of(&name);
@@ -132,7 +96,7 @@ impl Node {
         let caps = self.caps();
         // A table whose host is a pattern is no peer of a session: its hosts are in the cap that has the pattern.
         let of_pattern = || {
-            let has = |cap: &Cap| cap.peers.iter().any(|pattern| pattern.to_string() == name);
+            let has = |cap: &CapRule| cap.peers.iter().any(|pattern| pattern.to_string() == name);
             caps.iter().find(|(_, cap)| has(cap)).map(|(cap, _)| cap.clone())
         };
         let cap = if host.is_none() { of_pattern() } else { None };

@@ -1,10 +1,13 @@
 //! The locations of a job, as far as they matter to others than the copy.
 
-use farhaul::{DEFAULT_PORT, LocationSpec, SpreadOptions};
-use farhaul_session::Error;
+use farhaul::copy::LocationSpec;
+use farhaul::document::EarlierRules;
+use farhaul::options::SpreadOptions;
+use farhaul::target::DEFAULT_PORT;
+use farhaul_words::Error;
 
 use crate::access::JobPlaces;
-use crate::job::{EarlierRules, JobSpec};
+use crate::job::JobSpec;
 
 /// The locations of a job: sources, destination, then the directories with earlier copies, the one that keeps what
 /// is replaced, and those that sources and destination are spread over.
@@ -14,16 +17,16 @@ pub(crate) fn of_spec(spec: &JobSpec) -> Result<JobPlaces, Error> {
     let EarlierRules { link, compare } = &spec.options.earlier;
     let kept = spec.options.backup.as_ref().and_then(|backup| backup.dir.as_ref());
     for given in link.iter().chain(compare).chain(kept) {
-        let given = farhaul::unescape(given).unwrap_or_default();
+        let given = farhaul::sisters::unescape(given).unwrap_or_default();
         // One that leads above the root stays as it is written, and is refused for that.
-        let path = farhaul::earlier_path(destination.path(), &given).unwrap_or(given);
+        let path = farhaul::sisters::earlier_path(destination.path(), &given).unwrap_or(given);
         places.push(destination.with_path(&path));
     }
     if spec.options.spread.is_empty() {
         return Ok(JobPlaces(places));
     }
     // Directories are on the host of the location that is spread over them.
-    let SpreadOptions { source, target } = farhaul::spread_of(&spec.copy_job(0)?)?;
+    let SpreadOptions { source, target } = farhaul::sisters::spread_of(&spec.copy_job(0)?)?;
     let at = |place: &LocationSpec, directories: &[Vec<u8>]| -> Vec<LocationSpec> {
         directories.iter().map(|directory| place.with_path(directory)).collect()
     };
@@ -72,7 +75,7 @@ fn bracketed(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::JobKind;
+    use farhaul_api::JobKind;
 
     fn place(text: &str) -> LocationSpec {
         LocationSpec::parse(text.as_ref()).unwrap()

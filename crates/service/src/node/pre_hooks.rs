@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 
 use super::courier::CourierBell;
 use super::{Node, Signal, programs};
 use crate::hooks::{self, Hook, HookMessage, ProgramStop};
-use crate::job::JobId;
+use farhaul_api::JobId;
 
 /// How long an attempt waits for the store.
 const KNOWN_TIME: Duration = Duration::from_secs(10);

@@ -4,27 +4,31 @@
 //! Caps count with their schedules. What a path carries is taken from the records of transfers with the same
 //! peer, and for a running job from its own speed. `scheduler/promises/mod.rs` decides.
 
+use super::words::{promise_of_end, promise_of_run};
 use std::collections::BTreeMap;
 
-use farhaul::LocationSpec;
+use farhaul::copy::LocationSpec;
+use farhaul::document::SelectRules;
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::outbox;
-use super::words::{PromiseState, PromiseView, time_words};
+use super::words::time_words;
 use super::{Active, Node, places};
 use crate::caps::schedule::{next_change, rate_at};
 use crate::caps::spec::{CapSubject, Caps, cap_of, parent_of};
 use crate::clock::timestamp;
 use crate::config::values::TimeZoneName;
 use crate::hooks::ErrorWords;
-use crate::job::{JobHead, JobId, SelectRules};
+use crate::job::JobHead;
 use crate::scheduler::deadline::DeadlineOutlook;
 use crate::scheduler::promises::{HORIZON_MS, Keeping, PromisedJob, Supply, earliest_promise, judge};
 use crate::store::history;
 use crate::store::jobs::{JobDocument, JobRow};
+use farhaul_api::JobId;
+use farhaul_api::{PromiseState, PromiseView};
 
 /// Bytes of IP packets for each byte of content, as caps count them: headers, feedback and some repairs.
 const WIRE_SHARE: f64 = 1.05;
@@ -187,7 +191,7 @@ impl Active {
         }
         let (state, done_ms) = self.promise_now();
         let times = (timestamp(by_ms), done_ms.map(timestamp));
-        Some(PromiseView::of_run(state, times, timestamp(self.promise_seen_ms()), &zone_of(head)))
+        Some(promise_of_run(state, times, timestamp(self.promise_seen_ms()), &zone_of(head)))
     }
 
     /// True if the deadline will not be kept, as things stand.
@@ -199,8 +203,8 @@ impl Active {
 /// What became of the promise of a run that has ended.
 pub(super) fn of_end(row: &JobRow, head: &JobHead) -> Option<PromiseView> {
     let (by, ended) = row.finish_by_ms.zip(row.ended_ms)?;
-    let is_done = row.state == crate::job::JobState::Done;
-    Some(PromiseView::of_end((timestamp(by), timestamp(ended)), is_done, &zone_of(head)))
+    let is_done = row.state == farhaul_api::JobState::Done;
+    Some(promise_of_end((timestamp(by), timestamp(ended)), is_done, &zone_of(head)))
 }
 
 /// The time zone of a job's deadline.
@@ -318,7 +322,7 @@ impl Node {
         let by = time_words(timestamp(by_ms), now, &zone);
         let late = |what: String, hint: String| Err(Error::new(Code::NotInTime, what).with_hint(hint));
         if by_ms <= now_ms {
-            let hint = "give a later --finish-by, or --anyway".into();
+            let hint = "give a later `finish-by`, or `anyway`".into();
             return late(format!("cannot be done by {by}, which has passed"), hint);
         }
         match earliest_promise(now_ms, &supplies.list, &all, &new) {
@@ -327,11 +331,11 @@ impl Node {
                 let offered = timestamp(offered);
                 let word = option_words(offered, now, &zone);
                 let offered = time_words(offered, now, &zone);
-                let hint = format!("use --finish-by {word}, or --anyway");
+                let hint = format!("use `finish-by` {word}, or `anyway`");
                 late(format!("cannot be done by {by}; {offered} can be kept"), hint)
             }
             None => {
-                let hint = "let caps leave more, or use --anyway".into();
+                let hint = "let caps leave more, or use `anyway`".into();
                 late(format!("cannot be done by {by}, nor by any time in the next two weeks"), hint)
             }
         }

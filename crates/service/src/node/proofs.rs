@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, RwLock};
 
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 
 use super::logins::fault_of;
 use super::moments::NodeMoment;
@@ -141,7 +141,7 @@ impl Proofs {
 mod tests {
     use super::*;
     use crate::access::token::NewTokenText;
-    use crate::access::{CallerReach, Scope};
+    use farhaul_api::{CallerReach, Scope};
 
     const NOW: NodeMoment = NodeMoment { wall_ms: 100, node_ms: 100 };
 

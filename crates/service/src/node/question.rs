@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 
-use farhaul::{DialRequester, Event, Handle};
+use farhaul::Handle;
+use farhaul::events::Event;
+use farhaul::sisters::DialRequester;
 use farhaul_handover::Held as _;
 
 /// A question that is being asked. It can be given up at any time.

@@ -1,25 +1,28 @@
 //! The requests that callers may make about jobs. Here the job's locations decide who may make them.
 
+use super::view::view_of_active;
+use super::view::view_of_row;
+use crate::job::JobSteps as _;
+use farhaul_api::{JobChange, LiveRates};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_session::options::{Policy, RateOptions};
-use farhaul_session::{Charge, Code, Error};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use farhaul_session::Charge;
+use farhaul_session::options::RateOptions;
+use farhaul_words::{Code, Error};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::conductor::{deadline_of, weight_of};
 use super::facts::{self, no_such};
 use super::moments::NodeMoment;
 use super::transfer::{JobTransfer, StopReason};
-use super::view::JobView;
 use super::{Active, Node, accounts, outbox, peer_of, places, promises};
-use crate::access::{Caller, CallerDeed, Scope};
+use crate::access::{Caller, CallerDeed};
 use crate::caps::spec::CapSubject;
 use crate::clock::timestamp;
-use crate::history::recent_curve::LiveCurve;
-use crate::job::{JobId, JobSpec, JobState, JobStep, PRIORITY_MAX, Resumption, StepRefusal};
+use crate::job::{JobSpec, JobStep, Resumption, StepRefusal};
 use crate::scheduler::calendar::{self, Calendar};
 use crate::scheduler::queue::{self, QueuePosition};
 use crate::state_dir::room_for_a_job;
@@ -28,6 +31,10 @@ use crate::store::jobs::{
     self, JobDocument, JobFacts, JobKey, JobRow, JobSteering, ListedJob, RunFigures, StoredDocument,
 };
 use crate::store::log;
+use farhaul_api::JobView;
+use farhaul_api::LiveCurve;
+use farhaul_api::Scope;
+use farhaul_api::{JobId, JobState, PRIORITY_MAX};
 
 /// A job to submit.
 #[derive(Debug, Clone)]
@@ -55,7 +62,7 @@ pub(crate) struct JobListPage {
 /// How many jobs there are.
 #[derive(Debug, Default)]
 pub(crate) struct JobCounts {
-    pub(crate) of_state: BTreeMap<&'static str, u64>,
+    pub(crate) of_state: BTreeMap<String, u64>,
     /// True if there are older jobs that were not counted.
     pub(crate) is_cut: bool,
 }
@@ -78,49 +85,14 @@ pub(crate) struct RetryRequest {
     pub(crate) delete_anyway: bool,
 }
 
-/// The fields of a job to change; a field that is left out stays as it is.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct JobChange {
-    /// How the rate is set: `fixed`, `high`, `fair` or `low`.
-    #[schema(value_type = Option<String>)]
-    pub policy: Option<Policy>,
-    /// The job's own rate limit in bits per second; 0 removes it.
-    pub rate_bps: Option<u64>,
-    /// The priority, 0 to 9.
-    #[schema(maximum = 9)]
-    pub priority: Option<u8>,
-    /// Starts the job just before this one, which must not be over. The job gets the priority of this one.
-    #[schema(value_type = Option<String>)]
-    pub before: Option<JobId>,
-    /// Starts the job just after this one, under the same rules.
-    #[schema(value_type = Option<String>)]
-    pub after: Option<JobId>,
-}
-
-impl JobChange {
-    fn spot(&self) -> Result<Option<QueuePosition>, Error> {
-        match (self.before, self.after) {
-            (None, None) => Ok(None),
-            (Some(job), None) => Ok(Some(QueuePosition::Before(job))),
-            (None, Some(job)) => Ok(Some(QueuePosition::After(job))),
-            (Some(_), Some(_)) => Err(Error::new(Code::BadOption, "give either before or after, not both")),
-        }
+/// Where a change puts the job in the queue.
+fn spot_of(change: &JobChange) -> Result<Option<QueuePosition>, Error> {
+    match (change.before, change.after) {
+        (None, None) => Ok(None),
+        (Some(job), None) => Ok(Some(QueuePosition::Before(job))),
+        (None, Some(job)) => Ok(Some(QueuePosition::After(job))),
+        (Some(_), Some(_)) => Err(Error::new(Code::BadOption, "give either before or after, not both")),
     }
-}
-
-/// The rate of a job's transfer over its last five minutes, or since it began.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct LiveRates {
-    /// The job's id.
-    #[schema(value_type = String)]
-    pub job: JobId,
-    /// The time of the first rate, in seconds since the attempt began.
-    pub begin_s: f64,
-    /// The time of the last rate. Rates are equally far apart, about a second.
-    pub end_s: f64,
-    /// Content moved, in bits per second.
-    pub goodput_bps: Vec<u64>,
 }
 
 impl Node {
@@ -142,7 +114,7 @@ impl Node {
         self.memory_of(&caller.subject).can_ever_hold(&spec.options.network)?;
         let mut row = self.accepted(&caller.subject, &spec, peer_of(&places.0), now_ms)?;
         let document = JobDocument { spec, reach: caller.reach.clone() };
-        farhaul::check_copy(&self.prepared(&document, None, now_ms)?)?;
+        farhaul::sisters::check_copy(&self.prepared(&document, None, now_ms)?)?;
         let facts = facts::facts_of(&document.spec, places);
         let stored = StoredDocument::of(&document, &facts)?;
         let bytes = row.finish_by_ms.and_then(|_| promises::size_of(&document));
@@ -204,7 +176,7 @@ impl Node {
             active.promise.bytes = bytes;
             self.look_at_promises(&mut all, now_ms);
             let active = all.get(&id).ok_or_else(|| no_such(id))?;
-            view = JobView::of_active(active, &*self.facts(active)?, caller);
+            view = view_of_active(active, &*self.facts(active)?, caller);
         }
         drop(all);
         self.look();
@@ -220,7 +192,7 @@ impl Node {
         caller: &Caller,
     ) -> JobView {
         let mut active = Active::new(row, 0, kept);
-        let view = JobView::of_active(&active, &facts, caller);
+        let view = view_of_active(&active, &facts, caller);
         active.facts = Some(facts.into());
         self.show(&active);
         // It is needed again when the job begins.
@@ -312,10 +284,10 @@ impl Node {
     pub(crate) fn job(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         if let Some(active) = self.jobs().get(&id) {
             self.may_with(caller, Scope::Read, active)?;
-            return Ok(JobView::of_active(active, &*self.facts(active)?, caller));
+            return Ok(view_of_active(active, &*self.facts(active)?, caller));
         }
         let row = self.finished(caller, id)?;
-        Ok(JobView::of_row(&row, &self.facts_if_any(id)?, caller))
+        Ok(view_of_row(&row, &self.facts_if_any(id)?, caller))
     }
 
     /// The row of a job, whether it is over or not.
@@ -367,8 +339,8 @@ impl Node {
         let page = self.store.read(|connection| jobs::list(connection, &wanted, (count, looks), is_seen))?;
         let all = self.jobs();
         let view = |ListedJob { row, facts }: &ListedJob| match all.get(&row.id) {
-            Some(active) => JobView::of_active(active, facts, caller),
-            None => JobView::of_row(row, facts, caller),
+            Some(active) => view_of_active(active, facts, caller),
+            None => view_of_row(row, facts, caller),
         };
         Ok(JobListPage { jobs: page.jobs.iter().map(view).collect(), last: page.last })
     }
@@ -412,7 +384,7 @@ impl Node {
         let (mut page, mut bytes) = (Vec::new(), 0);
         for active in queue.into_iter().skip(wanted.offset).take(count) {
             let facts = self.facts(active)?;
-            page.push(JobView::of_active(active, &facts, caller));
+            page.push(view_of_active(active, &facts, caller));
             bytes += facts.head.shown_bytes();
             if bytes >= jobs::PAGE_BYTES_MAX {
                 break;
@@ -427,7 +399,8 @@ impl Node {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let wanted = &jobs::JobFilter { now: Some(self.moment()), ..wanted.clone() };
         let mut counts = BTreeMap::new();
-        let mut add = |state: JobState, count: u64| *counts.entry(state.name()).or_default() += count;
+        let mut add =
+            |state: JobState, count: u64| *counts.entry(state.name().to_string()).or_default() += count;
         if caller.sees_all() {
             let found = self.store.read(|connection| jobs::counts_of(connection, wanted))?;
             found.into_iter().for_each(|(state, count)| add(state, count));
@@ -536,7 +509,7 @@ impl Node {
                     let end = super::transfer::TransferEnd {
                         job: active.row.id,
                         serial: 0,
-                        report: farhaul::Report::default(),
+                        report: farhaul::copy::Report::default(),
                         error: Some(Error::interrupted()),
                     };
                     let mut over = node.over(active, JobState::Cancelled, &end, None, now_ms);
@@ -585,7 +558,7 @@ impl Node {
             active.row = row;
             self.say(&mut active, "info", &text);
             self.changed(&mut active);
-            let view = JobView::of_active(&active, &facts, caller);
+            let view = view_of_active(&active, &facts, caller);
             all.insert(id, active);
             view
         };
@@ -605,7 +578,7 @@ impl Node {
                 format!("a priority must be between 0 and {PRIORITY_MAX}"),
             ));
         }
-        let spot = change.spot()?;
+        let spot = spot_of(change)?;
         self.steer_among(caller, id, |node, all| {
             let Some(active) = all.get(&id) else { return Err(no_such(id)) };
             let mut row = active.row.clone();
@@ -707,7 +680,7 @@ impl Node {
         }
         act(self, &mut all)?;
         let active = all.get(&id).ok_or_else(|| no_such(id))?;
-        let view = JobView::of_active(active, &*self.facts(active)?, caller);
+        let view = view_of_active(active, &*self.facts(active)?, caller);
         drop(all);
         self.look();
         self.confirm(id)?;

@@ -184,7 +184,7 @@ fn surplus_jobs(ended: &[EndedSize], bytes_max: u64) -> Vec<&EndedSize> {
 mod tests {
     use super::super::tests::{Fixture, copy};
     use super::*;
-    use crate::job::JobState;
+    use farhaul_api::JobState;
 
     fn record(id: i64, run: Option<&str>, bytes: u64) -> RecordSize {
         RecordSize { id, run: run.map(|job| (job.to_string(), 1)), bytes }
@@ -223,7 +223,7 @@ mod tests {
             let mut spec = copy(fixture.path("in/"), fixture.path("out"));
             spec.options.select.names = Some((0..2000).map(|name| format!("{name:0>100}")).collect());
             let id = fixture.submit(spec);
-            fixture.wait(id, |view| view.state.is_final());
+            fixture.wait(id, |view| view.is_over);
         }
         let kept = |fixture: &Fixture| {
             let sizes = fixture.node().store.read(jobs::ended_sizes).unwrap();

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farhaul::{CopyJob, Location, SshMessages, ThisHost};
-use farhaul_session::{Code, Error, MemoryLimits};
+use farhaul::copy::{CopyJob, Location};
+use farhaul::target::{SshMessages, ThisHost};
+use farhaul_session::MemoryLimits;
+use farhaul_words::{Code, Error};
 
 use super::{QueueLimits, RetentionRules, WatchSpec};
 use crate::config::values::{HostPattern, SecretPlace};
 use crate::config::{AccountPlaces, Config, HookEvent, JobsSection, LoadedConfig};
 use crate::hooks::webhook::{AddressRules, WebhookReceiver, WebhookSettings};
 use crate::hooks::{BatchBounds, Hook, HookMoment, Program, VerifyHook};
-use crate::job::{JobSpan, JobSpec, Labels, RetryRule};
+use crate::job::{JobSpec, RetryRule};
 use crate::scheduler::choice::{self, JobSlots};
+use farhaul_api::{JobSpan, Labels};
 
 /// The most watched folders. Each has a thread and a descriptor of inotify, of which the kernel gives a user
 /// 128.
@@ -91,7 +94,7 @@ impl Default for NodeSettings {
             login_s: 12 * 3600,
             identities: BTreeMap::new(),
             peers: Vec::new(),
-            identity_file: farhaul::default_identity_path(),
+            identity_file: farhaul::target::default_identity_path(),
             hooks: Vec::new(),
             verify_hooks: Vec::new(),
             webhooks: WebhookSettings::default(),
@@ -258,11 +261,10 @@ impl NodeSettings {
         };
         match location {
             Location::Daemon { target, .. } => {
-                target.batch = true;
                 target.identity_file = Some(identity.key_file.unwrap_or_else(|| self.identity_file.clone()));
                 let known = peer.and_then(|peer| peer.fingerprint.as_deref());
                 if let (Some(asked), Some(known)) = (fingerprint, known)
-                    && !farhaul::is_same_fingerprint(asked, known)
+                    && !farhaul::sisters::is_same_fingerprint(asked, known)
                 {
                     let what = format!("the configuration names another key for the daemon on {host}");
                     return Err(Error::new(Code::BadOption, what));
@@ -273,8 +275,6 @@ impl NodeSettings {
                 target.identity = identity.ssh_key_files;
                 target.config_file = identity.ssh_config_file;
                 target.options = identity.ssh_options;
-                // Nobody can type a password here.
-                target.options.push("BatchMode=yes".into());
                 target.messages = SshMessages::Kept;
                 if target.user.is_none() {
                     target.user = identity.ssh_user;
@@ -300,7 +300,7 @@ pub(super) fn keep_elsewhere(location: &mut Location) {
 
 /// A watched folder of the configuration.
 fn watch((name, watch): (&String, &crate::config::WatchSection)) -> Option<(String, WatchSpec)> {
-    let escaped = |text: &[u8]| farhaul::escape(text);
+    let escaped = |text: &[u8]| farhaul::sisters::escape(text);
     let spec = WatchSpec {
         settle: JobSpan(watch.settle.0.as_secs()),
         rescan: watch.rescan.map(|rescan| JobSpan(rescan.0.as_secs())),
@@ -379,8 +379,9 @@ fn hooks(hook: &crate::config::HookSection) -> Vec<Hook> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::JobKind;
-    use farhaul::LocationSpec;
+    use farhaul::copy::LocationSpec;
+    use farhaul::target::Prompts;
+    use farhaul_api::JobKind;
 
     #[test]
     fn targets_get_the_identity_of_the_job_then_of_the_peer_then_the_nodes_own() {
@@ -405,7 +406,7 @@ mod tests {
             settings.identify(&spec, &mut job)?;
             match job.destination {
                 Location::Daemon { target, .. } => {
-                    assert!(target.batch);
+                    assert_eq!(target.prompts, Prompts::Forbidden);
                     Ok((target.identity_file.unwrap().display().to_string(), target.fingerprint))
                 }
                 _ => panic!("the location must be a daemon"),
@@ -515,7 +516,6 @@ mod tests {
         let Location::Ssh { target, .. } = &job.sources[0] else {
             panic!("the source must be reached over ssh")
         };
-        assert_eq!(target.options, ["BatchMode=yes"]);
-        assert_eq!(target.messages, SshMessages::Kept);
+        assert_eq!((target.prompts, target.messages), (Prompts::Forbidden, SshMessages::Kept));
     }
 }

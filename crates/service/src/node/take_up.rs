@@ -3,18 +3,20 @@
 //! Always true: a job that somebody has cancelled does not run again; the death of the node is no failure of
 //! the job that ran, unless it happens again and again.
 
+use crate::job::JobSteps as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul::Report;
-use farhaul_session::{Code, Error};
+use farhaul::copy::Report;
+use farhaul_words::{Code, Error};
 
 use super::moments::ClockStep;
 use super::transfer::TransferEnd;
 use super::{Active, Node, facts};
 use crate::clock::timestamp;
-use crate::job::{JobId, JobState, JobStep};
+use crate::job::JobStep;
 use crate::scheduler::backoff;
 use crate::store::{jobs, log};
+use farhaul_api::{JobId, JobState};
 
 /// How often the store hears how much a running transfer has moved, in seconds.
 const NOTE_EVERY_S: f64 = 2.0;

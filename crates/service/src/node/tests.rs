@@ -1,10 +1,14 @@
+use farhaul_api::{EventKind, JobChange, JobView, Word};
 use std::time::{Duration, Instant};
 
+use farhaul_words::Code;
+
 use super::*;
-use crate::access::{Caller, CallerReach, Scope};
-use crate::job::{JobKind, JobSpan, JobSpec, JobState, Labels, RepeatRule, RetryOptions};
+use crate::access::Caller;
+use crate::job::JobSpec;
 use crate::store::history;
-use farhaul_session::Code;
+use farhaul_api::{CallerReach, Scope};
+use farhaul_api::{JobKind, JobSpan, JobState, Labels, RepeatRule, RetryOptions};
 
 /// A node in a folder of its own, which is deleted at the end.
 pub(super) struct Fixture {
@@ -79,7 +83,7 @@ impl Fixture {
         let clock = Clock::shifted_by(self.folder.path().join("clock"));
         let identity_file = self.folder.path().join("key");
         if !identity_file.exists() {
-            farhaul::keygen(&identity_file, "node").unwrap();
+            farhaul::target::keygen(&identity_file, "node").unwrap();
         }
         let settings = NodeSettings { identity_file, ..self.settings.clone() };
         let (node, signals) = Node::open(self.folder.path(), clock, settings).unwrap();
@@ -139,7 +143,7 @@ impl Fixture {
         self.wait(id, |view| view.state == state)
     }
 
-    pub(super) fn records(&self) -> Vec<history::HistoryRecord> {
+    pub(super) fn records(&self) -> Vec<farhaul_api::HistoryRecord> {
         self.node().store.write(|_| Ok(())).unwrap();
         let all = history::RecordFilter::default();
         self.node()
@@ -394,14 +398,14 @@ fn who_does_not_reach_a_job_does_not_see_it() {
 }
 
 fn is_late(view: &JobView) -> bool {
-    view.promise.as_ref().is_some_and(|promise| promise.state == words::PromiseState::Late)
+    view.promise.as_ref().is_some_and(|promise| promise.state == farhaul_api::PromiseState::Late)
 }
 
 /// A job that brings 8 MB and has much more time than it needs.
 fn job_with_time(fixture: &Fixture, seconds: u64) -> JobSpec {
     let mut spec = copy("zero:8000000".into(), "null:".into());
     let by = fixture.node().clock.now().checked_add(Duration::from_secs(seconds)).unwrap();
-    spec.finish_by = Some(crate::job::FinishBy::At(by));
+    spec.finish_by = Some(farhaul_api::FinishBy::At(by));
     spec
 }
 
@@ -436,7 +440,7 @@ fn a_smooth_job_is_held_to_its_rate_and_one_that_cannot_make_it_says_so() {
     let fixture = Fixture::new();
     let now = fixture.node().clock.now();
     let mut spec = copy("zero:200000000".into(), "null:".into());
-    spec.finish_by = Some(crate::job::FinishBy::At(now.checked_add(Duration::from_secs(12)).unwrap()));
+    spec.finish_by = Some(farhaul_api::FinishBy::At(now.checked_add(Duration::from_secs(12)).unwrap()));
     (spec.smooth, spec.anyway) = (true, true);
     let made = fixture.submit(spec.clone());
     spec.options.network.rate_bps = Some(2_000_000);
@@ -455,7 +459,7 @@ fn a_smooth_job_is_held_to_its_rate_and_one_that_cannot_make_it_says_so() {
 }
 
 fn capped(fixture: &Fixture, rate_bps: u64) {
-    let cap = crate::caps::spec::Cap { rate_bps: Some(rate_bps), ..Default::default() };
+    let cap = crate::caps::spec::CapRule { rate_bps: Some(rate_bps), ..Default::default() };
     fixture.node().set_cap(&Caller::local(), "host", cap).unwrap();
 }
 
@@ -465,7 +469,7 @@ fn a_deadline_is_promised_only_as_far_as_the_caps_allow() {
     capped(&fixture, 1_000_000);
     let now = fixture.node().clock.now();
     let at =
-        |minutes: u64| crate::job::FinishBy::At(now.checked_add(Duration::from_secs(60 * minutes)).unwrap());
+        |minutes: u64| farhaul_api::FinishBy::At(now.checked_add(Duration::from_secs(60 * minutes)).unwrap());
     let submit =
         |spec: JobSpec| fixture.node().submit(&Caller::local(), Submission { spec, idempotency: None });
     // 150 MB at 1 Mbit/s: twenty-one minutes.
@@ -477,12 +481,12 @@ fn a_deadline_is_promised_only_as_far_as_the_caps_allow() {
     assert!(refused.to_string().ends_with(" can be kept"), "{refused}");
     // The time that is offered is taken.
     let hint = refused.hint().unwrap();
-    let offered = hint.strip_prefix("use --finish-by ").and_then(|rest| rest.split_once(',')).unwrap().0;
+    let offered = hint.strip_prefix("use `finish-by` ").and_then(|rest| rest.split_once(',')).unwrap().0;
     spec.finish_by = Some(offered.parse().unwrap());
     let first = submit(spec.clone()).unwrap();
     assert_eq!(
-        first.promise.as_ref().map(|promise| promise.state),
-        Some(words::PromiseState::Kept),
+        first.promise.as_ref().map(|promise| promise.state.clone()),
+        Some(Word::Known(farhaul_api::PromiseState::Kept)),
         "{first:?}"
     );
     // There is no room for another one by then: it would break the promise.
@@ -490,9 +494,12 @@ fn a_deadline_is_promised_only_as_far_as_the_caps_allow() {
     assert_eq!(second.code(), Code::NotInTime);
     spec.anyway = true;
     let anyway = submit(spec).unwrap();
-    assert_eq!(anyway.promise.map(|promise| promise.state), Some(words::PromiseState::Late));
+    assert_eq!(
+        anyway.promise.map(|promise| promise.state),
+        Some(Word::Known(farhaul_api::PromiseState::Late))
+    );
     let passed = copy("zero:5".into(), "null:".into());
-    let passed = JobSpec { finish_by: Some(crate::job::FinishBy::At(now)), ..passed };
+    let passed = JobSpec { finish_by: Some(farhaul_api::FinishBy::At(now)), ..passed };
     assert!(submit(passed).unwrap_err().to_string().ends_with("which has passed"));
     let view = fixture.wait(first.id, |view| view.state == JobState::Running);
     assert!(!is_late(&view), "{view:?}");
@@ -513,7 +520,7 @@ fn a_promise_that_breaks_is_told_at_that_moment_and_once() {
     capped(&fixture, 8_000_000);
     let now = fixture.node().clock.now();
     let mut spec = copy("zero:100000000".into(), "null:".into());
-    spec.finish_by = Some(crate::job::FinishBy::At(now.checked_add(Duration::from_secs(600)).unwrap()));
+    spec.finish_by = Some(farhaul_api::FinishBy::At(now.checked_add(Duration::from_secs(600)).unwrap()));
     let id = fixture.submit(spec);
     fixture.wait(id, |view| view.state == JobState::Running && view.promise.is_some() && !is_late(view));
     let told = || std::fs::read_to_string(&heard).unwrap_or_default().lines().count();
@@ -550,7 +557,7 @@ fn readers_of_events_hear_what_each_of_them_may_do_with_a_job() {
     for (caller, may) in [(Caller::local(), r#"["pause","cancel","retry","change"]"#), (reader, "[]")] {
         let (kind, text) = news.body.for_caller(&caller, None).unwrap();
         let view = serde_json::to_string(&node.job(&caller, id).unwrap()).unwrap();
-        assert_eq!((kind, &text), ("job", &view));
+        assert_eq!((kind, &text), (EventKind::Job, &view));
         assert!(text.ends_with(&format!("\"may\":{may}}}")), "{text}");
     }
 }
@@ -587,7 +594,7 @@ fn a_waiting_job_has_its_document_in_the_store_and_not_in_memory() {
     check(&fixture);
     std::fs::write(fixture.path("in").to_string() + "/" + &names[7], b"x").unwrap();
     fixture.set_clock(3700);
-    fixture.wait(id, |view| view.state.is_final());
+    fixture.wait(id, |view| view.is_over);
     assert!(std::fs::exists(fixture.path("b") + "/" + &names[7]).unwrap());
 }
 
@@ -638,7 +645,7 @@ fn a_job_that_cannot_be_read_has_failed_and_keeps_no_other_from_starting() {
         let error = view.error.unwrap();
         assert_eq!(
             (view.state, error.code.as_str()),
-            (JobState::Failed, "FH-STORE-BROKEN"),
+            (JobState::Failed.into(), "FH-STORE-BROKEN"),
             "{}",
             error.text
         );
@@ -667,9 +674,9 @@ fn more_memory_than_there_is_is_refused_and_the_usual_amount_is_cut_to_it() {
         fixture.node().submit(&caller, Submission { spec, idempotency: None }).map(|view| view.id)
     };
     for (subject, bytes, words) in [
-        ("local", 4 << 40, "--memory 4194304M is more than there is: this node has 800M"),
-        ("local", 801 << 20, "--memory 801M is more than there is: this node has 800M"),
-        ("token:x", 400 << 20, "--memory 400M is more than there is: token:x has 100M"),
+        ("local", 4 << 40, "`memory` 4194304M is more than there is: this node has 800M"),
+        ("local", 801 << 20, "`memory` 801M is more than there is: this node has 800M"),
+        ("token:x", 400 << 20, "`memory` 400M is more than there is: token:x has 100M"),
     ] {
         let refused = ask(subject, bytes).unwrap_err();
         assert_eq!((refused.code(), refused.to_string().as_str()), (Code::BadOption, words));
@@ -695,7 +702,10 @@ fn a_job_without_memory_waits_and_says_so_and_holds_up_no_other_owner() {
     fixture.wait_for(submit("token:y"), JobState::Done);
     let view = fixture.wait(waiting[0], |view| view.waits_for.is_some());
     let why = "memory: the memory of token:x is used up (100 MiB)";
-    assert_eq!((view.state, view.attempt, view.waits_for.as_deref()), (JobState::Queued, 0, Some(why)));
+    assert_eq!(
+        (view.state, view.attempt, view.waits_for.as_deref()),
+        (JobState::Queued.into(), 0, Some(why))
+    );
     drop(taken);
     for id in waiting {
         let view = fixture.wait_for(id, JobState::Done);

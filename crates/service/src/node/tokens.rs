@@ -3,32 +3,26 @@
 //! Always true: a token reaches only what it was made for; one that reaches the account of the service's user
 //! was made so in words, or by an earlier version, which is shown.
 
-use farhaul_session::{Code, Error};
+use crate::access::ReachRules as _;
+use farhaul_api::TokenWish;
+use farhaul_words::{Code, Error};
 
 use super::Node;
+use crate::access::Caller;
 use crate::access::token::NewTokenText;
-use crate::access::{Caller, CallerReach, Scope};
-use crate::job::JobSpan;
 use crate::store::tokens::{self, TokenRow};
+use farhaul_api::JobSpan;
+use farhaul_api::{CallerReach, Scope};
 
 /// The most bytes of a token's name.
 const NAME_MAX: usize = 100;
 /// The most tokens that the log names at the start.
 const NAMED_MAX: usize = 1000;
 
-/// A token to make.
-#[derive(Debug)]
-pub(crate) struct TokenWish {
-    pub(crate) name: String,
-    pub(crate) scopes: Vec<Scope>,
-    pub(crate) reach: CallerReach,
-    pub(crate) expires_in: Option<JobSpan>,
-}
-
 /// Why people should replace a token; `None` if they need not.
 pub(crate) fn warning_of(row: &TokenRow) -> Option<&'static str> {
     let what = "it was made without a reach, so it is the whole account of the service's user: \
-                make a new one with --root, --peer or --everything, and revoke it";
+                make a new one with `root`, `peer` or `everything`, and revoke it";
     row.is_whole_by_default.then_some(what)
 }
 
@@ -49,7 +43,7 @@ impl Node {
         }
         reach.check()?;
         if scopes.contains(&Scope::Admin) && !reach.everything {
-            let what = "the scope admin is the whole account of the service's user: say so with --everything, or leave out the scope";
+            let what = "the scope admin is the whole account of the service's user: say so with `everything`, or leave out the scope";
             return bad(what);
         }
         self.judge_reach(&reach)?;

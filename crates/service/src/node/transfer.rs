@@ -1,27 +1,32 @@
 //! The running transfer of one job: its thread, its handle, and the figures that are looked at once
 //! a second.
 
+use super::view::progress_of;
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul::{CapMemberships, CopyJob, Event, RateGuarantee, Report};
+use farhaul::copy::{CopyJob, Report};
+use farhaul::events::Event;
+use farhaul::sisters::{CapMemberships, RateGuarantee};
 use farhaul_handover::Held as _;
-use farhaul_session::options::{Policy, RATE_MIN_BPS, RateOptions};
-use farhaul_session::{Code, Error, Handle, Snapshot, contained};
+use farhaul_session::options::{RATE_MIN_BPS, RateOptions};
+use farhaul_session::{Handle, contained};
+use farhaul_words::{Code, Error, Policy, Snapshot};
 
 use super::Signal;
 use super::pre_hooks::PreHooks;
-use super::view::JobProgress;
-use crate::history::curve::{HistoryCurve, Point};
+use crate::history::curve::HistoryCurve;
 use crate::history::recent_curve::RecentCurve;
 use crate::hooks;
-use crate::job::JobId;
 use crate::metrics::WatchGuard;
 use crate::scheduler::deadline::{
     self, ArrivalSpeed, DeadlineFacts, DeadlineOutlook, DeadlinePace, DeadlinePlan,
 };
+use farhaul_api::JobId;
+use farhaul_api::JobProgress;
+use farhaul_api::Point;
 
 /// The most events of one transfer that wait to be written to its log.
 const EVENTS_MAX: usize = 256;
@@ -141,7 +146,7 @@ impl JobTransfer {
             let ended = contained(|| match held.prepare(|| before.run()) {
                 Ok(()) => {
                     job.means.caps = place();
-                    farhaul::run_copy(job, &held)
+                    farhaul::sisters::run_copy(job, &held)
                 }
                 Err(error) => (Report::default().ended_by(Some(&error)), Some(error)),
             });
@@ -246,7 +251,7 @@ impl JobTransfer {
     }
 
     pub(super) fn progress(&self, job: JobId) -> JobProgress {
-        JobProgress::new(job, &self.seen, &self.recent, self.held_since.is_some())
+        progress_of(job, &self.seen, &self.recent, self.held_since.is_some())
     }
 
     /// The events since the last look.

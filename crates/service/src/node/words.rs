@@ -1,74 +1,44 @@
 //! What happens to a job now, and what became of its deadline, in words. The page, `top` and the command line
 //! show these words as they are.
 
-use farhaul_session::Snapshot;
+use farhaul_api::{PromiseState, PromiseView};
+use farhaul_words::{Snapshot, Stage};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde::Serialize;
-use utoipa::ToSchema;
 
-/// The deadline of a job's run, and whether it is kept.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct PromiseView {
-    /// Whether it is kept.
-    pub state: PromiseState,
-    /// The time by which the run is to be done.
-    #[schema(value_type = String, format = DateTime)]
-    pub finish_by: Timestamp,
-    /// When it will be done as things stand, or was done; null while that is not known.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub done_by: Option<Timestamp>,
-    /// Both in words: `done by 08:20, at the latest 23:00`. Times are those of the service's clock.
-    pub words: String,
+/// The promise of a run that is not over.
+pub(super) fn promise_of_run(
+    state: PromiseState,
+    (finish_by, done_by): (Timestamp, Option<Timestamp>),
+    now: Timestamp,
+    zone: &TimeZone,
+) -> PromiseView {
+    let time = |moment| time_words(moment, now, zone);
+    let by = time(finish_by);
+    let words = match (state, done_by.map(time)) {
+        (PromiseState::Kept, Some(done)) => format!("done by {done}, at the latest {by}"),
+        (PromiseState::Kept, None) => format!("done by {by} at the latest"),
+        (PromiseState::Open, _) => format!("not known yet if it is done by {by}"),
+        (PromiseState::Late, Some(done)) => format!("not done by {by}, but by {done} as things stand"),
+        (PromiseState::Late, None) => format!("not done by {by} as things stand"),
+    };
+    PromiseView { state: state.into(), finish_by, done_by, words }
 }
 
-/// Whether a deadline is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PromiseState {
-    /// It is not known yet.
-    Open,
-    /// It is, as things stand.
-    Kept,
-    /// It is not, as things stand.
-    Late,
-}
-
-impl PromiseView {
-    /// The promise of a run that is not over.
-    pub(super) fn of_run(
-        state: PromiseState,
-        (finish_by, done_by): (Timestamp, Option<Timestamp>),
-        now: Timestamp,
-        zone: &TimeZone,
-    ) -> PromiseView {
-        let time = |moment| time_words(moment, now, zone);
-        let by = time(finish_by);
-        let words = match (state, done_by.map(time)) {
-            (PromiseState::Kept, Some(done)) => format!("done by {done}, at the latest {by}"),
-            (PromiseState::Kept, None) => format!("done by {by} at the latest"),
-            (PromiseState::Open, _) => format!("not known yet if it is done by {by}"),
-            (PromiseState::Late, Some(done)) => format!("not done by {by}, but by {done} as things stand"),
-            (PromiseState::Late, None) => format!("not done by {by} as things stand"),
-        };
-        PromiseView { state, finish_by, done_by, words }
-    }
-
-    /// What became of the promise of a run that has ended.
-    pub(super) fn of_end(
-        (finish_by, ended): (Timestamp, Timestamp),
-        is_done: bool,
-        zone: &TimeZone,
-    ) -> PromiseView {
-        let is_kept = is_done && ended <= finish_by;
-        let (by, at) = (time_words(finish_by, ended, zone), time_words(ended, ended, zone));
-        let (state, words) = match (is_kept, is_done) {
-            (true, _) => (PromiseState::Kept, format!("done at {at}, in time for {by}")),
-            (false, true) => (PromiseState::Late, format!("done at {at}, too late for {by}")),
-            (false, false) => (PromiseState::Late, format!("ended at {at}, and was to be done by {by}")),
-        };
-        PromiseView { state, finish_by, done_by: is_done.then_some(ended), words }
-    }
+/// What became of the promise of a run that has ended.
+pub(super) fn promise_of_end(
+    (finish_by, ended): (Timestamp, Timestamp),
+    is_done: bool,
+    zone: &TimeZone,
+) -> PromiseView {
+    let is_kept = is_done && ended <= finish_by;
+    let (by, at) = (time_words(finish_by, ended, zone), time_words(ended, ended, zone));
+    let (state, words) = match (is_kept, is_done) {
+        (true, _) => (PromiseState::Kept, format!("done at {at}, in time for {by}")),
+        (false, true) => (PromiseState::Late, format!("done at {at}, too late for {by}")),
+        (false, false) => (PromiseState::Late, format!("ended at {at}, and was to be done by {by}")),
+    };
+    PromiseView { state: state.into(), finish_by, done_by: is_done.then_some(ended), words }
 }
 
 /// A time of day, with the date if it is another day than `now`.
@@ -112,32 +82,15 @@ fn limit_words(limit: &str) -> String {
         other => {
             return match other.split_once(' ') {
                 Some((end @ ("sender" | "receiver"), stage)) => {
-                    let (words, verb) = stage_words(stage);
-                    format!("the {end}'s {words} {verb} the limit")
+                    let known = Stage::of_name(stage).map(|stage| stage.words().to_string());
+                    let words = known.unwrap_or_else(|| farhaul_text::printable(stage.as_bytes(), 60));
+                    format!("the {end}'s {words} is the limit")
                 }
                 _ => farhaul_text::printable(other.as_bytes(), 60),
             };
         }
     };
     words.into()
-}
-
-fn stage_words(stage: &str) -> (&str, &'static str) {
-    let words = match stage {
-        "scan" => "directory scan",
-        "read" | "write" => "disk",
-        "compare" => "comparing with what is there",
-        "digest" => return ("digests", "are"),
-        "seal" => "sealing of packets",
-        "send" => "sending of packets",
-        "receive" => "receiving of packets",
-        "open" => "opening of packets",
-        "park" => "overflow file",
-        "finish" => "finishing of files",
-        "fill" | "use" => "program",
-        other => other,
-    };
-    (words, "is")
 }
 
 #[cfg(test)]
@@ -152,8 +105,7 @@ mod tests {
     fn a_promise_says_when_it_is_done_and_when_at_the_latest() {
         let zone = TimeZone::get("Europe/Zurich").unwrap();
         let (now, by) = (at("2026-11-29T07:13:00Z"), at("2026-11-29T22:00:00Z"));
-        let words =
-            |state, done: Option<&str>| PromiseView::of_run(state, (by, done.map(at)), now, &zone).words;
+        let words = |state, done: Option<&str>| promise_of_run(state, (by, done.map(at)), now, &zone).words;
         let soon = Some("2026-11-29T07:20:00Z");
         assert_eq!(words(PromiseState::Kept, soon), "done by 08:20, at the latest 23:00");
         assert_eq!(words(PromiseState::Open, soon), "not known yet if it is done by 23:00");
@@ -163,11 +115,11 @@ mod tests {
             "not done by 23:00, but by 2026-11-30 08:20 as things stand"
         );
         assert_eq!(words(PromiseState::Late, None), "not done by 23:00 as things stand");
-        let end = |ended: &str, is_done| PromiseView::of_end((by, at(ended)), is_done, &zone);
+        let end = |ended: &str, is_done| promise_of_end((by, at(ended)), is_done, &zone);
         let kept = end("2026-11-29T07:15:00Z", true);
         assert_eq!(
             (kept.state, kept.words.as_str()),
-            (PromiseState::Kept, "done at 08:15, in time for 23:00")
+            (PromiseState::Kept.into(), "done at 08:15, in time for 23:00")
         );
         assert_eq!(end("2026-11-29T22:30:00Z", true).words, "done at 23:30, too late for 23:00");
         assert_eq!(end("2026-11-29T20:00:00Z", false).state, PromiseState::Late);
@@ -193,8 +145,8 @@ mod tests {
         (snapshot.bytes_done, snapshot.totals_known) = (100, true);
         assert!(now_words(&snapshot, false).starts_with("everything has arrived"));
         for (limit, words) in [
-            ("receiver write", "the receiver's disk is the limit"),
-            ("sender digest", "the sender's digests are the limit"),
+            ("receiver write", "the receiver's writing of the destination is the limit"),
+            ("sender digest", "the sender's digest is the limit"),
             ("network", "the network is the limit"),
             ("", "what limits it is not known yet"),
             ("something new", "something new"),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use farhaul::Report;
-use farhaul_session::{Code, Error};
+use farhaul::copy::Report;
+use farhaul_words::{Code, Error};
 
 use crate::job::RetryRule;
 
@@ -56,13 +56,13 @@ pub(crate) fn judge(report: &Report, error: Option<&Error>) -> AttemptOutcome {
 
 /// True if another attempt may work although nobody has changed anything here. The list of codes says so.
 pub(crate) fn may_mend(code: Code) -> bool {
-    code.retry() == farhaul_session::error::RetryAdvice::Helps
+    code.retry() == farhaul_words::RetryAdvice::Helps
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::JobSpan;
+    use farhaul_api::JobSpan;
 
     #[test]
     fn pauses_double_up_to_the_longest_and_end() {
@@ -95,11 +95,11 @@ mod tests {
         {
             assert_eq!(broke(code), AttemptOutcome::Broke { may_mend: false }, "{code}");
         }
-        let failed = |code| farhaul::FailedEntry {
+        let failed = |code| farhaul::copy::FailedEntry {
             path: "a".into(),
             code,
             reason: String::new(),
-            action: farhaul::FailedAction::Copy,
+            action: farhaul::copy::FailedAction::Copy,
         };
         let partly = |codes: &[Code]| {
             let failed = codes.iter().map(|code| failed(*code)).collect();

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use jiff::Timestamp;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
-use crate::job::{JobSpan, RepeatRule};
+use farhaul_api::{JobSpan, RepeatRule};
 
 /// The rule by which a job repeats.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::job::JobId;
+use farhaul_api::JobId;
 
 /// The most jobs that run at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Always true: only the moved job changes its place in the order. Positions of other jobs change only if
 //! they are in the way, and never their order.
 
-use crate::job::JobId;
+use farhaul_api::JobId;
 
 /// The distance from the first or last job to a job that is moved before or behind it.
 const STEP: i64 = 1024;

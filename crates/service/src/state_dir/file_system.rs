@@ -75,7 +75,7 @@ pub(super) fn judge_file_system(magic: u32, kind: &str) -> Option<String> {
     let in_user_space = kind.strip_prefix("fuse.").filter(|_| magic == FUSE);
     let is_elsewhere =
         in_user_space.is_some_and(|name| NETWORK_FUSE.contains(&name)) || NETWORK_KINDS.contains(&kind);
-    is_elsewhere.then(|| farhaul::escape(kind.as_bytes()))
+    is_elsewhere.then(|| farhaul::sisters::escape(kind.as_bytes()))
 }
 
 /// The type of the mount that a directory is on, from /proc.

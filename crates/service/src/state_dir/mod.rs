@@ -1,31 +1,28 @@
-//! The state directory: made, judged, and locked by one process. Also the socket of the API, which only this
-//! user may reach, too.
+//! The state directory: made, judged, and locked by one process.
 //!
 //! How to read it: [`StateDir::open`] makes, judges and locks the directory, [`room_for_a_job`]
-//! checks the free space on its disk, [`StateSocket::listen`] makes the Unix socket. `judge_file_system` has
-//! the list of file systems that are refused.
+//! checks the free space on its disk.
+//! `judge_file_system` has the list of file systems that are refused.
 //!
 //! Always true: the process that has a [`StateDir`] is the only one that has it, and other users can neither
 //! read nor write there.
 
 mod file_system;
-mod socket;
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use farhaul::{Code, Error};
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, fstatfs, open, openat, statvfs};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul_http::private_directory;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstatfs, openat, statvfs};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
 use crate::config::lies_in;
 
 use file_system::{judge_file_system, kind_of_mount};
-pub use socket::StateSocket;
 
 /// A new job is refused if the file system has fewer bytes free than this, or than an eighth of its size. The rows and the record of a job,
 /// and the store's write-ahead log, fit in many times.
@@ -64,7 +61,7 @@ impl StateDir {
             );
             return Err(Error::new(Code::UnsafeRoot, what).with_hint(ELSEWHERE));
         }
-        let directory = open_private(path, "the state directory")?;
+        let directory = private_directory(path, "the state directory")?;
         let kind = kind_of_mount(&directory).unwrap_or_default();
         let magic = fstatfs(&directory).map_err(|errno| failed(path, "look at", errno))?.f_type;
         // The kernel's numbers have 32 bits; the type of the field differs between machines.
@@ -134,39 +131,6 @@ fn failed(path: &Path, verb: &str, errno: Errno) -> Error {
     Error::with_source(Code::of_files(&error), format!("cannot {verb} {}", path.display()), error)
 }
 
-/// Opens a directory of this user that nobody else can read, or makes it. `what` is its name in errors.
-fn open_private(path: &Path, what: &str) -> Result<OwnedFd, Error> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    let not_made = |error: io::Error| {
-        Error::with_source(Code::of_files(&error), format!("cannot make {what} {}", path.display()), error)
-    };
-    match made {
-        Ok(()) => {}
-        // It may be a link to a directory; if it is something else, opening it gives a better error.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(not_made(error)),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = open(path, flags, Mode::empty()).map_err(|errno| failed(path, "open", errno))?;
-    let meta = fstat(&directory).map_err(|errno| failed(path, "look at", errno))?;
-    let refused = |reason: String, hint: &str| {
-        Error::new(Code::BadState, format!("{what} {} {reason}", path.display())).with_hint(hint)
-    };
-    let (owner, us) = (meta.st_uid, geteuid().as_raw());
-    if owner != us {
-        let hint = "run the service as that user, or name another directory";
-        return Err(refused(format!("belongs to user {owner}, and this is user {us}"), hint));
-    }
-    if meta.st_mode & 0o022 != 0 {
-        let hint = format!("look at what is in it, then chmod 700 {}", path.display());
-        return Err(refused("may be written by others".into(), &hint));
-    }
-    if meta.st_mode & 0o055 != 0 {
-        fchmod(&directory, Mode::from_raw_mode(0o700)).map_err(|errno| failed(path, "chmod", errno))?;
-    }
-    Ok(directory)
-}
-
 /// Locks the directory until the process ends. The lock's file names the process.
 fn lock(path: &Path, directory: &OwnedFd) -> Result<File, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -209,11 +173,11 @@ mod tests {
 
     use super::*;
 
-    pub(super) fn mode(path: &Path) -> u32 {
+    fn mode(path: &Path) -> u32 {
         std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
     }
 
-    pub(super) fn chmod(path: &Path, mode: u32) {
+    fn chmod(path: &Path, mode: u32) {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
 use super::rows::readable;
-use crate::caps::spec::{Cap, Caps};
+use crate::caps::spec::{CapRule, Caps};
 
 /// All caps that can be read, by name.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Caps> {
@@ -17,11 +17,16 @@ pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Caps> {
 pub(super) const ALL: &str = "SELECT name, spec FROM caps";
 
 pub(super) fn try_row(row: &Row<'_>) -> rusqlite::Result<()> {
-    of_json::<Cap>(row, 1).map(drop)
+    of_json::<CapRule>(row, 1).map(drop)
 }
 
 /// Sets the cap of this name.
-pub(crate) fn set(transaction: &Transaction<'_>, name: &str, cap: &Cap, now_ms: i64) -> rusqlite::Result<()> {
+pub(crate) fn set(
+    transaction: &Transaction<'_>,
+    name: &str,
+    cap: &CapRule,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
     let set = "INSERT INTO caps (name, spec, changed_ms) VALUES (?1, ?2, ?3)
                ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, changed_ms = excluded.changed_ms";
     transaction.execute(set, params![name, json(cap)?, now_ms]).map(|_| ())

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use rusqlite::Connection;
 
 use super::failed;

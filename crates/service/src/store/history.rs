@@ -1,69 +1,12 @@
 //! The table of records: runs of jobs that have ended, and sessions that clients opened.
 
+use farhaul_api::HistoryRecord;
+use farhaul_api::UsageRow;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::jobs::PAGE_BYTES_MAX;
-use crate::job::JobId;
 use crate::node::NodeMoment;
-
-/// A transfer that has ended.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
-pub struct HistoryRecord {
-    /// The number of the record; later records have higher numbers.
-    pub id: i64,
-    /// The job; null if a client of the daemon opened the session.
-    pub job: Option<String>,
-    /// The number of the job's run, from 1.
-    pub run: Option<u32>,
-    /// Whose transfer it was: `local`, `token:ID`, or the fingerprint of a client's key.
-    pub owner: String,
-    /// `push`, `pull` or `local`, as the end that began it sees it; `read` for reads.
-    pub direction: String,
-    /// The sources as they were written, separated by spaces.
-    pub source: String,
-    /// The destination.
-    pub destination: String,
-    /// The other host.
-    pub peer: Option<String>,
-    /// `done`, `partly_failed`, `failed`, `cancelled` or `stopped`.
-    pub state: String,
-    /// True if it was a dry run, which changes nothing: no files and no bytes arrived.
-    pub dry_run: bool,
-    /// When it began, in milliseconds since 1970.
-    pub began_ms: i64,
-    /// When it ended, in milliseconds since 1970.
-    pub ended_ms: i64,
-    /// The number of attempts.
-    pub attempts: u32,
-    /// Files that arrived.
-    pub files: u64,
-    /// Entries that did not arrive.
-    pub files_failed: u64,
-    /// Entries that were deleted at the destination; of a dry run, that would be.
-    pub deleted: u64,
-    /// Content bytes that arrived.
-    pub bytes: u64,
-    /// Bytes that this end has sent, content and everything else.
-    pub wire_bytes: u64,
-    /// Content moved, in bits per second, from the first byte to the last.
-    pub mean_bps: f64,
-    /// The highest rate within one second.
-    pub peak_bps: f64,
-    /// Packets lost as a share of packets sent, 0 to 1.
-    pub loss_fraction: f64,
-    /// Smoothed round trip at the end, in milliseconds.
-    pub rtt_ms: f64,
-    /// The thing that limited the rate, in words.
-    pub verdict: String,
-    /// The root of the digests' tree, in hex.
-    pub tree_root: Option<String>,
-    /// The code of the error, if it failed.
-    pub error_code: Option<String>,
-    /// The error in words.
-    pub error: Option<String>,
-}
+use farhaul_api::JobId;
 
 /// The documents that are kept with a record, as JSON.
 #[derive(Debug, Clone, Default)]
@@ -307,23 +250,6 @@ pub(crate) enum UsageKey {
     Day,
     /// The values of this label.
     Label(String),
-}
-
-/// The sums for one peer, user, day or value of a label.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct UsageRow {
-    /// The peer, the user, the day or the label's value; empty if there is none.
-    pub of: String,
-    /// How many transfers ended.
-    pub transfers: u64,
-    /// How many of them did not bring everything.
-    pub failed: u64,
-    /// How many files arrived.
-    pub files: u64,
-    /// Bytes of content that arrived.
-    pub bytes: u64,
-    /// The seconds of all transfers added up.
-    pub seconds: f64,
 }
 
 /// Sums up the matching records, largest sum first.

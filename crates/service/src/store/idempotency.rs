@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use crate::job::JobId;
+use farhaul_api::JobId;
 
 /// How long a key is remembered.
 pub(crate) const KEPT_MS: i64 = 24 * 3600 * 1000;

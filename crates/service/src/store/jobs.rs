@@ -6,18 +6,22 @@
 //! Always true: a row that cannot be read is one job that cannot be read; it stands in lists as a failed job
 //! with the reason, and nothing else fails.
 
+use farhaul_words::ErrorDocument;
 use std::sync::Arc;
 
-use farhaul::{Report, SourceRoot};
-use farhaul_session::options::{Policy, RateOptions};
-use farhaul_session::{Code, Error, Snapshot};
+use farhaul::copy::Report;
+use farhaul::sisters::SourceRoot;
+use farhaul_session::options::RateOptions;
+use farhaul_words::{Code, Error, Policy, Snapshot};
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use serde::{Deserialize, Serialize};
 
-use crate::access::{CallerReach, JobPlaces};
-use crate::job::{JobFailure, JobHead, JobId, JobSpec, JobState};
+use crate::access::JobPlaces;
+use crate::job::{JobHead, JobSpec};
 use crate::node::NodeMoment;
+use farhaul_api::CallerReach;
+use farhaul_api::{JobId, JobState};
 
 /// A row of the table `jobs`, except for what is read only when it is needed: [`JobFacts`], [`JobDocument`].
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +49,7 @@ pub(crate) struct JobRow {
     pub(crate) began_ms: Option<i64>,
     pub(crate) ended_ms: Option<i64>,
     /// Why the last attempt failed.
-    pub(crate) error: Option<JobFailure>,
+    pub(crate) error: Option<ErrorDocument>,
     pub(crate) changed_ms: i64,
     /// The bytes that the store keeps for the job: its document, its places and its head.
     pub(crate) kept_bytes: u64,
@@ -338,7 +342,7 @@ pub(crate) fn set_aside(
                 finish_by_ms = NULL, ended_ms = coalesce(ended_ms, ?2), error = ?3, changed_ms = ?2,
                 node_ms = coalesce(node_ms, ?4) WHERE id = ?1",
         )?
-        .execute(params![id.as_str(), now_ms, json(&JobFailure::from(&unreadable(id, why)))?, node_ms])?;
+        .execute(params![id.as_str(), now_ms, json(&ErrorDocument::from(&unreadable(id, why)))?, node_ms])?;
     Ok(())
 }
 

@@ -1,27 +1,10 @@
 //! The table of the jobs' logs.
 
+use farhaul_api::LogLine;
 use rusqlite::{Connection, Transaction, params};
-use serde::Serialize;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
-use crate::job::JobId;
-
-/// A line of a job's log.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct LogLine {
-    /// The number of the line within the job's log, from 1.
-    pub seq: u64,
-    /// When it happened, in milliseconds since 1970.
-    pub at_ms: i64,
-    /// `warning`, `info` or `debug`.
-    pub level: String,
-    /// The text for people.
-    pub text: String,
-    /// The event for programs: of a transfer (docs/reference/events.md), or of the job itself.
-    #[schema(value_type = Object)]
-    pub event: Box<RawValue>,
-}
+use farhaul_api::JobId;
 
 /// Adds a line with this number; if there is one already, that one stays.
 pub(crate) fn append(

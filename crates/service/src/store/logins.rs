@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, ToSql, Transaction, params};
 
 use super::jobs::{json, of_json};
 use super::rows::readable;
-use crate::access::Scope;
+use farhaul_api::Scope;
 
 /// The most log-ins that one token, or the service's own user, may have at a time. A further one replaces the
 /// oldest.

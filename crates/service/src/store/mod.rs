@@ -40,7 +40,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use deferred_changes::DeferredChanges;

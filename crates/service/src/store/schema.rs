@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::failed;

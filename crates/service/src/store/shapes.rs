@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use farhaul::LocationSpec;
+use farhaul::copy::LocationSpec;
 use rusqlite::Connection;
 
 use super::jobs::{JobDocument, JobFacts, JobRow, JobSteering, RunFigures, StoredDocument};
@@ -16,13 +16,15 @@ use super::schema::{BASE, MIGRATIONS};
 use super::tokens::TokenRow;
 use super::watches::WatchRow;
 use super::*;
-use crate::access::{Caller, CallerReach, JobPlaces, Scope};
-use crate::caps::spec::Cap;
+use crate::access::{Caller, JobPlaces};
+use crate::caps::spec::CapRule;
 use crate::clock::Clock;
 use crate::hooks::{BatchBounds, Hook, HookMoment};
-use crate::job::{JobHead, JobId, JobKind, JobSpan, JobSpec, JobState, RepeatRule};
+use crate::job::{JobHead, JobSpec};
 use crate::node::{Conductor, Node, NodeSettings, RetentionRules, WatchSpec};
 use crate::watch::{FileStatus, FileVersion, StoreChange, WatchedFile, WatchedName};
+use farhaul_api::{CallerReach, Scope};
+use farhaul_api::{JobId, JobKind, JobSpan, JobState, RepeatRule};
 
 /// The time at which the content of the files was written: 2026-01-01T00:00:00Z.
 const THEN_MS: i64 = 1_767_225_600_000;
@@ -92,7 +94,7 @@ fn job(number: usize, state: JobState) -> (JobRow, StoredDocument) {
 fn fill(store: &Store) {
     let jobs: Vec<(JobRow, StoredDocument)> =
         stored_states().enumerate().map(|(number, state)| job(number, state)).collect();
-    let record = |job: &JobRow| history::HistoryRecord {
+    let record = |job: &JobRow| farhaul_api::HistoryRecord {
         job: Some(job.id.to_string()),
         run: Some(1),
         owner: job.owner.clone(),
@@ -107,20 +109,20 @@ fn fill(store: &Store) {
         deleted: 2,
         bytes: 1000,
         tree_root: Some("00".repeat(32)),
-        ..history::HistoryRecord::default()
+        ..farhaul_api::HistoryRecord::default()
     };
     let papers = || history::RecordPapers {
         report: Some(r#"{"schema":1,"files":1}"#.into()),
         curve: Some("[]".into()),
         receipt: Some(r#"{"receipt":1}"#.into()),
     };
-    let client = history::HistoryRecord {
+    let client = farhaul_api::HistoryRecord {
         owner: "SHA256:x".into(),
         direction: "push".into(),
         peer: Some("192.0.2.7".into()),
         state: "done".into(),
         ended_ms: THEN_MS,
-        ..history::HistoryRecord::default()
+        ..farhaul_api::HistoryRecord::default()
     };
     let login = logins::LoginRow {
         hash: LOGIN_HASH,
@@ -175,7 +177,7 @@ fn fill(store: &Store) {
         dry_run: false,
         batch: BatchBounds::default(),
     };
-    let cap = Cap { rate_bps: Some(8_000_000_000), ..Cap::default() };
+    let cap = CapRule { rate_bps: Some(8_000_000_000), ..CapRule::default() };
     store
         .write(move |transaction| {
             for (job, document) in &jobs {
@@ -342,7 +344,7 @@ fn check_store(text: &str, version: usize) {
         let number = stored_states().position(|other| other == state).unwrap();
         id(number)
     };
-    let wait_for = |job: JobId, is_reached: &dyn Fn(&crate::node::JobView) -> bool| {
+    let wait_for = |job: JobId, is_reached: &dyn Fn(&farhaul_api::JobView) -> bool| {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             let view = node.job(&local, job).unwrap();
@@ -363,7 +365,7 @@ fn check_store(text: &str, version: usize) {
     wait_for(paused, &|view| view.run == 3 && view.state == JobState::Waiting);
     for state in [JobState::Done, JobState::PartlyFailed, JobState::Failed, JobState::Cancelled] {
         let view = node.job(&local, of_state(state)).unwrap();
-        assert_eq!((view.state, view.labels.0.len()), (state, 1));
+        assert_eq!((view.state, view.labels.0.len()), (state.into(), 1));
     }
     let failed = node.job(&local, of_state(JobState::Failed)).unwrap().error.unwrap();
     assert_eq!((&failed.code[..], failed.hint.as_deref()), ("FH-NO-SPACE", Some("make some")));

@@ -2,8 +2,10 @@ use std::sync::atomic::AtomicUsize;
 
 use super::jobs::{JobDocument, JobFacts, JobFilter, JobRow, JobSteering, RunFigures, StoredDocument};
 use super::*;
-use crate::access::{CallerReach, JobPlaces};
-use crate::job::{JobHead, JobId, JobKind, JobSpec, JobState, Labels};
+use crate::access::JobPlaces;
+use crate::job::{JobHead, JobSpec};
+use farhaul_api::CallerReach;
+use farhaul_api::{JobId, JobKind, JobState, Labels};
 
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +177,7 @@ fn usage_is_summed_by_what_is_asked_for() {
             for (job, run, bytes, peer, state) in
                 [(0, 1, 100, "a", "done"), (0, 2, 50, "a", "failed"), (1, 1, 70, "b", "done")]
             {
-                let record = history::HistoryRecord {
+                let record = farhaul_api::HistoryRecord {
                     job: Some(ids[job].to_string()),
                     run: Some(run),
                     peer: Some(peer.into()),
@@ -184,11 +186,11 @@ fn usage_is_summed_by_what_is_asked_for() {
                     files: 1,
                     began_ms: 0,
                     ended_ms: 86_400_000 * i64::from(run),
-                    ..history::HistoryRecord::default()
+                    ..farhaul_api::HistoryRecord::default()
                 };
                 history::insert(transaction, &record, &history::RecordPapers::default(), 1)?;
                 // A run ends only once.
-                let again = history::HistoryRecord { bytes: 1_000_000, ..record };
+                let again = farhaul_api::HistoryRecord { bytes: 1_000_000, ..record };
                 history::insert(transaction, &again, &history::RecordPapers::default(), 1)?;
             }
             Ok(())

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
 use super::rows::readable;
-use crate::access::{CallerReach, Scope};
+use farhaul_api::{CallerReach, Scope};
 
 /// A row of the table.
 #[derive(Debug, Clone, PartialEq)]

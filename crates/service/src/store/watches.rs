@@ -1,13 +1,13 @@
 //! The tables of watched folders and of their files.
 
-use farhaul_session::Error;
+use farhaul_words::Error;
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::jobs::{json, of_json};
 use super::rows::readable;
-use crate::access::CallerReach;
 use crate::node::WatchSpec;
 use crate::watch::{FolderReach, FolderWatch, StoreChange, WatchedFile};
+use farhaul_api::CallerReach;
 
 /// A row of the table of watched folders.
 #[derive(Debug, Clone, PartialEq)]

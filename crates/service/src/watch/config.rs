@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 use serde::{Deserialize, Serialize};
 
 use super::names::NameFilter;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use farhaul::{Code, escape, unescape};
+use farhaul::errors::Code;
+use farhaul::sisters::{escape, unescape};
 use rustix::fs::Stat;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -4,7 +4,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use farhaul::{Code, Error, Filter, FilterError, FilterSide, RuleList};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::sisters::{Filter, FilterError, FilterSide, RuleList};
 
 use super::after_action::MARKER;
 use super::config::{AfterAction, FolderWatch};

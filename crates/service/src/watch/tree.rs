@@ -1,15 +1,13 @@
 //! Looks at files and directories below a folder. It follows no symbolic link, so nothing leads out of the
 //! folder.
 
-use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, openat, openat2, statat,
-};
+use farhaul_beneath::{FileSystems, Links};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, fstatfs, openat, statat};
 use rustix::io::Errno;
 
 use super::entry::{FileVersion, WatchedName};
@@ -65,8 +63,8 @@ impl FolderReach {
         let (prefix, below) = within.ok_or_else(|| io::Error::new(ErrorKind::PermissionDenied, LeadsOut))?;
         let top = openat(CWD, "/", PLACE | OFlags::CLOEXEC, Mode::empty())?;
         let whole = prefix.strip_prefix("/").unwrap_or(prefix);
-        let prefix = resolve(&top, whole, PLACE, ResolveFlags::NO_SYMLINKS)?;
-        resolve(&prefix, below, flags, ResolveFlags::empty())
+        let prefix = resolve(&top, whole, PLACE, Links::Refused)?;
+        resolve(&prefix, below, flags, Links::Followed)
     }
 }
 
@@ -74,35 +72,24 @@ impl FolderReach {
 const PLACE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// Opens what a path leads to below a directory, and nothing elsewhere.
-fn resolve(root: impl AsFd, path: &Path, flags: OFlags, more: ResolveFlags) -> io::Result<OwnedFd> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
-    loop {
-        match openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            // Something on the path was renamed in the meantime.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(Errno::XDEV) => return Err(io::Error::new(ErrorKind::PermissionDenied, LeadsOut)),
-            Err(Errno::LOOP) if more.contains(ResolveFlags::NO_SYMLINKS) => {
-                return Err(io::Error::new(ErrorKind::PermissionDenied, LeadsOut));
-            }
-            other => return Ok(other?),
+fn resolve(root: impl AsFd, path: &Path, flags: OFlags, links: Links) -> io::Result<OwnedFd> {
+    match open_path(root, path.as_os_str().as_bytes(), flags, links) {
+        Err(Errno::XDEV) => Err(io::Error::new(ErrorKind::PermissionDenied, LeadsOut)),
+        Err(Errno::LOOP) if links == Links::Refused => {
+            Err(io::Error::new(ErrorKind::PermissionDenied, LeadsOut))
         }
+        other => Ok(other?),
     }
 }
 
 /// Opens something below the folder.
 pub(super) fn open_below(root: impl AsFd, name: &WatchedName, flags: OFlags) -> io::Result<OwnedFd> {
-    let path: &OsStr =
-        if name.bytes().is_empty() { OsStr::new(".") } else { OsStr::from_bytes(name.bytes()) };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    loop {
-        match openat2(&root, path, flags, Mode::empty(), resolve) {
-            // Something on the path was renamed in the meantime.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            other => return Ok(other?),
-        }
-    }
+    Ok(open_path(root, name.bytes(), flags | OFlags::NOFOLLOW, Links::Refused)?)
+}
+
+fn open_path(root: impl AsFd, path: &[u8], flags: OFlags, links: Links) -> rustix::io::Result<OwnedFd> {
+    let path = if path.is_empty() { b"." } else { path };
+    farhaul_beneath::open(root, path, flags, links, FileSystems::Any)
 }
 
 /// The status of a regular file; `None` if there is none. An error means that it cannot be found out.

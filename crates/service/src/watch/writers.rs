@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use farhaul_session::error::is_of_resources;
+use farhaul_words::is_of_resources;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 
 /// The most descriptors that are looked at for one answer. If the system has more, the rest is not looked at.

@@ -29,18 +29,6 @@ fn address_space_left() -> Option<u64> {
     Some(limit.saturating_sub(pages.saturating_mul(rustix::param::page_size() as u64)))
 }
 
-/// What to do if there is no memory or no thread although the host has some; `None` if the address space is
-/// not limited.
-pub(crate) fn address_space_hint() -> Option<String> {
-    let limit = getrlimit(Resource::As).current? >> 20;
-    Some(format!(
-        "the address space of this process is limited to {limit} MiB (ulimit -v); a copy takes {ADDRESS_SPACE_MIN} MiB, and more is \
-         faster"
-    ))
-}
-
-/// The address space in MiB with which a copy within a host runs, both ends in one process.
-const ADDRESS_SPACE_MIN: u64 = 200;
 /// A session takes this part of the address space that is left, for blocks. A process may have two sessions, each
 /// maps three times as much as its blocks take at most, and threads need their stacks.
 const ADDRESS_SPACE_PART: u64 = 16;

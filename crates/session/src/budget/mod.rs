@@ -9,14 +9,16 @@
 
 mod host;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use super::rate_cap::{CapMembership, CapMemberships, RateCap, RateShares, RateUsedUp};
-use crate::error::{Code, Error};
+use farhaul_fork::PerProcess;
+use farhaul_words::{Code, Error};
+
 use crate::options::NetworkOptions;
-pub(crate) use host::{address_space_hint, mapped_bytes_max};
+use crate::rate::rate_cap::{CapMembership, CapMemberships, RateCap, RateShares, RateUsedUp};
+pub(crate) use host::mapped_bytes_max;
 
 /// A level's limits, and what of them is taken. Clones share one level.
 #[derive(Debug, Clone)]
@@ -119,7 +121,7 @@ impl From<LimitReached> for Error {
     fn from(full: LimitReached) -> Error {
         let by = match full.what {
             Resource::Memory | Resource::Overflow => {
-                "serve --memory, --memory-per-key; memory= before its key"
+                "serve `memory`, `memory-per-key`; memory= before its key"
             }
             Resource::Threads => "ulimit -u, or TasksMax= of its unit",
             Resource::Descriptors | Resource::LargeFiles => "ulimit -n, or LimitNOFILE= of its unit",
@@ -146,7 +148,7 @@ impl Budget {
     /// The budget of this process. Its only limits are those that the system sets for the process now, and the
     /// host's memory.
     pub fn of_process() -> Budget {
-        static PROCESS: OnceLock<Budget> = OnceLock::new();
+        static PROCESS: PerProcess<Budget> = PerProcess::new();
         let process = PROCESS.get_or_init(Budget::default);
         process.set_limit(Resource::Memory, host::memory_bytes());
         let descriptors = host::descriptors();
@@ -200,8 +202,8 @@ impl Budget {
             return Ok(());
         }
         let asked = options.memory_bytes.div_ceil(1 << 20);
-        let what = format!("--memory {asked}M is more than there is: {whose} has {}M", most >> 20);
-        Err(Error::new(Code::BadOption, what).with_hint(format!("ask for at most --memory {}M", most >> 20)))
+        let what = format!("`memory` {asked}M is more than there is: {whose} has {}M", most >> 20);
+        Err(Error::new(Code::BadOption, what).with_hint(format!("ask for at most `memory` {}M", most >> 20)))
     }
 
     fn set_limit(&self, what: Resource, limit: u64) {
@@ -412,7 +414,7 @@ mod tests {
         assert_eq!((key.memory_max() >> 20, process.memory_max() >> 20), (400, 1000));
         assert_eq!(ask(&key, 400 << 20), Ok(()));
         let refused = ask(&key, 4 << 40).unwrap_err();
-        assert_eq!(refused, "--memory 4194304M is more than there is: token:x has 400M");
+        assert_eq!(refused, "`memory` 4194304M is more than there is: token:x has 400M");
         process.set_limits(ResourceLimits::memory(30 << 20));
         assert!(ask(&key, 300 << 20).unwrap_err().ends_with("this node has 30M"));
         assert_eq!(ask(&key, NetworkOptions::default().memory_bytes), Ok(()));

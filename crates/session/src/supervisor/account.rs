@@ -2,39 +2,48 @@
 
 use std::sync::atomic::Ordering;
 
+use farhaul_blocks::{PageUse, page_use};
 use farhaul_handover::Held as _;
+use farhaul_words::{BlockMemory, Carrier, CpuChoice, PathFigures};
 
-use super::super::figures::{CpuChoice, PathFigures};
 use super::super::messages::EndFigures;
 use super::super::placement::Placement;
 use super::super::supervisor::Supervisor;
-use crate::figures;
+use crate::cpu_time;
 use crate::options;
 
 /// The facts that a report has besides the session's figures.
 #[derive(Debug, Default)]
 pub(crate) struct SessionAccount {
-    pub(crate) transport: &'static str,
+    pub(crate) transport: Option<Carrier>,
     pub(crate) paths: Vec<PathFigures>,
     pub(crate) policed: Option<String>,
     pub(crate) cpus: Option<CpuChoice>,
+    pub(crate) block_memory: Option<BlockMemory>,
 }
 
 impl Supervisor {
     pub(crate) fn account(&self) -> SessionAccount {
         SessionAccount {
-            transport: self.carrier.name(),
+            transport: Some(self.carriers.carrier()),
             paths: self.paths(),
             policed: self.policed(),
             cpus: self.cpu_choice().cloned(),
+            block_memory: self.block_memory(),
         }
+    }
+
+    /// The pages that the blocks lie in.
+    fn block_memory(&self) -> Option<BlockMemory> {
+        let PageUse { bytes, huge_bytes } = page_use(&[&self.shared.pool, &self.shared.incoming])?;
+        Some(BlockMemory { bytes, huge_bytes })
     }
 
     /// This end's figures so far.
     pub fn figures(&self) -> EndFigures {
         let mut sum = EndFigures {
             cpu_us: self.shared.cpu.total().as_micros() as u64,
-            peak_rss_bytes: figures::peak_rss_bytes(),
+            peak_rss_bytes: cpu_time::peak_rss_bytes(),
             content_bytes_sent: self.shared.content_sent.load(Ordering::Relaxed),
             content_bytes_resent: self.shared.content_resent.load(Ordering::Relaxed),
             stages: self.shared.meters.stages(),
@@ -81,6 +90,6 @@ impl Supervisor {
 
     /// The addresses of a path, if it was named or found.
     pub(super) fn addresses_of(&self, path: usize) -> Option<options::PathAddresses> {
-        self.options.paths.get(path).copied().or_else(|| self.further.addresses_of(path))
+        self.options.paths.get(path).copied().or_else(|| self.paths.further.addresses_of(path))
     }
 }

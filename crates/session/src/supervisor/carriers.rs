@@ -6,76 +6,54 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crossbeam_channel::{TryRecvError, bounded};
+use farhaul_words::{Code, Error, Event, ExitCode};
 
-use super::super::carrier::Carrier;
-use super::super::events::Event;
 use super::super::messages::SessionMessage;
-use super::super::setup::CarrierFallback;
-use super::super::shared_state::{FlowShared, FlowState};
-use super::super::supervisor::{FlowPurpose, Supervisor};
-use super::super::udp_blocks::UdpBlockNotes;
-use super::super::udp_blocks::{udp_blocked_warning, udp_lost_warning, udp_noted_warning};
+use super::super::supervisor::Supervisor;
+use super::flow_factory::FlowPurpose;
 use super::peer_loss::lost;
 use super::status::ends;
-use crate::error::{Code, Error, ExitCode};
+use crate::carriers::udp_blocks::{udp_blocked_warning, udp_lost_warning, udp_noted_warning};
+use crate::flows::flow_shared::{FlowShared, FlowState};
 
-/// How long to wait before opening a failed stream carrier again.
-const DIAL_INTERVAL: Duration = Duration::from_secs(1);
-/// The same while the ssh channel carries.
-const DIAL_AGAIN: Duration = Duration::from_secs(30);
 /// The flow before a spare has not ended yet.
 const NOT_YET: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
 
 impl Supervisor {
     /// Opens the first connection of the stream carrier, unless that was tried a moment ago.
     pub(super) fn dial(&mut self) {
-        if self.last_dial.is_none_or(|last| last.elapsed() >= DIAL_INTERVAL) && self.dialing.is_empty() {
+        if self.carriers.is_dial_due(Instant::now()) {
             self.dial_beside();
         }
     }
 
-    /// The same while the ssh channel carries, so that there is no hurry.
+    /// The same while the channel carries, so that there is no hurry.
     pub(super) fn dial_again(&mut self) {
-        if self.last_dial.is_none_or(|last| last.elapsed() >= DIAL_AGAIN) {
-            self.dial();
+        if self.carriers.is_better_dial_due(Instant::now()) {
+            self.dial_beside();
         }
     }
 
     /// Opens a connection on a thread of its own.
     pub(super) fn dial_beside(&mut self) {
-        let CarrierFallback::Dial(dialer) = &self.fallback else { return };
-        self.last_dial = Some(Instant::now());
-        let dialer = dialer.clone();
-        let (done, dialing) = bounded(1);
+        let Some((dialer, done)) = self.carriers.begin_dial(Instant::now()) else { return };
         let shared = self.shared.clone();
         let dial = move || {
             shared.work(|| {
                 let _ = done.send(dialer.dial());
             });
         };
-        if std::thread::Builder::new().name("dial".into()).spawn(dial).is_ok() {
-            self.dialing.push(dialing);
-        }
+        // If no thread can be started, the end of the channel is gone, and another try follows.
+        let _ = std::thread::Builder::new().name("dial".into()).spawn(dial);
     }
 
     pub(super) fn poll_fallback(&mut self) -> Result<(), Error> {
-        if matches!(self.fallback, CarrierFallback::Await(_) | CarrierFallback::Listen(_)) {
-            while let Some(flow) = self.fallback.open()? {
-                self.open_flow(flow, FlowPurpose::StandBy)?;
-            }
+        while let Some(flow) = self.carriers.take_arrived()? {
+            self.open_flow(flow, FlowPurpose::StandBy)?;
         }
-        let mut results = Vec::new();
-        self.dialing.retain(|dialing| match dialing.try_recv() {
-            Ok(result) => {
-                results.push(result);
-                false
-            }
-            Err(TryRecvError::Empty) => true,
-            Err(TryRecvError::Disconnected) => false,
-        });
+        let results = self.carriers.take_dialled();
         for result in results {
             match result {
                 Ok(flow) => {
@@ -93,7 +71,7 @@ impl Supervisor {
                 }
                 // The whole network may be gone; another try follows.
                 Err(error) => {
-                    self.dial_failed = Some(Instant::now());
+                    self.carriers.note_failed_dial(Instant::now());
                     tracing::debug!(%error, "cannot open the stream carrier");
                 }
             }
@@ -125,23 +103,19 @@ impl Supervisor {
         if !others.iter().any(|other| other.path == flow.path && is_live_udp(other)) {
             self.say_dead(flow.path);
         }
-        let next = flow.index + self.further.generation(flow.index, self.flow_count);
-        if let Some(position) = self.spares.iter().position(|spare| spare.index == next) {
-            self.due_spares.push(self.spares.remove(position));
-        }
+        self.paths.replace(flow.index);
     }
 
     /// Opens spares whose predecessor has ended, so that they try its path.
     pub(super) fn open_spares(&mut self, flows: &[Arc<FlowShared>]) -> Result<(), Error> {
         let has_ended =
             |index: u16| flows.iter().any(|flow| flow.index == index && flow.state() == FlowState::Down);
-        for spare in std::mem::take(&mut self.due_spares) {
-            let before = spare.index.checked_sub(self.further.generation(spare.index, self.flow_count));
+        for (spare, before) in self.paths.take_due() {
             let opened = if before.is_none_or(has_ended) { spare.open() } else { Err(NOT_YET.into()) };
             match opened {
                 Ok(flow) => self.open_flow(flow, FlowPurpose::Spare)?,
                 // Its port may not be free yet, or the network of its address may be gone.
-                Err(_) => self.due_spares.push(spare),
+                Err(_) => self.paths.keep_due(spare),
             }
         }
         Ok(())
@@ -150,11 +124,10 @@ impl Supervisor {
     /// Nothing comes back on any flow of a path: the other paths get its share of the rate, and the user is
     /// told if paths were named.
     fn say_dead(&mut self, path: usize) {
-        if self.dead_paths.contains(&path) {
+        if !self.paths.mark_dead(path) {
             return;
         }
-        self.dead_paths.push(path);
-        self.apply_rate(self.rate);
+        self.apply_rate(self.rates.rate());
         if let Some(addresses) = self.addresses_of(path).filter(|_| self.shared.is_initiator) {
             let event = Event::PathDown(ends(path, addresses));
             self.warnings.extend(event.as_warning());
@@ -167,11 +140,9 @@ impl Supervisor {
         let flows = self.shared.flow_list();
         let is_back = |flow: &FlowShared| is_live_udp(flow) && flow.is_spare && flow.state() == FlowState::Up;
         let is_used = |path: usize| flows.iter().any(|flow| flow.path == path && is_back(flow));
-        let (back, dead): (Vec<usize>, Vec<usize>) =
-            std::mem::take(&mut self.dead_paths).into_iter().partition(|&path| is_used(path));
-        self.dead_paths = dead;
+        let back = self.paths.take_back(is_used);
         if !back.is_empty() {
-            self.apply_rate(self.rate);
+            self.apply_rate(self.rates.rate());
         }
         for path in back.into_iter().filter(|_| self.shared.is_initiator) {
             if let Some(addresses) = self.addresses_of(path) {
@@ -181,20 +152,21 @@ impl Supervisor {
     }
 
     fn activate(&mut self, stream: &Arc<FlowShared>) {
-        let was_udp = self.carrier.has_udp();
-        self.set_carrier(if self.is_channel(stream) { self.stream_carrier } else { Carrier::Tcp });
-        let is_noted = self.blocked.as_ref().is_some_and(UdpBlockNotes::was_noted);
+        let was_udp = self.carriers.carrier().has_udp();
+        self.set_carrier(self.carriers.of_stream(stream.index));
+        let is_noted = self.carriers.is_noted();
         // Only the initiator's user is told; the ports to open are the far end's.
-        if self.shared.is_initiator && was_udp && !self.has_better_streams() {
-            let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.carrier.name());
+        if self.shared.is_initiator && was_udp && !self.streams.has_better_streams() {
+            let (peer, ports, instead) =
+                (&self.peer, self.carriers.udp_ports(), self.carriers.carrier().name());
             let warning = match (self.was_up, is_noted) {
                 (true, _) => udp_lost_warning(peer, ports, instead),
                 (false, true) => udp_noted_warning(peer, ports, instead),
                 (false, false) => udp_blocked_warning(peer, ports, instead),
             };
             self.warn(warning);
-            if let Some(blocked) = self.blocked.as_mut().filter(|_| !self.was_up) {
-                blocked.note();
+            if !self.was_up {
+                self.carriers.note_blocked();
             }
         }
         let was_used = stream.active.swap(true, Ordering::AcqRel);
@@ -244,9 +216,9 @@ pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
 mod tests {
     use super::super::tests::start;
     use super::*;
-    use crate::error::Misbehaviour;
+    use crate::content_role::ContentRole;
     use crate::setup::local_pair;
-    use crate::supervisor::ContentRole;
+    use farhaul_words::Misbehaviour;
 
     #[test]
     fn a_flow_index_and_with_it_its_keys_are_used_once() {

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::carrier::Carrier;
+use farhaul_words::{Carrier, Code, Error};
+
 use super::super::messages::SessionMessage;
-use super::super::shared_state::{FlowShared, FlowState};
-use super::super::supervisor::{CHECK_INTERVAL, Supervisor};
-use super::super::udp_blocks::UdpBlockNotes;
+use super::super::supervisor::Supervisor;
 use super::carriers::is_live_udp;
 use super::judge::{CheckAction, CheckFacts, SessionEnd, StreamFlow, UdpFlow, judge};
 use super::peer_loss::lost;
-use super::stream_carrier::is_up;
-use crate::error::{Code, Error};
+use super::streams::is_up;
+use crate::flows::flow_shared::{FlowShared, FlowState};
+use crate::intervals::CHECK_INTERVAL;
 
 impl Supervisor {
     pub(super) fn check(&mut self) -> Result<(), Error> {
@@ -96,27 +96,23 @@ impl Supervisor {
             was_up: self.was_up,
             is_initiator: self.shared.is_initiator,
             is_udp_only: self.options.udp_only,
-            is_noted: self.blocked.as_ref().is_some_and(UdpBlockNotes::was_noted),
-            may_get_direct: self.may_get_direct(),
-            has_better_streams: self.has_better_streams(),
-            taken_up: self.taken_up,
+            is_noted: self.carriers.is_noted(),
+            may_get_direct: self.carriers.may_get_direct(),
+            has_better_streams: self.streams.has_better_streams(),
+            taken_up: self.carriers.taken_up(),
             has_unseen: self.has_unseen(),
         })
     }
 
     fn act(&mut self, act: CheckAction) -> Result<(), Error> {
         match act {
-            CheckAction::TakeUp(newest) => self.taken_up = Some(newest),
+            CheckAction::TakeUp(newest) => self.carriers.take_up(newest),
             CheckAction::LetStreamsGo => {
                 self.set_carrier(Carrier::Udp);
                 self.let_streams_go();
             }
             CheckAction::SayAlive => self.say_alive(),
-            CheckAction::ForgetNote => {
-                if let Some(blocked) = &mut self.blocked {
-                    blocked.forget();
-                }
-            }
+            CheckAction::ForgetNote => self.carriers.forget_note(),
             CheckAction::UseAllPaths => {
                 self.apply_paths(0)?;
                 self.shared.say(&[SessionMessage::PathsUnused(0)]);

@@ -4,8 +4,8 @@
 use super::super::BLOCK_BYTES;
 use super::super::budget::{Budget, Charge, LimitReached, Resource};
 use super::super::cpus::disk_threads;
-use super::super::flow_thread::WINDOW_MIN;
 use super::super::shared_state::BLOCKS_MIN;
+use crate::flows::flow_thread::WINDOW_MIN;
 use crate::options::NetworkOptions;
 
 /// The memory of any session besides its blocks: stacks, arrived datagrams, first datagrams.

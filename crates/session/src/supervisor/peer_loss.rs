@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::shared_state::FlowShared;
-use super::super::supervisor::{SILENCE, Supervisor};
-use crate::error::{Code, Error, ExitCode};
+use super::super::supervisor::Supervisor;
+use crate::flows::flow_shared::FlowShared;
+use crate::intervals::SILENCE;
 use crate::messages::Complaint;
+use farhaul_words::{Code, Error, ExitCode};
 
 /// A port that is reported as closed for this long counts as a sign that the peer has gone: whoever asks for
 /// the session's files gets them.
@@ -43,7 +44,7 @@ impl Supervisor {
             reason => format!("{} ended the session: {reason}", self.peer),
         };
         let hint = GO_ON.to_string();
-        Error::told(Complaint { exit: ExitCode::Lost as u8, reason: what, hint, ..complaint })
+        Complaint { exit: ExitCode::Lost as u8, reason: what, hint, ..complaint }.into_error()
     }
 
     pub(super) fn gone(&self) -> Error {
@@ -55,13 +56,13 @@ impl Supervisor {
     }
 
     pub(super) fn unreachable(&self) -> Error {
-        let ports = match &self.udp_ports[..] {
+        let ports = match self.carriers.udp_ports() {
             [] => "any UDP port".to_string(),
             [port] => format!("UDP port {port}"),
             [first, .., last] => format!("UDP ports {first}-{last}"),
         };
         let hint = format!(
-            "open {ports} of {} in the firewalls on the way, or allow other carriers (no --udp-only)",
+            "open {ports} of {} in the firewalls on the way, or allow other carriers (no `udp-only`)",
             self.peer
         );
         Error::new(Code::UdpBlocked, format!("{ports} of {} cannot be reached", self.peer)).with_hint(hint)

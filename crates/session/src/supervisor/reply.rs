@@ -1,10 +1,11 @@
 //! Handles the reply to the hello of a session that has begun before it: what the daemon agrees to, or why it
 //! refuses.
 
+use farhaul_words::Error;
+
 use super::super::hello_reply::{PendingReply, ReplyAction, SessionAgreement, SessionRefusal};
-use super::super::shared_state::FlowState;
 use super::super::supervisor::Supervisor;
-use crate::error::Error;
+use crate::flows::flow_shared::FlowState;
 
 impl Supervisor {
     /// Does what the reply says, once it has come.
@@ -13,7 +14,7 @@ impl Supervisor {
         let pending = self.pending.take();
         match answer {
             Ok(SessionAgreement { flow_ids, fallback }) => {
-                self.fallback = fallback;
+                self.carriers.set_fallback(fallback);
                 self.rename(&flow_ids);
                 Ok(())
             }
@@ -43,9 +44,7 @@ impl Supervisor {
                 flow.rename(id);
             }
         }
-        for spare in self.spares.iter_mut().chain(&mut self.due_spares) {
-            spare.send_id = id_of(spare.index).unwrap_or(spare.send_id);
-        }
+        self.paths.rename(id_of);
     }
 }
 
@@ -56,10 +55,10 @@ mod tests {
 
     use super::super::tests::start;
     use super::*;
-    use crate::error::Code;
+    use crate::content_role::ContentRole;
     use crate::setup::CarrierFallback;
     use crate::setup::{Setup, local_pair};
-    use crate::supervisor::ContentRole;
+    use farhaul_words::Code;
 
     /// A session that waits for this reply, and its far end.
     fn waiting(answer: Result<SessionAgreement, SessionRefusal>) -> (Supervisor, Setup) {
@@ -99,6 +98,24 @@ mod tests {
         supervisor.shared.flow_list()[0].set_state(FlowState::Up);
         assert!(supervisor.drive(Duration::ZERO).is_err() && again.is_due());
         supervisor.close(None);
+    }
+
+    #[test]
+    fn a_session_that_was_up_waits_for_its_reply_even_if_it_fails() {
+        for was_up in [false, true] {
+            let (near, _far) = local_pair().unwrap();
+            let (tell, pending) = PendingReply::new(());
+            let near = Setup { pending: Some(pending), ..near };
+            let mut supervisor = start(near, ContentRole::Receiver);
+            supervisor.was_up = was_up;
+            let answers = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(200));
+                let agreed = SessionAgreement { flow_ids: vec![], fallback: CarrierFallback::None };
+                tell.send(Ok(agreed)).is_ok()
+            });
+            supervisor.close(Some(&Error::new(Code::NoSpace, "no space")));
+            assert_eq!(answers.join().unwrap(), was_up, "the reply has been waited for");
+        }
     }
 
     #[test]

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::super::messages::SessionMessage;
-use super::super::shared_state::FlowState;
+use super::super::messages::{Complaint, SessionMessage};
 use super::super::supervisor::Supervisor;
 use super::carriers::is_live_udp;
-use crate::error::Error;
+use crate::flows::flow_shared::FlowState;
+use farhaul_words::Error;
 
 /// The last messages get this much time to arrive ...
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -21,7 +21,7 @@ impl Supervisor {
     /// The peer is no longer allowed to do what it does: tells it so, if that takes no time.
     pub(super) fn revoked(&self, why: Error) -> Error {
         // `send` would wait for a peer that takes nothing.
-        self.shared.say(&[SessionMessage::Abort(why.complaint())]);
+        self.shared.say(&[SessionMessage::Abort(Complaint::of(&why))]);
         self.shared.flush(GOODBYE);
         why
     }
@@ -46,14 +46,16 @@ impl Supervisor {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        if let Some(pending) = self.pending.take().filter(|_| error.is_none()) {
+        // Who has answered on a flow has agreed, so its reply is on the way, however the session has ended.
+        if let Some(pending) = self.pending.take().filter(|_| error.is_none() || self.was_up) {
             pending.settle(LAST_WORDS);
         }
         let flows = self.shared.flow_list();
-        for (path, memory) in self.memories.iter().enumerate() {
+        let peer = |path: usize| {
             let mut used = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
-            memory.keep(used.find_map(|flow| flow.peer_ip.get().copied()), self.shared.elapsed());
-        }
+            used.find_map(|flow| flow.peer_ip.get().copied())
+        };
+        self.paths.keep_memories(peer, self.shared.elapsed());
         if let Some(process) = self.control_process.take().filter(|_| error.is_none()) {
             process.leave();
         }

@@ -7,34 +7,33 @@ use std::time::Instant;
 use farhaul_blocks::BlockPool;
 use farhaul_net::Link as _;
 use farhaul_proto::{Controller, RateConfig};
+use farhaul_words::{Error, Event, Policy, address_space_hint};
 
 use super::super::BLOCK_BYTES;
-use super::super::carrier::Carrier;
-use super::super::events::Event;
-use super::super::flow_thread::FILLING_MAX;
-use super::super::handle::Handle;
+use super::super::budget::mapped_bytes_max;
+use super::super::content_role::{ContentRole, DeliveryOrder};
 use super::super::messages::{MessageInbox, SessionMessage};
-use super::super::path_memory::{PathKnowledge, says_what_a_path_carries};
+use super::super::options::{NetworkOptions, RateOptions};
 use super::super::placement::Placement;
-use super::super::request::FIRST;
-use super::super::setup::{CarrierFallback, FlowLink, Setup, SpareFlow, Transport};
-use super::super::shared_state::{BLOCKS_MIN, FILLED_MAX, SessionAllowance, SessionShared};
-use super::super::supervisor::{ContentRole, DeliveryOrder, FlowPurpose, Supervisor};
-use super::further_paths::FurtherPaths;
-use super::memory::OVERFLOW;
+use super::super::setup::{CarrierFallback, FlowLink, FlowSetup, Setup, SpareFlow, Transport};
+use super::super::shared_state::{BLOCKS_MIN, SessionAllowance, SessionShared};
+use super::super::supervisor::Supervisor;
+use super::carrier_set::{CarrierSet, is_channel_from_start};
+use super::flow_factory::{FlowFactory, FlowPurpose};
+use super::limit_history::LimitHistory;
+use super::path_set::{FurtherPaths, PathSet};
 use super::rate;
-use super::rate::part_of;
-use super::status::LimitHistory;
+use super::rate_follower::{RateFollower, part_of};
+use super::start_plan::{StartFacts, StartPlan};
 use super::stream_carrier::StreamCarrier;
-use crate::budget::{address_space_hint, mapped_bytes_max};
-use crate::error::Error;
-use crate::options;
-use crate::options::NetworkOptions;
+use crate::paths::path_memory::{PathKnowledge, says_what_a_path_carries};
+use crate::requests::handle::Handle;
+use crate::requests::request_state::FIRST;
 
 impl Supervisor {
     /// Starts the flows of a session.
-    pub fn start(
-        setup: Setup,
+    pub(crate) fn start(
+        mut setup: Setup,
         options: NetworkOptions,
         role: ContentRole,
         order: DeliveryOrder,
@@ -42,159 +41,108 @@ impl Supervisor {
     ) -> Result<Supervisor, Error> {
         // Before anything allocates blocks or starts threads.
         let placement = Placement::new(&setup.flows);
-        // With a daemon reached over TCP, the UDP flows wait for their paths.
-        let waiting = if setup.spares.is_empty() { 0 } else { options.flow_count() };
-        let flow_count = waiting.max(setup.flows.len());
-        let flows = flow_count as u64;
-        let first_paths = if waiting > 0 { options.path_count() } else { 1 };
-        let is_udp = setup.transport == Transport::Udp;
-        let further = FurtherPaths::new(setup.reserved, first_paths, &options);
-        let paths = first_paths + further.count();
-        let shares = flows + (further.count() * usize::from(options.flows)) as u64;
-        // Blocks that the budget will never have room for need no tables either.
-        let no_memory = |source| Error::io("no memory for blocks")(source).with_hint_if(address_space_hint());
-        let mapped_max = mapped_bytes_max().ok_or_else(|| no_memory(ErrorKind::OutOfMemory.into()))?;
-        let memory_bytes = options.memory_bytes.min(setup.budget.memory_max()).min(mapped_max);
-        let window_max = (memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
-        let outgoing_blocks = window_max * shares + FILLED_MAX as u64;
-        // One share more than the flows need, for the stream carrier that may take over from them.
-        let incoming_blocks = window_max * (shares + 1);
-        let keeps_blocks = order == DeliveryOrder::Kept && role == ContentRole::Receiver;
-        let beside_max = if keeps_blocks { 0 } else { OVERFLOW * window_max };
-        let overflow_blocks = (beside_max + FILLING_MAX) * shares;
-        let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
-        let pool = |blocks: u64| BlockPool::new(blocks as usize, BLOCK_BYTES).map_err(no_memory);
-        let (pool, incoming) = (pool(outgoing_blocks)?, pool(incoming_blocks)?);
-        let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
-        let rate_wish = options.rate_options();
-        let (rate, rate_watch) = rate::begin(&setup.rate_shares, setup.transport, rate_wish);
-        let memories: Vec<PathKnowledge> = match role == ContentRole::Sender && says_what_a_path_carries(rate)
-        {
-            true => {
-                (0..first_paths).map(|path| PathKnowledge::new(&setup.flows, path, first_paths)).collect()
-            }
+        let rates = begin_rates(&setup, &options);
+        let (plan, further, (outgoing, incoming)) = plan(&mut setup, &options, role, order)?;
+        let memories = match role == ContentRole::Sender && says_what_a_path_carries(rates.rate()) {
+            true => (0..plan.first_paths)
+                .map(|path| PathKnowledge::new(&setup.flows, path, plan.first_paths))
+                .collect(),
             false => Vec::new(),
         };
-        let controllers = (0..paths).map(|path| {
-            Controller::new(RateConfig {
-                policy: rate.policy,
-                rate_bps: part_of(rate.rate_bps, first_paths),
-                floor_bps: part_of(rate.rate_min_bps, first_paths),
-                queue_bytes_max,
-                remembered: memories.get(path).and_then(PathKnowledge::recall),
-            })
-        });
-        // Further blocks are opened when they are needed, if the budget allows.
-        pool.open_to(BLOCKS_MIN);
         let shared = SessionShared::new(
             setup.is_initiator,
-            controllers.collect(),
-            pool,
+            controllers(&plan, rates.rate(), &memories, &setup.flows),
+            outgoing,
             incoming,
-            overflow_blocks,
+            plan.overflow_blocks,
             handle.clone(),
             SessionAllowance { budget: setup.budget, rate_shares: setup.rate_shares },
         );
         // Both directions are open before the first block can come.
-        shared.requests.add(&shared, FIRST, handle.clone());
+        shared.add_request(FIRST, handle.clone());
         shared.allow(role);
         rate::follow(&shared);
-        let control_kept = shared.budget.nothing();
-        shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
+        shared.is_markable.store(options.policy != Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
         shared.cpu.enter();
-        let carrier = Carrier::from(setup.transport);
-        let stream_carrier = match &setup.fallback {
-            CarrierFallback::Ready(_) => Carrier::Ssh,
-            _ if matches!(setup.transport, Transport::Ssh | Transport::Local) => carrier,
-            CarrierFallback::None
-            | CarrierFallback::Dial(_)
-            | CarrierFallback::Await(_)
-            | CarrierFallback::Listen(_) => Carrier::Tcp,
-        };
-        let is_first = |spare: &SpareFlow| !is_udp && usize::from(spare.index) < flow_count;
-        let (due_spares, spares) = setup.spares.into_iter().partition(is_first);
+        let is_udp = setup.transport == Transport::Udp;
+        let is_due = |spare: &SpareFlow| !is_udp && spare.index < plan.flow_count;
         let mut supervisor = Supervisor {
-            shared,
             is_sender: role == ContentRole::Sender,
-            master: setup.master,
             inbox: MessageInbox::default(),
             is_behind: false,
             next_check: Instant::now(),
             was_up: false,
             judged: LimitHistory::new(),
             threads: Vec::new(),
-            fallback: setup.fallback,
-            last_dial: None,
-            dial_failed: None,
-            dialing: Vec::new(),
+            rates,
+            paths: PathSet::new(further, plan.flow_count, setup.spares, is_due, memories),
+            carriers: CarrierSet::new(setup.transport, setup.fallback, setup.blocked, setup.udp_ports),
             streams: StreamCarrier::new(),
-            taken_up: None,
-            channel: None,
-            blocked: setup.blocked,
-            window_max,
-            beside_max,
-            urgent_reserve: setup.urgent_reserve,
-            carrier,
-            stream_carrier,
+            factory: FlowFactory {
+                master: setup.master,
+                is_initiator: setup.is_initiator,
+                shown: setup.shown.map(|ip| ip.to_canonical()),
+                flow_count: plan.flow_count,
+                window: plan.window,
+                urgent_reserve: setup.urgent_reserve,
+            },
             peer: setup.peer,
-            shown: setup.shown.map(|ip| ip.to_canonical()),
-            udp_ports: setup.udp_ports,
             warnings: setup.warnings,
-            memories,
-            spares,
-            due_spares,
-            further,
-            dead_paths: Vec::new(),
-            rate_wish,
-            rate,
-            rate_taken: rate_wish,
-            rate_watch,
-            unused_paths: 0,
             short_buffer_said: false,
-            control_kept,
-            flow_count: flow_count as u16,
+            control_kept: shared.budget.nothing(),
             stop: setup.stop,
             cancelled_at: None,
             pending: setup.pending,
             _keeps: setup.keeps,
             control_process: setup.control_process,
             placement,
+            shared,
             options,
         };
-        let first_index = setup.flows.first().map(|flow| flow.index);
-        for flow in setup.flows {
-            supervisor.open_flow(flow, FlowPurpose::First)?;
+        supervisor.open_first_flows(setup.flows, setup.transport, setup.direct)?;
+        supervisor.say_first_words(role, handle);
+        Ok(supervisor)
+    }
+
+    /// Opens the flows that the session begins with. The channel is watched from the start: it shows when
+    /// the far end ends, and is ready if UDP fails.
+    fn open_first_flows(
+        &mut self,
+        flows: Vec<FlowSetup>,
+        transport: Transport,
+        direct: CarrierFallback,
+    ) -> Result<(), Error> {
+        let first_index = flows.first().map(|flow| flow.index);
+        for flow in flows {
+            self.open_flow(flow, FlowPurpose::First)?;
         }
-        // The ssh channel is watched from the start: it shows when the far end ends, and is ready if UDP
-        // fails.
-        if matches!(supervisor.fallback, CarrierFallback::Ready(_))
-            && let Some(flow) = supervisor.fallback.open()?
-        {
-            supervisor.channel = Some(flow.index);
-            supervisor.open_flow(flow, FlowPurpose::StandBy)?;
-        } else if matches!(setup.transport, Transport::Ssh | Transport::Local) {
-            supervisor.channel = first_index;
+        if let Some(flow) = self.carriers.take_ready()? {
+            self.carriers.set_channel(flow.index, direct);
+            self.open_flow(flow, FlowPurpose::StandBy)?;
+        } else if let Some(index) = first_index.filter(|_| is_channel_from_start(transport)) {
+            self.carriers.set_channel(index, direct);
         }
-        if supervisor.channel.is_some() {
-            supervisor.fallback = setup.direct;
-        }
-        if supervisor.shared.is_initiator {
-            supervisor.shared.say(&[SessionMessage::Start]);
+        Ok(())
+    }
+
+    /// Tells the peer and the user that the session has begun.
+    fn say_first_words(&mut self, role: ContentRole, handle: &Handle) {
+        if self.shared.is_initiator {
+            self.shared.say(&[SessionMessage::Start]);
         }
         if role == ContentRole::Receiver {
-            supervisor.warm_blocks();
-            supervisor.correct_rate();
+            self.warm_blocks();
+            self.correct_rate();
         }
-        supervisor.publish_facts();
-        if let Some(choice) = supervisor.cpu_choice() {
+        self.publish_facts();
+        if let Some(choice) = self.cpu_choice() {
             handle.tell(Event::Placed(choice.clone()));
             tracing::debug!("a transfer runs on {choice}");
         }
-        for warning in &supervisor.warnings {
+        for warning in &self.warnings {
             handle.tell(Event::warning(warning));
         }
-        Ok(supervisor)
     }
 
     /// Touches the blocks for arriving data ahead of their use. A flow thread that waits for new memory does
@@ -207,6 +155,64 @@ impl Supervisor {
         // If the thread cannot be started, the transfer begins more slowly, and that is all.
         self.threads.extend(thread);
     }
+}
+
+/// The rate with which the session begins: what the user wants, within its part of its caps.
+fn begin_rates(setup: &Setup, options: &NetworkOptions) -> RateFollower {
+    let mut rates = RateFollower::new(setup.transport, options.rate_options());
+    if rates.wish_bps().is_some() {
+        setup.rate_shares.set_wish(rates.wish_bps());
+    }
+    rates.begin(setup.rate_shares.part());
+    rates
+}
+
+/// The plan of the session, the paths that may be added, and the memory for its blocks.
+fn plan(
+    setup: &mut Setup,
+    options: &NetworkOptions,
+    role: ContentRole,
+    order: DeliveryOrder,
+) -> Result<(StartPlan, FurtherPaths, (BlockPool, BlockPool)), Error> {
+    let waiting = (!setup.spares.is_empty()).then(|| (options.flow_count(), options.path_count()));
+    let first_paths = waiting.map_or(1, |(_, paths)| paths);
+    let further = FurtherPaths::new(std::mem::take(&mut setup.reserved), first_paths, options);
+    // Blocks that the budget will never have room for need no tables either.
+    let no_memory = |source| Error::io("no memory for blocks")(source).with_hint_if(address_space_hint());
+    let mapped_max = mapped_bytes_max().ok_or_else(|| no_memory(ErrorKind::OutOfMemory.into()))?;
+    let plan = StartPlan::new(StartFacts {
+        flows: setup.flows.len(),
+        waiting,
+        further_paths: further.count(),
+        flows_of_path: options.flows,
+        memory_bytes: options.memory_bytes.min(setup.budget.memory_max()).min(mapped_max),
+        keeps_blocks: order == DeliveryOrder::Kept && role == ContentRole::Receiver,
+    });
+    let pool = |blocks: usize| BlockPool::new(blocks, BLOCK_BYTES).map_err(no_memory);
+    let (outgoing, incoming) = (pool(plan.outgoing_blocks)?, pool(plan.incoming_blocks)?);
+    // Further blocks are opened when they are needed, if the budget allows.
+    outgoing.open_to(BLOCKS_MIN);
+    Ok((plan, further, (outgoing, incoming)))
+}
+
+/// One controller for each path, with those that may be added.
+fn controllers(
+    plan: &StartPlan,
+    rate: RateOptions,
+    memories: &[PathKnowledge],
+    flows: &[FlowSetup],
+) -> Vec<Controller> {
+    let queue_bytes_max = flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
+    let controller = |path: usize| {
+        Controller::new(RateConfig {
+            policy: rate.policy,
+            rate_bps: part_of(rate.rate_bps, plan.first_paths),
+            floor_bps: part_of(rate.rate_min_bps, plan.first_paths),
+            queue_bytes_max,
+            remembered: memories.get(path).and_then(PathKnowledge::recall),
+        })
+    };
+    (0..plan.paths).map(controller).collect()
 }
 
 fn receive_buffer(link: &FlowLink) -> Option<u64> {

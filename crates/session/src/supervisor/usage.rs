@@ -4,60 +4,45 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use farhaul_words::Error;
+
 use super::super::messages::SessionMessage;
-use super::super::shared_state::FlowShared;
 use super::super::supervisor::Supervisor;
-use crate::error::{Error, Misbehaviour};
+use crate::flows::flow_shared::FlowShared;
 
 impl Supervisor {
     pub(super) fn is_used(&self, path: usize) -> bool {
-        (self.unused_paths | self.absent_paths()) & 1 << path == 0
+        self.paths.is_used(path, self.absent_paths())
     }
 
     /// Returns whether a path's flows get new blocks: not while streams bring so much more that UDP is not
     /// used.
     pub(super) fn is_carrying(&self, path: usize) -> bool {
-        self.is_used(path) && !self.streams.is_udp_idle
+        self.is_used(path) && !self.streams.is_udp_idle()
     }
 
     pub(super) fn obey_path_wishes(&mut self) -> Result<(), Error> {
-        let all = self.all_paths();
-        let mut unused = self.unused_paths;
-        let wishes = self.shared.requests.all().into_iter().flat_map(|one| one.handle.take_path_wishes());
-        for (path, is_used) in wishes {
-            let bit = 1u64.checked_shl(path as u32).unwrap_or(0) & all;
-            let wanted = if is_used { unused & !bit } else { unused | bit };
-            if wanted | self.absent_paths() != all {
-                unused = wanted;
-            }
-        }
-        if unused != self.unused_paths {
+        let requests = self.shared.requests.all();
+        let wishes = requests.iter().flat_map(|one| one.handle.take_path_wishes());
+        let unused = self.paths.obey(wishes, self.absent_paths());
+        if unused != self.paths.unused() {
             self.apply_paths(unused)?;
             self.shared.say(&[SessionMessage::PathsUnused(unused)]);
         }
         Ok(())
     }
 
-    fn absent_paths(&self) -> u64 {
+    pub(super) fn absent_paths(&self) -> u64 {
         self.shared.absent_paths.load(Ordering::Acquire)
-    }
-
-    fn all_paths(&self) -> u64 {
-        // There are at most FLOWS_MAX paths, far fewer than 64.
-        (1 << self.shared.path_count()) - 1
     }
 
     /// Gives these paths nothing new from now on. Blocks under way there stays with the flows that carry it.
     pub(super) fn apply_paths(&mut self, unused: u64) -> Result<(), Error> {
-        let all = self.all_paths();
-        if (unused | self.absent_paths()) & all == all || unused > all {
-            return Err(Error::from(Misbehaviour::NoPathUsed));
-        }
-        self.unused_paths = unused;
+        self.paths.set_unused(unused, self.absent_paths())?;
         for flow in self.shared.flow_list().iter().filter(|flow| !flow.is_stream) {
             flow.active.store(self.is_carrying(flow.path), Ordering::Release);
         }
-        self.apply_rate(self.rate);
+        self.apply_rate(self.rates.rate());
         Ok(())
     }
 
@@ -83,9 +68,10 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::supervisor::ContentRole;
+    use farhaul_words::Misbehaviour;
+
     use super::super::tests::start;
-    use super::*;
+    use crate::content_role::ContentRole;
     use crate::setup::local_pair;
 
     #[test]

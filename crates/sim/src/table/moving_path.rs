@@ -3,7 +3,7 @@
 use super::{Goal, Table, TableSize, gbit};
 use crate::scenario::Scenario;
 use farhaul_motion::{DelayMotion, RateMotion};
-use farhaul_proto::Policy;
+use farhaul_words::Policy;
 
 /// The scenario with a measured time that begins when the transfer is under way, and is long enough for the
 /// delay to take all its values.

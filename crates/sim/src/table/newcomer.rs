@@ -1,9 +1,10 @@
 //! Rows of a transfer beside one Cubic, when one of the two has filled the link before the other comes.
 
+use farhaul_words::Policy;
+
 use super::{Goal, Table, TableSize};
 use crate::result::ScenarioResult;
 use crate::scenario::{Rival, RivalKind, Scenario};
-use farhaul_proto::Policy;
 
 /// When the second sender begins. The shares are measured in the last half minute.
 const SECOND_S: f64 = 10.0;

@@ -1,9 +1,10 @@
 //! Rows of a transfer beside others: our own kind, TCP, and each policy.
 
+use farhaul_words::Policy;
+
 use super::{Goal, Table, TableSize, gbit};
 use crate::result::ScenarioResult;
 use crate::scenario::{Rival, RivalKind, Scenario};
-use farhaul_proto::Policy;
 
 fn ours(start_s: f64, rtt_factor: f64, flows: u32) -> Rival {
     Rival { kind: RivalKind::Ours(Policy::Fair), start_s, rtt_factor, flows, stop_s: None }

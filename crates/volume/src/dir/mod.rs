@@ -62,7 +62,7 @@ fn case(name: &[u8], other: &Option<Vec<u8>>) -> &'static str {
 fn way_out(name: &[u8], other: &Option<Vec<u8>>) -> &'static str {
     match case(name, other) {
         "" => "",
-        _ => " (if it was renamed at the source: `farhaul sync --delete-before`)",
+        _ => " (if it was renamed at the source: farhaul sync `delete-before`)",
     }
 }
 
@@ -91,6 +91,8 @@ pub(crate) fn of_name(error: Errno) -> io::Error {
 /// A directory's descriptor, with what is known of how it treats names.
 pub(crate) struct Dir {
     fd: OwnedFd,
+    /// No entry in it is replaced.
+    keeps_entries: bool,
     /// Unset: not known yet. `None` inside: the directory does not fold.
     names: OnceLock<Option<Mutex<FoldedNames>>>,
     /// Held by whoever creates a name while that is not known.
@@ -127,6 +129,7 @@ impl Dir {
         let (inode, keeps_inodes, is_append_only) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         Dir {
             fd,
+            keeps_entries: false,
             names,
             unknown,
             kept_mode,
@@ -245,6 +248,34 @@ impl Dir {
             self.names.get_or_init(|| Some(Mutex::new(names)));
         }
         self.folding().map_or(Ok(()), |mut names| names.check(&self.fd, name))
+    }
+
+    /// The same directory, in which no entry is replaced if that is so in `other`.
+    pub(crate) fn like(self, other: &Dir) -> Dir {
+        Dir { keeps_entries: other.keeps_entries, ..self }
+    }
+
+    /// The same directory, in which no entry is replaced.
+    pub(crate) fn keeping(self) -> Dir {
+        Dir { keeps_entries: true, ..self }
+    }
+
+    pub(crate) fn keeps_entries(&self) -> bool {
+        self.keeps_entries
+    }
+
+    /// Gives an entry of a directory the name `to` in this one. It replaces what has that name, unless entries are kept
+    /// here.
+    pub(crate) fn rename_here<P: rustix::path::Arg + Copy, Fd: AsFd>(
+        &self,
+        from: Fd,
+        name: P,
+        to: &[u8],
+    ) -> rustix::io::Result<()> {
+        match self.keeps_entries {
+            true => change::rename_new(from, name, self, to),
+            false => change::renameat(from, name, self, to),
+        }
     }
 
     /// Calls `make`, which gives `name` to an entry, and makes sure that only an entry of just this name is

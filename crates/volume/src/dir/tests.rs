@@ -29,7 +29,7 @@ fn names_without_letters_are_looked_up_in_the_listing_or_asked_for_by_another_na
     let error = dir_of_one.check_own("É".as_bytes()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "this file system does not tell it from \"é\" (case-insensitive); rename one of them (if it was renamed at the source: `farhaul sync --delete-before`)"
+        "this file system does not tell it from \"é\" (case-insensitive); rename one of them (if it was renamed at the source: farhaul sync `delete-before`)"
     );
     std::fs::write(temp.path().join("a"), "").unwrap();
     let dir_of_two = dir(temp.path());

@@ -371,8 +371,7 @@ impl Partial {
         if (named.dev, named.ino) != (own.dev, own.ino) {
             return Err(io::Error::other("another file has the partial file's name"));
         }
-        self.dir
-            .place(&self.target, || change::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
+        self.dir.place(&self.target, || self.dir.rename_here(&*self.dir, &self.name[..], &self.target))
     }
 
     fn resume(&mut self, loaded: LoadedJournal, resume: Resume) -> Result<(), Error> {

@@ -7,8 +7,7 @@
 //! used for its directory ([`Root::keep_link`]); then paths below it are resolved in the same way below that
 //! directory. Descriptors of parents are kept (a bounded number), so a directory with many files is walked to
 //! only once.
-//! From: openat2(2), RESOLVE_BENEATH; where the kernel lacks it, one O_NOFOLLOW open for each component does
-//! the same.
+//! From: `farhaul_beneath`, which opens what is below a directory and nothing else.
 
 mod dirlinks;
 mod parents;
@@ -18,11 +17,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use farhaul_beneath::{FileSystems, Links, Opener};
 use farhaul_handover::Held as _;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use self::dirlinks::DirLinks;
@@ -42,8 +41,6 @@ use crate::predecessor::{self, Predecessor};
 use crate::rel_path::RelPath;
 use crate::temp_file;
 
-/// How often a walk that raced with a rename is begun again.
-const RACES_MAX: usize = 16;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The error if a symbolic link leads out of a root.
@@ -72,8 +69,7 @@ pub struct Root {
 struct Inner {
     fd: Arc<Dir>,
     parents: Mutex<Parents>,
-    /// True if the kernel lacks openat2, or a filter in front of it refuses the call.
-    lacks_openat2: AtomicBool,
+    opener: Opener,
     /// The time at which the root was opened.
     opened_at: dirlinks::FileClockTime,
     /// Links that are used as directories.
@@ -93,13 +89,13 @@ impl Root {
             }
             opened => opened?,
         };
-        Ok(Root::of(Arc::new(Dir::new(fd)), false))
+        Ok(Root::of(Arc::new(Dir::new(fd)), Opener::new()))
     }
 
-    fn of(fd: Arc<Dir>, lacks_openat2: bool) -> Root {
-        let (lacks_openat2, opened_at) = (AtomicBool::new(lacks_openat2), dirlinks::now());
+    fn of(fd: Arc<Dir>, opener: Opener) -> Root {
+        let opened_at = dirlinks::now();
         let (parents, links, precision) = Default::default();
-        Root { inner: Arc::new(Inner { fd, parents, lacks_openat2, opened_at, links, precision }) }
+        Root { inner: Arc::new(Inner { fd, parents, opener, opened_at, links, precision }) }
     }
 
     /// A number that all clones of one root share, as long as there are any.
@@ -109,7 +105,7 @@ impl Root {
 
     /// The directory at `path` as a root of its own.
     pub fn subdir(&self, path: &RelPath) -> io::Result<Root> {
-        Ok(Root::of(self.dir(path.as_bytes())?, self.inner.lacks_openat2.load(Relaxed)))
+        Ok(Root::of(self.dir(path.as_bytes())?, self.inner.opener.clone()))
     }
 
     /// As [`Root::subdir`], through symbolic links that do not lead out of this root.
@@ -121,7 +117,19 @@ impl Root {
             }
             opened => opened?,
         };
-        Ok(Root::of(Arc::new(Dir::new(fd)), self.inner.lacks_openat2.load(Relaxed)))
+        Ok(Root::of(Arc::new(Dir::new(fd).like(&self.inner.fd)), self.inner.opener.clone()))
+    }
+
+    /// The same directory as a root in which no entry is ever replaced, whoever puts it there. Entries can still be
+    /// removed.
+    pub fn keeping_entries(&self) -> io::Result<Root> {
+        let fd = rustix::io::fcntl_dupfd_cloexec(&*self.inner.fd, 0)?;
+        Ok(Root::of(Arc::new(Dir::new(fd).keeping()), self.inner.opener.clone()))
+    }
+
+    /// Whether no entry is ever replaced.
+    pub fn keeps_entries(&self) -> bool {
+        self.inner.fd.keeps_entries()
     }
 
     /// The metadata of what `path` leads to, if anything, through symbolic links that do not lead out of this
@@ -329,7 +337,7 @@ impl Root {
 
     pub fn rename(&self, from: &RelPath, to: &RelPath) -> io::Result<()> {
         let source = self.dir(from.split().0)?;
-        let renamed = self.create(to, |dir, name| change::renameat(&source, from.split().1, dir, name));
+        let renamed = self.create(to, |dir, name| dir.rename_here(&*source, from.split().1, name));
         self.forget_parents();
         renamed
     }
@@ -380,12 +388,32 @@ impl Root {
         self.replace(path, |dir, name| change::linkat(&from, old, dir, name, AtFlags::empty()))
     }
 
+    /// Gives the entry `there` of another root, which must be on the same file system, the name `path` here. With
+    /// `replaces` it takes the place of a file, a link or an empty directory; otherwise it fails if something is there.
+    pub fn rename_from(
+        &self,
+        path: &RelPath,
+        other: &Root,
+        there: &RelPath,
+        replaces: bool,
+    ) -> io::Result<()> {
+        let (from, old) = there.split();
+        let from = other.dir(from)?;
+        let renamed = self.create(path, |dir, name| match replaces {
+            true => dir.rename_here(&*from, old, name),
+            false => change::rename_new(&*from, old, dir, name),
+        });
+        self.forget_parents();
+        other.forget_parents();
+        renamed
+    }
+
     /// Gives the entry `there` of another root, which must be on the same file system, the name `path` here. It
     /// replaces an existing file or link.
     pub(crate) fn move_from(&self, path: &RelPath, other: &Root, there: &RelPath) -> io::Result<()> {
         let (from, old) = there.split();
         let from = other.dir(from)?;
-        self.create(path, |dir, name| change::renameat(&from, old, dir, name))
+        self.create(path, |dir, name| dir.rename_here(&*from, old, name))
     }
 
     /// The precision of the file system of `there`, which lies in the directory at `path`; found out once for
@@ -517,36 +545,12 @@ impl Root {
 
     /// Opens what `path` leads to, through symbolic links that do not lead out of the root.
     pub(crate) fn open_followed(&self, path: &RelPath, flags: OFlags) -> io::Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let name = if path.is_empty() { b"." } else { path.as_bytes() };
-        for _ in 0..RACES_MAX {
-            if self.inner.lacks_openat2.load(Relaxed) {
-                break;
-            }
-            match fs::openat2(&*self.inner.fd, name, flags, Mode::empty(), resolve) {
-                Err(Errno::XDEV) => {
-                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, EscapingLink));
-                }
-                // A container's filter may refuse system calls that it does not know with EPERM.
-                Err(Errno::NOSYS | Errno::PERM) => break,
-                // A rename somewhere raced with a `..` in a link.
-                Err(Errno::AGAIN) => {}
-                opened => return Ok(opened?),
-            }
-        }
-        self.open_unfollowed(path, flags)
-    }
-
-    /// As [`Root::open_followed`], for a kernel that cannot confine links: no link is followed.
-    fn open_unfollowed(&self, path: &RelPath, flags: OFlags) -> io::Result<OwnedFd> {
-        let (dir, name) = path.split();
-        let name = if name.is_empty() { b"." } else { name };
-        let dir = self.dir(dir)?;
-        if is_link(dir.as_fd(), name) {
-            return Err(open_error(Errno::LOOP));
-        }
-        fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(open_error)
+        let opened = self.inner.opener.open(&*self.inner.fd, name, flags, Links::Followed, FileSystems::Any);
+        opened.map_err(|error| match error {
+            Errno::XDEV => io::Error::new(io::ErrorKind::PermissionDenied, EscapingLink),
+            error => error.into(),
+        })
     }
 
     /// Bytes that this user can still write in the directory at `path`, which may be on another file system
@@ -594,7 +598,7 @@ impl Root {
     pub(crate) fn create<T>(
         &self,
         path: &RelPath,
-        make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<T>,
+        make: impl Fn(&Dir, &[u8]) -> rustix::io::Result<T>,
     ) -> io::Result<T> {
         let attempt = || -> io::Result<rustix::io::Result<T>> {
             let (dir, name) = self.place(path)?;
@@ -622,8 +626,8 @@ impl Root {
         path: &RelPath,
         make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<()>,
     ) -> io::Result<()> {
-        match self.create(path, &make) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        match self.create(path, |dir, name| make(dir, name)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !self.keeps_entries() => {}
             made => return made,
         }
         let (dir, name) = self.place(path)?;
@@ -631,7 +635,7 @@ impl Root {
         fixed_entries::check(&dir, name)?;
         let temporary = make_beside(&dir, name, make).map_err(|error| fixed_entries::of_new(&*dir, error))?;
         dir.look(&temporary);
-        dir.place(name, || change::renameat(&dir, &temporary[..], &dir, name)).inspect_err(|_| {
+        dir.place(name, || dir.rename_here(&*dir, &temporary[..], name)).inspect_err(|_| {
             let _ = change::unlinkat(&dir, &temporary[..], AtFlags::empty());
         })
     }
@@ -649,8 +653,8 @@ impl Root {
         let walk = || {
             Ok(match self.inner.links.nearest(path) {
                 Some((dir, [])) => dir,
-                Some((dir, below)) => Arc::new(Dir::new(self.walk_to(&dir, below)?)),
-                None => Arc::new(Dir::new(self.walk_to(&self.inner.fd, path)?)),
+                Some((dir, below)) => Arc::new(Dir::new(self.walk_to(&dir, below)?).like(&self.inner.fd)),
+                None => Arc::new(Dir::new(self.walk_to(&self.inner.fd, path)?).like(&self.inner.fd)),
             })
         };
         let fd = kept_directories::with_descriptor(|| self.close_unused(), walk)?;
@@ -673,22 +677,13 @@ impl Root {
     }
 
     fn walk_to(&self, start: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
-        if !self.inner.lacks_openat2.load(Relaxed) {
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            for flags in [DIRECTORY, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC] {
-                match fs::openat2(start, path, flags, Mode::empty(), resolve) {
-                    // The directory may be enterable although it is not readable.
-                    Err(Errno::ACCESS) if !flags.contains(OFlags::PATH) => {}
-                    // A container's filter may refuse system calls that it does not know with EPERM.
-                    Err(Errno::NOSYS | Errno::PERM) => break,
-                    // A rename raced with the walk; the slow walk does not mind.
-                    Err(Errno::AGAIN) => return walk_by_component(start, path),
-                    opened => return opened.map_err(walk_error),
-                }
-            }
-            self.inner.lacks_openat2.store(true, Relaxed);
+        let open = |flags| self.inner.opener.open(start, path, flags, Links::Refused, FileSystems::Any);
+        match open(DIRECTORY) {
+            // The directory may be enterable although it is not readable.
+            Err(Errno::ACCESS) => open(OFlags::PATH | OFlags::DIRECTORY),
+            opened => opened,
         }
-        walk_by_component(start, path)
+        .map_err(walk_error)
     }
 
     fn parents(&self) -> MutexGuard<'_, Parents> {
@@ -699,23 +694,6 @@ impl Root {
     pub(crate) fn forget_parents(&self) {
         self.parents().close_all();
     }
-}
-
-fn walk_by_component(start: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut at: Option<OwnedFd> = None;
-    for component in path.split(|&byte| byte == b'/') {
-        let above = at.as_ref().map_or(start.as_fd(), |fd| fd.as_fd());
-        let next = match fs::openat(above, component, flags, Mode::empty()) {
-            // The error that O_DIRECTORY gives for a symbolic link.
-            Err(Errno::NOTDIR) if is_link(above, component) => Err(Errno::LOOP),
-            opened => opened,
-        };
-        at = Some(next.map_err(open_error)?);
-    }
-    let at = at.ok_or(Errno::INVAL)?;
-    // A path descriptor cannot be listed or synced: open the directory again, if we may read it.
-    Ok(fs::openat(&at, ".", DIRECTORY, Mode::empty()).unwrap_or(at))
 }
 
 impl std::fmt::Debug for Root {
@@ -742,11 +720,6 @@ fn make_beside(
             number = if number + 1 < own_names::PART_NAMES { number + 1 } else { temp_file::random() };
         }
     }
-}
-
-fn is_link(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
-    fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
 fn is_refused(error: &io::Error) -> bool {
@@ -791,7 +764,28 @@ pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io:
     // A path descriptor does not allow fchmod, but its name under /proc leads to the file itself, whatever
     // happens to the path.
     let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
-    Ok(change::chmodat(fs::CWD, by_descriptor, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    match change::chmodat(fs::CWD, by_descriptor, mode, AtFlags::empty()) {
+        Err(Errno::NOENT) => chmod_without_proc(dir, name, &there, mode),
+        changed => Ok(changed?),
+    }
+}
+
+/// Changes the mode of the file or directory `there`, which is `name` in `dir`, where /proc is not mounted. The
+/// entry is opened by its name, and counts only if it still is the same one.
+fn chmod_without_proc(dir: BorrowedFd<'_>, name: &[u8], there: &OwnedFd, mode: Mode) -> io::Result<()> {
+    let meant = fs::fstat(there)?;
+    // To open a device has effects of its own.
+    if !matches!(FileType::from_raw_mode(meant.st_mode), FileType::Directory | FileType::RegularFile) {
+        return Err(Errno::NOENT.into());
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = fs::openat(dir, name, flags, Mode::empty())?;
+    let found = fs::fstat(&opened)?;
+    if (found.st_dev, found.st_ino) != (meant.st_dev, meant.st_ino) {
+        return Err(Errno::NOENT.into());
+    }
+    Ok(change::fchmod(&opened, mode)?)
 }
 
 /// Makes the names in a directory durable.

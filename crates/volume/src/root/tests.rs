@@ -15,7 +15,9 @@ fn both_walks(test: impl Fn(&Root, &Path)) {
         std::fs::create_dir(temp.path().join("outside")).unwrap();
         std::fs::write(temp.path().join("outside/secret"), "secret").unwrap();
         let root = Root::open(temp.path().join("root")).unwrap();
-        root.inner.lacks_openat2.store(walks, Relaxed);
+        if walks {
+            root.inner.opener.set_walking();
+        }
         test(&root, temp.path());
     }
 }
@@ -39,10 +41,7 @@ fn links_out_of_the_root_are_refused() {
         }
         assert!(root.open_read(&path("absolute")).is_err(), "the last component is not followed");
         assert_eq!(std::fs::read_dir(temp.join("outside")).unwrap().count(), 1);
-        assert!(
-            root.dir(b"..").is_err() || root.inner.lacks_openat2.load(Relaxed),
-            "checked paths have no such component"
-        );
+        assert!(root.dir(b"..").is_err());
     });
 }
 
@@ -63,26 +62,25 @@ fn what_a_user_names_may_lead_through_links_that_stay_inside() {
     }
     symlink(temp.path().join("root/releases"), temp.path().join("root/absolute")).unwrap();
     symlink("nowhere", temp.path().join("root/dangling")).unwrap();
-    let root = Root::open(temp.path().join("root")).unwrap();
-    for link in ["current", "round", "releases/7"] {
-        assert!(root.metadata_followed(&path(link)).unwrap().unwrap().is_dir());
-        assert!(root.metadata_followed(&path(&format!("{link}/file"))).unwrap().unwrap().is_file());
-        let inside = root.follow(&path(link)).unwrap();
-        assert!(inside.metadata(&path("file")).unwrap().is_some());
+    for walks in [false, true] {
+        let root = Root::open(temp.path().join("root")).unwrap();
+        if walks {
+            root.inner.opener.set_walking();
+        }
+        for link in ["current", "round", "releases/7"] {
+            assert!(root.metadata_followed(&path(link)).unwrap().unwrap().is_dir());
+            assert!(root.metadata_followed(&path(&format!("{link}/file"))).unwrap().unwrap().is_file());
+            let inside = root.follow(&path(link)).unwrap();
+            assert!(inside.metadata(&path("file")).unwrap().is_some());
+        }
+        for link in ["up", "up/secret", "to-secret", "absolute"] {
+            let error = root.metadata_followed(&path(link)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{link}: {error}");
+            assert!(root.follow(&path(link)).is_err());
+        }
+        assert!(root.metadata_followed(&path("dangling")).unwrap().is_none());
+        assert!(root.follow(&RelPath::empty()).unwrap().metadata(&path("current")).unwrap().is_some());
     }
-    for link in ["up", "up/secret", "to-secret", "absolute"] {
-        let error = root.metadata_followed(&path(link)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{link}: {error}");
-        assert!(root.follow(&path(link)).is_err());
-    }
-    assert!(root.metadata_followed(&path("dangling")).unwrap().is_none());
-    assert!(root.follow(&RelPath::empty()).unwrap().metadata(&path("current")).unwrap().is_some());
-    root.inner.lacks_openat2.store(true, Relaxed);
-    for link in links.map(|(link, _)| link) {
-        assert!(root.metadata_followed(&path(link)).is_err(), "an old kernel follows none");
-        assert!(root.follow(&path(link)).is_err());
-    }
-    assert!(root.follow(&path("releases/7")).unwrap().metadata(&path("file")).unwrap().is_some());
 }
 
 /// The links of /proc lead to what a process has open, also to its root and to files without a name.
@@ -93,7 +91,9 @@ fn below_a_root_no_link_of_proc_is_followed() {
     let of = |link: &str| path(&format!("{itself}/{link}"));
     for walks in [false, true] {
         let root = Root::open("/proc").unwrap();
-        root.inner.lacks_openat2.store(walks, Relaxed);
+        if walks {
+            root.inner.opener.set_walking();
+        }
         for link in ["root", "cwd", "root/etc", &format!("fd/{number}"), "exe", "ns/net"] {
             let link = of(link);
             assert!(root.metadata_followed(&link).is_err(), "{link:?}");
@@ -178,5 +178,51 @@ fn descriptors_are_bounded() {
         assert!(root.metadata(&path("d0/f")).unwrap().is_some());
         assert!(root.metadata(&path("none/f")).unwrap().is_none());
         assert!(root.free_bytes(&RelPath::empty()).unwrap() > 0);
+    });
+}
+
+#[test]
+fn a_root_that_keeps_its_entries_takes_new_ones_and_replaces_none() {
+    both_walks(|root, temp| {
+        let root = root.keeping_entries().unwrap();
+        let place = temp.join("root");
+        std::fs::create_dir_all(place.join("sub/below")).unwrap();
+        // Each has a directory, and what begins a path to it.
+        for (root, directory, begin) in [
+            (root.clone(), "", ""),
+            (root.clone(), "sub/", "sub/"),
+            (root.follow(&path("sub")).unwrap(), "sub/", ""),
+            (root.subdir(&path("sub")).unwrap(), "sub/", ""),
+        ] {
+            assert!(root.keeps_entries());
+            let at = |name: &str| path(&format!("{begin}{name}"));
+            let there = |name: &str| place.join(directory).join(name);
+            std::fs::write(there("kept"), "kept").unwrap();
+            std::fs::write(there("free"), "free").unwrap();
+            let is_there = |made: io::Result<()>| {
+                assert_eq!(made.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+                assert_eq!(std::fs::read(there("kept")).unwrap(), b"kept");
+            };
+            is_there(crate::write_whole(&root, &at("kept"), b"new", &crate::WriteOptions::default()));
+            is_there(root.rename(&at("free"), &at("kept")));
+            is_there(root.symlink(b"x", &at("kept"), None));
+            is_there(root.hardlink(&at("free"), &at("kept")));
+            is_there(root.make_node(&at("kept"), crate::SpecialNode::Fifo, 0o600));
+            is_there(root.link_from(&at("kept"), &root, &at("free")));
+            is_there(root.rename_from(&at("kept"), &root, &at("free"), true));
+            is_there(root.move_from(&at("kept"), &root, &at("free")));
+            crate::write_whole(&root, &at("new"), b"new", &crate::WriteOptions::default()).unwrap();
+            root.rename(&at("new"), &at("newer")).unwrap();
+            root.symlink(b"x", &at("link"), None).unwrap();
+            assert_eq!(std::fs::read(there("newer")).unwrap(), b"new");
+            for name in ["newer", "link", "free", "kept"] {
+                root.unlink(&at(name)).unwrap();
+            }
+            assert!(
+                !std::fs::read_dir(place.join(directory))
+                    .unwrap()
+                    .any(|entry| { entry.unwrap().file_type().is_ok_and(|kind| !kind.is_dir()) })
+            );
+        }
     });
 }

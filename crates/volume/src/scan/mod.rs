@@ -616,7 +616,7 @@ fn no_directory(name: &[u8], entry: &Entry) -> io::Error {
     match entry.kind {
         EntryKind::Symlink { .. } => {
             let what =
-                format!("{} is a symbolic link; it is followed with --follow", farhaul_text::escape(name));
+                format!("{} is a symbolic link; it is followed with `follow`", farhaul_text::escape(name));
             io::Error::new(io::ErrorKind::NotADirectory, what)
         }
         _ => rustix::io::Errno::NOTDIR.into(),

@@ -1,5 +1,6 @@
 //! Processes of a lab: which die together, and which signals they get.
 
+use std::cell::Cell;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -9,8 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal,
-    set_parent_process_death_signal, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, set_parent_process_death_signal, wait,
 };
 
 use crate::{Error, sys};
@@ -100,46 +100,57 @@ pub fn wait_for_child(child: &mut Child, signals: &Signals) -> Result<u8, Error>
 }
 
 fn wait_a_while(child: &mut Child) -> Result<Option<ExitStatus>, Error> {
-    let failed = || Error::io("cannot wait for the lab");
-    let handle =
-        pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(|error| failed()(error.into()))?;
-    sleep_on(&handle, Duration::from_millis(500));
-    child.try_wait().map_err(failed())
+    sleep_until_end(handle_of(Pid::from_child(child)).as_ref(), Duration::from_millis(500));
+    child.try_wait().map_err(Error::io("cannot wait for the lab"))
+}
+
+/// A descriptor that is ready when the process has ended; `None` if it has been collected already, and on
+/// kernels before 5.3 or behind a filter that refuses the call.
+fn handle_of(pid: Pid) -> Option<OwnedFd> {
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Sleeps until the process has ended, a signal comes or the time is over; without a handle for a moment only.
+fn sleep_until_end(handle: Option<&OwnedFd>, time: Duration) {
+    match handle {
+        Some(handle) => sleep_on(handle, time),
+        None => std::thread::sleep(time.min(Duration::from_millis(10))),
+    }
 }
 
 /// The processes that pid 1 has to collect when they end: its own children, and orphans.
 #[derive(Debug)]
 pub struct Orphans {
-    /// The process whose end is waited for.
-    main: Option<OwnedFd>,
+    /// The process whose end is waited for; `None` once it is collected, as its number may be used again.
+    main: Cell<Option<Pid>>,
+    handle: Option<OwnedFd>,
 }
 
 impl Orphans {
     /// Watches the process `pid`.
     pub fn of(pid: u32) -> Orphans {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        // A process that has ended already is collected at once.
-        Orphans { main: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) }
+        Orphans { main: Cell::new(pid), handle: pid.and_then(handle_of) }
     }
 
     /// Sends SIGTERM to the watched process.
     pub fn ask_to_end(&self) {
-        if let Some(main) = &self.main {
+        if let Some(main) = self.main.get() {
             // The process may have ended meanwhile.
-            let _ = pidfd_send_signal(main, Signal::TERM);
+            let _ = kill_process(main, Signal::TERM);
         }
     }
 
     /// Sleeps until the watched process has ended, a signal comes or the time is over. Returns all processes
     /// that have ended.
     pub fn collect(&self, time: Duration) -> Vec<(u32, ExitStatus)> {
-        match &self.main {
-            Some(main) => sleep_on(main, time),
-            None => std::thread::sleep(time.min(Duration::from_millis(10))),
-        }
+        sleep_until_end(self.handle.as_ref(), time);
         let next = || wait(WaitOptions::NOHANG).ok().flatten();
         std::iter::from_fn(next)
             .map(|(pid, status)| {
+                if self.main.get() == Some(pid) {
+                    self.main.set(None);
+                }
                 (pid.as_raw_nonzero().get().cast_unsigned(), ExitStatus::from_raw(status.as_raw()))
             })
             .collect()

@@ -15,7 +15,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use farhaul::{ExitCode as Code, plain};
+use farhaul::errors::ExitCode as Code;
+use farhaul::sisters::plain;
 use farhaul_wanem::{Error, LabControl, LabPlan, Leash, Signals, Timeline, isolate, wait_for_child};
 use serde::{Deserialize, Serialize};
 

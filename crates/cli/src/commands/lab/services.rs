@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farhaul::default_identity_path;
-use farhaul::keygen;
+use farhaul::target::default_identity_path;
+use farhaul::target::keygen;
 use farhaul_wanem::{Error, HostId, Lab, LabControl, LabSide, RUN_FOLDER, address_v4, address_v6};
 
 use super::{WorldTask, failed};
@@ -106,7 +106,8 @@ impl Services {
         };
         let fingerprint = make_key("daemon")?;
         make_key("client")?;
-        let mut authorized = fs::read_to_string(folders.keys.join("client.pub")).unwrap_or_default();
+        let client = fs::read_to_string(folders.keys.join("client.pub")).unwrap_or_default();
+        let mut authorized = format!("diagnose {client}");
         // A user who has a key can use it in the lab as well.
         let own = default_identity_path().with_extension("pub");
         authorized.push_str(&fs::read_to_string(own).unwrap_or_default());

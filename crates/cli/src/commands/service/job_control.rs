@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use farhaul::{Error, ExitCode};
-use farhaul_service::{JobState, ServiceClient};
-use serde_json::{Value, json};
+use farhaul::Error;
+use farhaul::errors::ExitCode;
+use farhaul_api::{JobChange, JobState, JobView};
+use farhaul_service::ServiceClient;
 
-use super::{client, jobs, quoted};
+use super::{client, quoted};
 use crate::args::service::{JobIdsArgs, JobSetArgs};
 use crate::ui::printer;
 
@@ -20,7 +21,7 @@ pub fn act(args: &JobIdsArgs, deed: &str) -> Result<ExitCode, Error> {
     let mut done = Vec::new();
     let mut code = ExitCode::Ok;
     for id in &args.ids {
-        match client.act::<Value>(&format!("/jobs/{}/{deed}", quoted(id))) {
+        match client.act::<JobView>(&format!("/jobs/{}/{deed}", quoted(id))) {
             Ok(job) => {
                 let job = halted(&client, job)?;
                 if !args.answer.json && !args.answer.quiet {
@@ -35,34 +36,30 @@ pub fn act(args: &JobIdsArgs, deed: &str) -> Result<ExitCode, Error> {
         }
     }
     if args.answer.json {
-        printer::json(&jobs::as_list(&done))?;
+        printer::json(&done)?;
     }
     Ok(code)
 }
 
 /// A job that is pausing, once both ends have come to a halt. An end that cannot be heard takes some seconds.
-fn halted(client: &ServiceClient, mut job: Value) -> Result<Value, Error> {
+fn halted(client: &ServiceClient, mut job: JobView) -> Result<JobView, Error> {
     let end = Instant::now() + HALT_MAX;
-    while job["state"] == JobState::Pausing.name() && Instant::now() < end {
+    while job.state == JobState::Pausing && Instant::now() < end {
         std::thread::sleep(LOOK_EVERY);
-        job = client.get(&format!("/jobs/{}", quoted(job["id"].as_str().unwrap_or_default())))?;
+        job = client.get(&format!("/jobs/{}", quoted(job.id.as_str())))?;
     }
     Ok(job)
 }
 
 pub fn set(args: &JobSetArgs) -> Result<(), Error> {
     let client = client(&args.answer.api)?;
-    let mut change = json!({});
-    if let Some(rate) = args.rate {
-        change["rate_bps"] = json!(rate);
-    }
-    if let Some(policy) = args.policy {
-        change["policy"] = json!(policy);
-    }
-    if let Some(priority) = args.priority {
-        change["priority"] = json!(priority);
-    }
-    let job: Value = client.patch(&format!("/jobs/{}", quoted(&args.id)), &change)?;
+    let change = JobChange {
+        rate_bps: args.rate,
+        policy: args.policy,
+        priority: args.priority,
+        ..JobChange::default()
+    };
+    let job: JobView = client.patch(&format!("/jobs/{}", quoted(&args.id)), &change)?;
     if args.answer.json {
         return printer::json(&job);
     }
@@ -72,8 +69,7 @@ pub fn set(args: &JobSetArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn told(job: &Value) {
-    let state = job["state"].as_str().and_then(JobState::of_name).map_or("", JobState::words);
-    let state = if job["is_stopping"] == true { "stopping" } else { state };
-    printer::line(&format!("{}: {state}", job["id"].as_str().unwrap_or_default()));
+fn told(job: &JobView) {
+    let state = if job.is_stopping { "stopping" } else { job.state.text_or(JobState::words) };
+    printer::line(&format!("{}: {state}", job.id));
 }

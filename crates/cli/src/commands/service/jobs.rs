@@ -4,8 +4,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use farhaul::Error;
-use farhaul_service::{JobState, ServiceClient};
-use serde_json::{Value, json};
+use farhaul::options::Policy;
+use farhaul_api::{
+    JobDetail, JobFilePage, JobKind, JobPage, JobProgress, JobState, JobView, LogLine, LogPage, RepeatRule,
+};
+use farhaul_service::ServiceClient;
 
 use super::table::TextTable;
 use super::{client, joined, query, quoted};
@@ -17,8 +20,8 @@ const PAGE: usize = 1000;
 
 pub fn jobs(args: &JobsArgs) -> Result<(), Error> {
     let client = client(&args.answer.api)?;
-    let ask = || -> Result<Vec<Value>, Error> {
-        let mut all: Vec<Value> = Vec::new();
+    let ask = || -> Result<Vec<JobView>, Error> {
+        let mut all: Vec<JobView> = Vec::new();
         let mut cursor = None;
         while all.len() < args.limit {
             let parts = [
@@ -28,9 +31,9 @@ pub fn jobs(args: &JobsArgs) -> Result<(), Error> {
                 ("limit", Some((args.limit - all.len()).min(PAGE).to_string())),
                 ("cursor", cursor.take()),
             ];
-            let mut page: Value = client.get(&format!("/jobs{}", query(&parts)))?;
-            all.extend(page["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default());
-            cursor = page["next_cursor"].as_str().map(ToString::to_string);
+            let page: JobPage = client.get(&format!("/jobs{}", query(&parts)))?;
+            all.extend(page.jobs);
+            cursor = page.next_cursor;
             if cursor.is_none() {
                 break;
             }
@@ -49,66 +52,61 @@ pub fn jobs(args: &JobsArgs) -> Result<(), Error> {
     }
 }
 
-fn table(jobs: &[Value]) -> String {
+fn table(jobs: &[JobView]) -> String {
     if jobs.is_empty() {
         return "no jobs\n".into();
     }
     let mut table = TextTable::new(&["ID", "STATE", "PRI", "DONE", "RATE", "LEFT", "WHAT", "NOW"]);
     for job in jobs {
-        let progress = &job["progress"];
-        let state = JobState::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words());
-        let state = if job["is_stopping"] == true { "stopping" } else { state };
-        let shown = if job["dry_run"] == true { format!("{state} (dry run)") } else { state.into() };
+        let progress = job.progress.as_ref();
+        let state = if job.is_stopping { "stopping" } else { job.state.text_or(JobState::words) };
+        let shown = if job.dry_run { format!("{state} (dry run)") } else { state.into() };
+        let running = progress.filter(|_| state == "running");
         table.row(vec![
-            text(&job["id"]).into(),
+            job.id.to_string(),
             shown,
-            job["priority"].to_string(),
-            done(progress),
-            moving(progress).unwrap_or_else(|| "-".into()),
-            progress["seconds_left"]
-                .as_u64()
-                .filter(|_| state == "running")
+            job.priority.to_string(),
+            progress.map_or("-".into(), done),
+            progress.and_then(moving).unwrap_or_else(|| "-".into()),
+            running
+                .and_then(|progress| progress.seconds_left)
                 .map_or("-".into(), |left| units::time(Duration::from_secs(left))),
             what(job),
-            now(job, state),
+            now(job, running),
         ]);
     }
     table.text()
 }
 
 /// The rate of a job at which something moves.
-fn moving(progress: &Value) -> Option<String> {
-    progress["goodput_bps"].as_f64().filter(|bps| *bps >= 1.0).map(units::rate)
+fn moving(progress: &JobProgress) -> Option<String> {
+    Some(progress.goodput_bps).filter(|bps| *bps >= 1.0).map(units::rate)
 }
 
 /// What a job does, and what became of its deadline, in the words of the service.
-fn now(job: &Value, state: &str) -> String {
-    let now = job["progress"]["now"].as_str().filter(|_| state == "running");
-    let words: Vec<&str> = job["promise"]["words"].as_str().into_iter().chain(now).collect();
+fn now(job: &JobView, running: Option<&JobProgress>) -> String {
+    let promise = job.promise.iter().map(|promise| promise.words.as_str());
+    let words: Vec<&str> = promise.chain(running.map(|progress| progress.now.as_str())).collect();
     if words.is_empty() { "-".into() } else { printer::harmless(&words.join("; ")) }
 }
 
 /// How much of a job is done: a percentage if its total is known, else a size.
-fn done(progress: &Value) -> String {
-    let (Some(done), Some(total)) = (progress["bytes_done"].as_u64(), progress["bytes_total"].as_u64())
-    else {
-        return "-".into();
-    };
-    match progress["totals_known"] == true && total > 0 {
+fn done(progress: &JobProgress) -> String {
+    let (done, total) = (progress.bytes_done, progress.bytes_total);
+    match progress.totals_known && total > 0 {
         true => format!("{} %", (done as f64 / total as f64 * 100.0).floor()),
         false => units::size(done),
     }
 }
 
-fn what(job: &Value) -> String {
-    let sources = job["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let first = sources.first().map_or("", |first| text(first));
-    let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
-    format!("{first}{more} -> {}", text(&job["destination"]))
-}
-
-pub(super) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+/// Its sources, as far as one line has them, and its destination.
+pub(super) fn what(job: &JobView) -> String {
+    let first = job.sources.first().map_or("", String::as_str);
+    let more = match job.sources.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    format!("{first}{more} -> {}", job.destination)
 }
 
 pub fn job(args: &JobArgs) -> Result<(), Error> {
@@ -117,22 +115,22 @@ pub fn job(args: &JobArgs) -> Result<(), Error> {
     if args.files {
         return files(&client, &id, args.result.as_ref());
     }
-    let job: Value = client.get(&format!("/jobs/{id}"))?;
+    let detail: JobDetail = client.get(&format!("/jobs/{id}"))?;
     if args.answer.json {
-        return printer::json(&job);
+        return printer::json(&detail);
     }
-    printer::data(described(&job).as_bytes())
+    printer::data(described(&detail.job).as_bytes())
 }
 
 fn files(client: &ServiceClient, id: &str, result: Option<&String>) -> Result<(), Error> {
     let mut cursor = None;
     loop {
         let parts = [("result", result.cloned()), ("limit", Some(PAGE.to_string())), ("cursor", cursor)];
-        let page: Value = client.get(&format!("/jobs/{id}/files{}", query(&parts)))?;
-        for file in page["files"].as_array().into_iter().flatten() {
-            printer::data(format!("{}\n", printer::harmless_json(&file.to_string())).as_bytes())?;
+        let page: JobFilePage = client.get(&format!("/jobs/{id}/files{}", query(&parts)))?;
+        for file in page.files {
+            printer::data(format!("{}\n", printer::harmless_json(file.get())).as_bytes())?;
         }
-        cursor = page["next_cursor"].as_u64().map(|next| next.to_string());
+        cursor = page.next_cursor.map(|next| next.to_string());
         if cursor.is_none() {
             return Ok(());
         }
@@ -140,88 +138,76 @@ fn files(client: &ServiceClient, id: &str, result: Option<&String>) -> Result<()
 }
 
 /// Describes a job in lines of a name and a value.
-fn described(job: &Value) -> String {
-    let progress = &job["progress"];
+fn described(job: &JobView) -> String {
     let mut lines: Vec<(&str, String)> = vec![
-        ("job", text(&job["id"]).into()),
-        (
-            "state",
-            JobState::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words()).into(),
-        ),
-        ("what", format!("{} {}", text(&job["kind"]), what(job))),
-        ("owner", text(&job["owner"]).into()),
+        ("job", job.id.to_string()),
+        ("state", job.state.text_or(JobState::words).into()),
+        ("what", format!("{} {}", job.kind.text_or(JobKind::name), what(job))),
+        ("owner", job.owner.clone()),
     ];
-    let labels = job["labels"].as_object().into_iter().flatten();
-    let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={}", text(value))).collect();
-    let rate =
-        job["rate_bps"].as_f64().map_or(String::new(), |rate| format!(", at most {}", units::rate(rate)));
-    lines.push(("rate", format!("{}{rate}, priority {}", text(&job["policy"]), job["priority"])));
-    for (name, field) in [
-        ("submitted", "submitted"),
-        ("goes on", "due"),
-        ("began", "began"),
-        ("ended", "ended"),
-        ("finish by", "finish_by"),
-        ("waits for", "waits_for"),
+    let rate = job.rate_bps.map_or(String::new(), |rate| format!(", at most {}", units::rate(rate as f64)));
+    let policy = job.policy.text_or(Policy::name);
+    lines.push(("rate", format!("{policy}{rate}, priority {}", job.priority)));
+    for (name, time) in [
+        ("submitted", Some(job.submitted)),
+        ("goes on", job.due),
+        ("began", job.began),
+        ("ended", job.ended),
+        ("finish by", job.finish_by),
     ] {
-        if let Some(words) = job[field].as_str() {
-            lines.push((name, words.into()));
-        }
+        lines.extend(time.map(|time| (name, time.to_string())));
     }
-    if let Some(repeat) = job["repeat"].as_object() {
-        let zone = repeat.get("time_zone").and_then(Value::as_str);
-        let every = repeat.get("every").and_then(Value::as_str).map(|every| format!("every {every}"));
-        let cron = repeat.get("cron").and_then(Value::as_str).map(|cron| format!("at '{cron}'"));
-        let rule = [every, cron, zone.map(|zone| format!("in {zone}"))];
+    lines.extend(job.waits_for.clone().map(|what| ("waits for", what)));
+    if let Some(RepeatRule { every, cron, time_zone }) = &job.repeat {
+        let every = every.map(|every| format!("every {every}"));
+        let cron = cron.as_ref().map(|cron| format!("at '{cron}'"));
+        let rule = [every, cron, time_zone.as_ref().map(|zone| format!("in {zone}"))];
         lines.push(("repeats", rule.into_iter().flatten().collect::<Vec<_>>().join(" ")));
     }
-    if let Some(words) = job["promise"]["words"].as_str() {
-        lines.push(("promise", words.into()));
-    }
-    if job["dry_run"] == true {
+    lines.extend(job.promise.as_ref().map(|promise| ("promise", promise.words.clone())));
+    if job.dry_run {
         lines.push(("dry run", "yes: it changes nothing".into()));
     }
+    let labels: Vec<String> = job.labels.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
     if !labels.is_empty() {
         lines.push(("labels", labels.join(" ")));
     }
-    lines.push(("run", format!("{}, attempt {}", job["run"], job["attempt"])));
+    lines.push(("run", format!("{}, attempt {}", job.run, job.attempt)));
     // Of a job that is paused and whose session is given back, this is all that is known.
-    if let Some(moved) = job["moved_bytes"].as_u64().filter(|moved| *moved > 0) {
-        lines.push(("moved", format!("{} in attempts that are over", units::size(moved))));
+    if job.moved_bytes > 0 {
+        lines.push(("moved", format!("{} in attempts that are over", units::size(job.moved_bytes))));
     }
-    if progress.is_object() {
-        let size = |field: &str| units::size(progress[field].as_u64().unwrap_or(0));
+    if let Some(progress) = &job.progress {
         lines.push((
             "done",
             format!(
                 "{} of {}{}, {} of {} files, {} failed",
-                size("bytes_done"),
-                size("bytes_total"),
-                if progress["totals_known"] == true { "" } else { " so far" },
-                progress["files_done"],
-                progress["files_total"],
-                progress["failed"]
+                units::size(progress.bytes_done),
+                units::size(progress.bytes_total),
+                if progress.totals_known { "" } else { " so far" },
+                progress.files_done,
+                progress.files_total,
+                progress.failed
             ),
         ));
-        lines.push(("now", text(&progress["now"]).into()));
-        if !text(&progress["transport"]).is_empty() {
+        lines.push(("now", progress.now.clone()));
+        if !progress.transport.is_empty() {
             lines.push((
                 "path",
                 format!(
                     "{} over {}, round trip {:.1} ms, loss {:.2} %",
                     moving(progress).unwrap_or_else(|| "nothing moves".into()),
-                    text(&progress["transport"]),
-                    progress["rtt_ms"].as_f64().unwrap_or(0.0),
-                    progress["loss_fraction"].as_f64().unwrap_or(0.0) * 100.0
+                    progress.transport,
+                    progress.rtt_ms,
+                    progress.loss_fraction * 100.0
                 ),
             ));
         }
     }
-    if let Some(code) = job["error"]["code"].as_str() {
-        let hint = job["error"]["hint"].as_str().map_or(String::new(), |hint| format!(": {hint}"));
-        let text =
-            job["error"]["text"].as_str().filter(|text| !text.is_empty()).map(|text| format!(": {text}"));
-        lines.push(("error", format!("{code}{}{hint}", text.unwrap_or_default())));
+    if let Some(error) = &job.error {
+        let hint = error.hint.as_ref().map_or(String::new(), |hint| format!(": {hint}"));
+        let text = if error.text.is_empty() { String::new() } else { format!(": {}", error.text) };
+        lines.push(("error", format!("{}{text}{hint}", error.code)));
     }
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     lines.iter().map(|(name, value)| format!("{name:<width$}  {}\n", printer::harmless(value))).collect()
@@ -230,21 +216,20 @@ fn described(job: &Value) -> String {
 pub fn logs(args: &LogsArgs) -> Result<(), Error> {
     let client = client(&args.answer.api)?;
     let id = quoted(&args.id);
-    let print = |line: &Value| match args.answer.json {
+    let print = |line: &LogLine| match args.answer.json {
         true => printer::json(line),
         false => {
-            let at = line["at_ms"].as_i64().map_or(String::new(), |ms| units::date(ms.div_euclid(1000)));
-            let text = printer::harmless(text(&line["text"]));
-            printer::data(format!("{at} {:<7} {text}\n", self::text(&line["level"])).as_bytes())
+            let at = units::date(line.at_ms.div_euclid(1000));
+            let text = printer::harmless(&line.text);
+            printer::data(format!("{at} {:<7} {text}\n", line.level).as_bytes())
         }
     };
     let mut after = 0;
     let mut rest = |client: &ServiceClient| -> Result<(), Error> {
         loop {
-            let page: Value = client.get(&format!("/jobs/{id}/log?after={after}&limit={PAGE}"))?;
-            let lines = page["lines"].as_array().cloned().unwrap_or_default();
+            let LogPage { lines } = client.get(&format!("/jobs/{id}/log?after={after}&limit={PAGE}"))?;
             for line in &lines {
-                after = line["seq"].as_u64().unwrap_or(after);
+                after = line.seq;
                 print(line)?;
             }
             if lines.len() < PAGE {
@@ -259,7 +244,7 @@ pub fn logs(args: &LogsArgs) -> Result<(), Error> {
     loop {
         let last = client.last_event()?;
         rest(&client)?;
-        if is_over(&client.get(&format!("/jobs/{id}"))?) {
+        if client.get::<JobView>(&format!("/jobs/{id}"))?.is_over {
             break;
         }
         // The event itself says nothing that is needed: `rest` fetches all new lines, each once.
@@ -268,14 +253,4 @@ pub fn logs(args: &LogsArgs) -> Result<(), Error> {
     // The last lines of the log are written a moment after the end.
     std::thread::sleep(Duration::from_millis(200));
     rest(&client)
-}
-
-/// Returns whether a job has reached a final state.
-pub(super) fn is_over(job: &Value) -> bool {
-    JobState::of_name(text(&job["state"])).is_some_and(JobState::is_final)
-}
-
-/// A list of jobs for scripts.
-pub(super) fn as_list(jobs: &[Value]) -> Value {
-    json!(jobs)
 }

@@ -16,7 +16,10 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 
-use farhaul::{Code, Error, default_identity_path, plain};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::sisters::plain;
+use farhaul::target::default_identity_path;
 use farhaul_service::{ServiceAddress, ServiceClient, own_sockets};
 
 use crate::args::service::ApiArgs;

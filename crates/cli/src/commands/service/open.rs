@@ -6,22 +6,26 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use farhaul::{Code, Error, plain};
-use serde_json::{Value, json};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::sisters::plain;
+use farhaul_api::{CodeWish, NewCode};
+use serde_json::json;
 
 use super::client;
 use crate::args::service::OpenArgs;
 use crate::ui::printer;
 
 pub fn open(args: &OpenArgs) -> Result<(), Error> {
-    let made: Value = client(&args.answer.api)?.post("/login-codes", &json!({"scopes": args.scope}))?;
-    let pages: Vec<&str> = made["pages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let wish = CodeWish { scopes: args.scope.clone() };
+    let NewCode { code, expires, pages } = client(&args.answer.api)?.post("/login-codes", &wish)?;
+    let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
     let has_display = has_display();
     let no_page = || Error::new(Code::NoService, "the service has named no address for its page");
     let page = best(&pages, has_display).ok_or_else(no_page)?;
-    let address = format!("{page}#code={}", made["code"].as_str().unwrap_or_default());
+    let address = format!("{page}#code={code}");
     if args.answer.json {
-        return printer::json(&json!({"address": address, "expires": made["expires"]}));
+        return printer::json(&json!({"address": address, "expires": expires}));
     }
     printer::data(format!("{address}\n").as_bytes())?;
     if has_display && !args.print {

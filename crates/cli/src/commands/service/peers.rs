@@ -1,7 +1,7 @@
 //! `farhaul peers`: lists the other hosts of jobs, or shows one.
 
 use farhaul::Error;
-use serde_json::Value;
+use farhaul_api::{PeerList, PeerView};
 
 use super::table::TextTable;
 use super::{client, quoted};
@@ -11,54 +11,73 @@ use crate::ui::{printer, units};
 pub fn peers(args: &PeersArgs) -> Result<(), Error> {
     let client = client(&args.answer.api)?;
     if let Some(name) = &args.name {
-        let peer: Value = client.get(&format!("/peers/{}", quoted(name)))?;
+        let peer: PeerView = client.get(&format!("/peers/{}", quoted(name)))?;
         return if args.answer.json { printer::json(&peer) } else { printer::data(one(&peer).as_bytes()) };
     }
-    let all: Value = client.get("/peers")?;
+    let PeerList { peers } = client.get("/peers")?;
     if args.answer.json {
-        return printer::json(&all["peers"]);
+        return printer::json(&peers);
     }
-    let all = all["peers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut table = TextTable::new(&[
         "PEER", "RUNNING", "WAITING", "ENDED", "FAILED", "BYTES", "REACHED", "CAP", "IDENTITY",
     ]);
-    for peer in all {
-        let number = |field: &str| peer[field].as_u64().unwrap_or(0);
+    for peer in &peers {
         table.row(vec![
-            text(&peer["name"]),
-            format!("{} of {}", number("running"), number("running_max")),
-            number("unfinished").saturating_sub(number("running")).to_string(),
-            number("transfers").to_string(),
-            number("failed").to_string(),
-            units::size(number("bytes")),
-            text(&peer["last_reached"]),
-            text(&peer["cap"]),
-            text(&peer["identity"]),
+            peer.name.clone(),
+            format!("{} of {}", peer.running, peer.running_max),
+            peer.unfinished.saturating_sub(peer.running).to_string(),
+            peer.transfers.to_string(),
+            peer.failed.to_string(),
+            units::size(peer.bytes),
+            peer.last_reached.map_or("-".into(), |time| time.to_string()),
+            peer.cap.clone(),
+            peer.identity.clone().unwrap_or_else(|| "-".into()),
         ]);
     }
-    let shown = if all.is_empty() { "no peer is known\n".into() } else { table.text() };
+    let shown = if peers.is_empty() { "no peer is known\n".into() } else { table.text() };
     printer::data(shown.as_bytes())
 }
 
-/// A line for each field that has a value.
-fn one(peer: &Value) -> String {
+/// A line for each field that has a value, by its name.
+fn one(peer: &PeerView) -> String {
+    let PeerView {
+        name,
+        configured,
+        identity,
+        fingerprint,
+        known_keys,
+        cap,
+        running_max,
+        running,
+        unfinished,
+        last_ended,
+        last_reached,
+        transfers,
+        failed,
+        bytes,
+    } = peer;
+    let keys = known_keys.join(" ");
+    let fields: [(&str, Option<String>); 14] = [
+        ("bytes", Some(bytes.to_string())),
+        ("cap", Some(cap.clone())),
+        ("configured", configured.clone()),
+        ("failed", Some(failed.to_string())),
+        ("fingerprint", fingerprint.clone()),
+        ("identity", identity.clone()),
+        ("known keys", Some(keys).filter(|keys| !keys.is_empty())),
+        ("last ended", last_ended.map(|time| time.to_string())),
+        ("last reached", last_reached.map(|time| time.to_string())),
+        ("name", Some(name.clone())),
+        ("running", Some(running.to_string())),
+        ("running max", Some(running_max.to_string())),
+        ("transfers", Some(transfers.to_string())),
+        ("unfinished", Some(unfinished.to_string())),
+    ];
     let mut table = TextTable::new(&[]);
-    for (name, value) in peer.as_object().into_iter().flatten() {
-        let value = match value {
-            Value::Null => continue,
-            Value::Array(list) if list.is_empty() => continue,
-            Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(" "),
-            other => text(other),
-        };
-        table.row(vec![name.replace('_', " "), value]);
+    for (name, value) in fields {
+        if let Some(value) = value {
+            table.row(vec![name.into(), value]);
+        }
     }
     table.text().trim_start().to_string()
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => "-".into(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }

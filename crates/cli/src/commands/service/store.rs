@@ -1,7 +1,8 @@
 //! `farhaul store`: backs up or checks the service's store.
 
-use farhaul::{Code, Error};
-use serde_json::{Value, json};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul_api::{BackupRequest, Findings};
 
 use super::client;
 use crate::args::service::{StoreArgs, StoreVerb};
@@ -12,22 +13,21 @@ pub fn store(args: &StoreArgs) -> Result<(), Error> {
         StoreVerb::Backup { file, answer } => {
             let path = std::path::absolute(file)
                 .map_err(|error| Error::of_host("cannot find the current directory", error))?;
-            client(&answer.api)?.post_only("/store/backup", &json!({ "path": path }))
+            client(&answer.api)?.post_only("/store/backup", &BackupRequest { path })
         }
         StoreVerb::Check { answer } => {
-            let found: Value = client(&answer.api)?.get("/store/check")?;
+            let found: Findings = client(&answer.api)?.get("/store/check")?;
             if answer.json {
                 printer::json(&found)?;
             }
-            let findings = found["findings"].as_array().cloned().unwrap_or_default();
-            match findings.first().and_then(Value::as_str) {
+            match found.findings.first() {
                 None if answer.json || answer.quiet => Ok(()),
                 None => {
                     printer::line("the store has no faults");
                     Ok(())
                 }
                 Some(first) => {
-                    let what = format!("the store has {} faults, such as: {first}", findings.len());
+                    let what = format!("the store has {} faults, such as: {first}", found.findings.len());
                     Err(Error::new(Code::StoreBroken, what))
                 }
             }

@@ -5,14 +5,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
-use farhaul::{
-    BackupOptions, Code, EarlierOptions, Error, ExitCode, LocationSpec, OverwriteMode, SyncOptions, escape,
-    plain,
-};
-use farhaul_service::{
-    BackupRules, EarlierRules, FinishBy, JobKind, JobOption, JobSpan, JobSpec, Labels, RepeatRule,
-    RetryOptions, SelectRules,
-};
+use farhaul::Error;
+use farhaul::copy::LocationSpec;
+use farhaul::document::{BackupRules, EarlierRules, SelectRules};
+use farhaul::errors::{Code, ExitCode};
+use farhaul::options::{BackupOptions, EarlierOptions, OverwriteMode, SyncOptions};
+use farhaul::sisters::{escape, plain};
+use farhaul_api::{FinishBy, JobKind, JobSpan, JobView, Labels, RepeatRule, RetryOptions};
+use farhaul_service::{JobOption, JobSpec};
 use serde_json::Value;
 
 use super::{client, wait};
@@ -36,11 +36,11 @@ pub fn submit(args: &SubmitArgs) -> Result<ExitCode, Error> {
         return printer::json(&spec).map(|()| ExitCode::Ok);
     }
     let client = client(&args.api)?;
-    let job: Value = match &args.key {
+    let job: JobView = match &args.key {
         Some(key) => client.post_once("/jobs", &document, key)?,
         None => client.post("/jobs", &document)?,
     };
-    let id = job["id"].as_str().unwrap_or_default().to_string();
+    let id = job.id.to_string();
     if args.json && !args.wait {
         printer::json(&job)?;
     } else if !args.json {
@@ -274,14 +274,14 @@ mod tests {
         let delete = spec.options.sync.unwrap().delete.unwrap();
         assert_eq!(
             (delete.when, delete.max, delete.across_mounts),
-            (farhaul::DeleteWhen::Before, "3".parse().ok(), true)
+            (farhaul::options::DeleteWhen::Before, "3".parse().ok(), true)
         );
         assert!(spec.options.files.keep_setuid && spec.options.network.rate_bps == Some(1_000_000_000));
-        assert_eq!(spec.options.integrity.manifest.unwrap().extra, [farhaul::Algorithm::Md5]);
+        assert_eq!(spec.options.integrity.manifest.unwrap().extra, [farhaul::options::Algorithm::Md5]);
         assert_eq!(spec.fingerprint.as_deref(), Some("SHA256:x"));
         assert_eq!(
             submit(&["-c", "/a", "/b"]).unwrap().options.files.overwrite,
-            farhaul::OverwriteMode::Content
+            farhaul::options::OverwriteMode::Content
         );
         assert!(submit(&["--delete", "/a", "/b"]).unwrap_err().contains("--sync"));
     }

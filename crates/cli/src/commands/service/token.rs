@@ -1,8 +1,11 @@
 //! `farhaul token`: makes, lists and revokes tokens.
 
-use farhaul::{Code, Error};
+use std::collections::BTreeMap;
+
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul_api::{CallerReach, NewToken, Scope, TokenPage, TokenView, TokenWish};
 use farhaul_service::ServiceClient;
-use serde_json::{Value, json};
 
 use super::table::TextTable;
 use super::{client, quoted};
@@ -17,26 +20,28 @@ pub fn token(args: &TokenArgs) -> Result<(), Error> {
     match &args.verb {
         TokenVerb::Create { scope, root, peer, identity, everything, expires, name, answer } => {
             let reach = match everything {
-                true => json!({"everything": true}),
-                false => json!({"local": root, "peers": peers(peer)?, "identities": identity}),
+                true => CallerReach::everything(),
+                false => CallerReach {
+                    everything: false,
+                    local: root.clone(),
+                    peers: peers(peer)?,
+                    identities: identity.clone(),
+                },
             };
-            let wish = json!({"name": name, "scopes": scope, "reach": reach, "expires_in": expires});
-            let made: Value = client(&answer.api)?.post("/tokens", &wish)?;
+            let wish = TokenWish { name: name.clone(), scopes: scope.clone(), reach, expires_in: *expires };
+            let made: NewToken = client(&answer.api)?.post("/tokens", &wish)?;
             if answer.json {
                 return printer::json(&made);
             }
             if !answer.quiet {
-                printer::line(&format!(
-                    "token {}; its secret is shown only this once",
-                    made["id"].as_str().unwrap_or_default()
-                ));
+                printer::line(&format!("token {}; its secret is shown only this once", made.about.id));
                 if *everything {
                     printer::line(WHOLE);
                 } else if root.is_empty() && peer.is_empty() {
                     printer::line(NOTHING);
                 }
             }
-            printer::data(format!("{}\n", made["token"].as_str().unwrap_or_default()).as_bytes())
+            printer::data(format!("{}\n", made.token).as_bytes())
         }
         TokenVerb::List { answer } => list(&client(&answer.api)?, answer.json),
         TokenVerb::Revoke { id, answer } => client(&answer.api)?.delete(&format!("/tokens/{}", quoted(id))),
@@ -44,8 +49,8 @@ pub fn token(args: &TokenArgs) -> Result<(), Error> {
 }
 
 /// Reads the values of `--peer`, such as `hpc:/incoming/a`: for each peer its directories.
-fn peers(texts: &[String]) -> Result<Value, Error> {
-    let mut peers = json!({});
+fn peers(texts: &[String]) -> Result<BTreeMap<String, Vec<String>>, Error> {
+    let mut peers = BTreeMap::<String, Vec<String>>::new();
     for text in texts {
         // The directory begins at the first slash that follows a colon.
         let host = text.strip_prefix("ssh://").unwrap_or(text);
@@ -54,22 +59,19 @@ fn peers(texts: &[String]) -> Result<Value, Error> {
             Error::new(Code::BadOption, format!("--peer {text}: write PEER:/DIR, such as hpc:/incoming"))
         })?;
         let (peer, directory) = (&text[..at], &text[at + 1..]);
-        match peers[peer].as_array_mut() {
-            Some(there) => there.push(json!(directory)),
-            None => peers[peer] = json!([directory]),
-        }
+        peers.entry(peer.into()).or_default().push(directory.into());
     }
     Ok(peers)
 }
 
 fn list(client: &ServiceClient, json: bool) -> Result<(), Error> {
-    let mut all: Vec<Value> = Vec::new();
+    let mut all: Vec<TokenView> = Vec::new();
     let mut cursor = String::new();
     loop {
-        let page: Value = client.get(&format!("/tokens?limit=1000&cursor={cursor}"))?;
-        all.extend(page["tokens"].as_array().cloned().unwrap_or_default());
-        match page["next_cursor"].as_str() {
-            Some(next) => cursor = quoted(next),
+        let page: TokenPage = client.get(&format!("/tokens?limit=1000&cursor={cursor}"))?;
+        all.extend(page.tokens);
+        match page.next_cursor {
+            Some(next) => cursor = quoted(&next),
             None => break,
         }
     }
@@ -78,41 +80,40 @@ fn list(client: &ServiceClient, json: bool) -> Result<(), Error> {
     }
     let mut table = TextTable::new(&["ID", "NAME", "SCOPES", "EXPIRES", "REACHES"]);
     for token in &all {
-        let scopes = token["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let expires = match (token["revoked"].as_str(), token["expires"].as_str()) {
-            (Some(_), _) => "revoked",
-            (None, Some(time)) => time,
-            (None, None) => "never",
+        let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.text_or(Scope::name)).collect();
+        let expires = match (token.revoked, token.expires) {
+            (Some(_), _) => "revoked".into(),
+            (None, Some(time)) => time.to_string(),
+            (None, None) => "never".into(),
         };
         table.row(vec![
-            token["id"].as_str().unwrap_or_default().into(),
-            token["name"].as_str().unwrap_or_default().into(),
-            scopes.collect::<Vec<_>>().join(","),
-            expires.into(),
-            reaches(&token["reach"]),
+            token.id.clone(),
+            token.name.clone(),
+            scopes.join(","),
+            expires,
+            reaches(&token.reach),
         ]);
     }
     printer::data(table.text().as_bytes())?;
-    for token in all.iter().filter(|token| token["revoked"].is_null()) {
-        if let Some(warning) = token["warning"].as_str() {
-            printer::warning(&format!("token {}: {warning}", token["id"].as_str().unwrap_or_default()));
+    for token in all.iter().filter(|token| token.revoked.is_none()) {
+        if let Some(warning) = &token.warning {
+            printer::warning(&format!("token {}: {warning}", token.id));
         }
     }
     Ok(())
 }
 
-fn reaches(reach: &Value) -> String {
-    if reach["everything"] == true {
+fn reaches(reach: &CallerReach) -> String {
+    let CallerReach { everything, local, peers, identities } = reach;
+    if *everything {
         return "everything".into();
     }
-    let local =
-        reach["local"].as_array().into_iter().flatten().filter_map(Value::as_str).map(ToString::to_string);
-    let far = reach["peers"].as_object().into_iter().flatten().flat_map(|(peer, prefixes)| {
-        let prefixes = prefixes.as_array().into_iter().flatten().filter_map(Value::as_str);
-        prefixes.map(move |prefix| format!("{peer}:{prefix}"))
-    });
-    let names = reach["identities"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let all: Vec<String> = local.chain(far).chain(names.map(|name| format!("as {name}"))).collect();
+    let near = local.iter().map(|directory| directory.display().to_string());
+    let far = peers
+        .iter()
+        .flat_map(|(peer, prefixes)| prefixes.iter().map(move |prefix| format!("{peer}:{prefix}")));
+    let all: Vec<String> =
+        near.chain(far).chain(identities.iter().map(|name| format!("as {name}"))).collect();
     if all.is_empty() { "nothing".into() } else { all.join(" ") }
 }
 
@@ -122,10 +123,14 @@ mod tests {
 
     #[test]
     fn a_reach_is_shown_in_words() {
-        assert_eq!(reaches(&json!({"everything": true, "local": [], "peers": {}})), "everything");
-        assert_eq!(reaches(&json!({"everything": false, "local": [], "peers": {}})), "nothing");
-        let named =
-            json!({"everything": false, "local": ["/a"], "peers": {"hpc": ["/b"]}, "identities": ["beam"]});
+        assert_eq!(reaches(&CallerReach::everything()), "everything");
+        assert_eq!(reaches(&CallerReach::default()), "nothing");
+        let named = CallerReach {
+            local: vec!["/a".into()],
+            peers: [("hpc".into(), vec!["/b".into()])].into(),
+            identities: vec!["beam".into()],
+            ..CallerReach::default()
+        };
         assert_eq!(reaches(&named), "/a hpc:/b as beam");
     }
 
@@ -134,10 +139,15 @@ mod tests {
         let read =
             peers(&["hpc:/a", "hpc:/b", "h:4000:/c", "ssh://u@h:/d", "[fd00::1]:/e"].map(String::from))
                 .unwrap();
-        assert_eq!(
-            read,
-            json!({"hpc": ["/a", "/b"], "h:4000": ["/c"], "ssh://u@h": ["/d"], "[fd00::1]": ["/e"]})
-        );
+        let all = [
+            ("hpc", vec!["/a", "/b"]),
+            ("h:4000", vec!["/c"]),
+            ("ssh://u@h", vec!["/d"]),
+            ("[fd00::1]", vec!["/e"]),
+        ];
+        let expected =
+            all.map(|(peer, list)| (peer.to_string(), list.into_iter().map(String::from).collect()));
+        assert_eq!(read, expected.into());
         assert!(peers(&["hpc".into()]).is_err());
     }
 }

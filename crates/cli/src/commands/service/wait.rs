@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use farhaul::{Code, Error, ExitCode};
-use farhaul_service::{JobState, ServiceClient};
-use serde_json::{Value, json};
+use farhaul::Error;
+use farhaul::errors::{Code, ErrorDocument, ExitCode};
+use farhaul_api::{HistoryPage, HistoryRecord, JobState, JobView, NodeEvent, Word};
+use farhaul_service::ServiceClient;
 
-use super::jobs::{is_over, text};
 use super::{client, quoted};
 use crate::args::service::JobIdsArgs;
 use crate::ui::printer;
@@ -26,23 +26,23 @@ pub(super) fn wait_for(
     json: bool,
     quiet: bool,
 ) -> Result<ExitCode, Error> {
-    let mut left: BTreeMap<String, Option<u64>> = ids.iter().map(|id| (id.clone(), None)).collect();
+    let mut left: BTreeMap<String, Option<u32>> = ids.iter().map(|id| (id.clone(), None)).collect();
     let mut worst = ExitCode::Ok;
     // An event may come twice.
     let mut retried = BTreeSet::new();
-    let look = |left: &mut BTreeMap<String, Option<u64>>| -> Result<(u64, Vec<(String, Value)>), Error> {
+    let look = |left: &mut BTreeMap<String, Option<u32>>| -> Result<(u64, Vec<(String, JobView)>), Error> {
         let last = client.last_event()?;
         let mut over = Vec::new();
         for (id, awaited) in left {
-            let job: Value = client.get(&format!("/jobs/{}", quoted(id)))?;
-            if !is_over(&job) && !job["repeat"].is_null() && awaited.is_none() {
-                *awaited = job["run"].as_u64();
+            let job: JobView = client.get(&format!("/jobs/{}", quoted(id)))?;
+            if !job.is_over && job.repeat.is_some() && awaited.is_none() {
+                *awaited = Some(job.run);
                 if !quiet {
                     printer::line(&awaited_run(&job));
                 }
             }
             if is_awaited(&job, *awaited) {
-                let ended = match awaited.filter(|_| !is_over(&job)) {
+                let ended = match awaited.filter(|_| !job.is_over) {
                     Some(run) => ended_run(client, &job, run)?,
                     None => job,
                 };
@@ -69,15 +69,18 @@ pub(super) fn wait_for(
         }
         // Events since `last`, which is older than the answers, so none is missed.
         let has_ended = client.events("/events", Some(last), |told| {
-            let job: Option<Value> = serde_json::from_str(&told.data).ok();
-            let job = job.filter(|job| told.kind == "job" && left.contains_key(text(&job["id"])));
-            if let Some(line) = job.as_ref().and_then(next_attempt).filter(|_| !json && !quiet)
-                && retried.insert(line.clone())
-            {
-                printer::line(&line);
-            }
-            let is_awaited = |job: &Value| is_awaited(job, left.get(text(&job["id"])).copied().flatten());
-            let concerns = told.kind == "gap" || job.as_ref().is_some_and(is_awaited);
+            let concerns = match NodeEvent::read(&told.kind, &told.data) {
+                NodeEvent::Job(job) => left.get(job.id.as_str()).is_some_and(|awaited| {
+                    if let Some(line) = next_attempt(&job).filter(|_| !json && !quiet)
+                        && retried.insert(line.clone())
+                    {
+                        printer::line(&line);
+                    }
+                    is_awaited(&job, *awaited)
+                }),
+                NodeEvent::Gap => true,
+                _ => false,
+            };
             if concerns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let mut is_there = has_ended.map(|has_ended| !has_ended);
@@ -100,62 +103,68 @@ pub(super) fn wait_for(
 /// How long to wait before a service that does not answer is asked again.
 const RESTART_TIME: Duration = Duration::from_secs(1);
 
-fn ended(job: &Value) -> String {
-    let state = JobState::of_name(text(&job["state"])).map_or("", JobState::words);
-    match (job["error"]["code"].as_str(), job["error"]["text"].as_str()) {
-        (None, _) => state.to_string(),
-        (Some(code), None | Some("")) => format!("{state} ({code})"),
-        (Some(code), Some(why)) => format!("{state} ({code}): {}", printer::harmless(why)),
+fn ended(job: &JobView) -> String {
+    let state = job.state.text_or(JobState::words);
+    match &job.error {
+        None => state.to_string(),
+        Some(error) if error.text.is_empty() => format!("{state} ({})", error.code),
+        Some(error) => format!("{state} ({}): {}", error.code, printer::harmless(&error.text)),
     }
 }
 
 /// True if the job is over, or has gone on to a later run than the one that was waited for.
-fn is_awaited(job: &Value, awaited: Option<u64>) -> bool {
-    is_over(job) || awaited.zip(job["run"].as_u64()).is_some_and(|(awaited, run)| run > awaited)
+fn is_awaited(job: &JobView, awaited: Option<u32>) -> bool {
+    job.is_over || awaited.is_some_and(|awaited| job.run > awaited)
 }
 
 /// The line that says what is waited for of a job that repeats.
-fn awaited_run(job: &Value) -> String {
-    let begins = match job["due"].as_str() {
-        Some(due) => format!(", which begins at {due}"),
-        None => String::new(),
-    };
-    format!("{}: it repeats; waiting for the end of run {}{begins}", text(&job["id"]), job["run"])
+fn awaited_run(job: &JobView) -> String {
+    let begins = job.due.map_or(String::new(), |due| format!(", which begins at {due}"));
+    format!("{}: it repeats; waiting for the end of run {}{begins}", job.id, job.run)
 }
 
 /// A job that repeats, as it was at the end of this run.
-fn ended_run(client: &ServiceClient, job: &Value, run: u64) -> Result<Value, Error> {
-    let asked = format!("/history?job={}", quoted(text(&job["id"])));
-    let records: Value = client.get(&asked)?;
-    let record = records["records"].as_array().into_iter().flatten().find(|record| record["run"] == run);
-    let mut ended = job.clone();
+fn ended_run(client: &ServiceClient, job: &JobView, run: u32) -> Result<JobView, Error> {
+    let page: HistoryPage = client.get(&format!("/history?job={}", job.id))?;
+    let record = page.records.into_iter().find(|record| record.run == Some(run));
     // A run that has left no record was none: it was cut short before it began.
-    ended["state"] = record.map_or(json!("cancelled"), |record| record["state"].clone());
-    ended["run"] = json!(run);
-    ended["error"] = match record.and_then(|record| record["error_code"].as_str()) {
-        Some(code) => json!({
-            "code": code,
-            "text": record.map(|record| record["error"].clone()),
-            "exit_code": Code::of_name(code).map(|code| code.exit_code() as u8),
-        }),
-        None => Value::Null,
+    let cut_short = || HistoryRecord { state: JobState::Cancelled.name().into(), ..HistoryRecord::default() };
+    let HistoryRecord { state, error, error_code, .. } = record.unwrap_or_else(cut_short);
+    let text = error.unwrap_or_default();
+    let failure = |code: String| match Code::of_name(&code) {
+        Some(known) => ErrorDocument { text: text.clone(), ..ErrorDocument::from(&Error::new(known, &text)) },
+        None => ErrorDocument {
+            text: text.clone(),
+            code,
+            exit_code: ExitCode::Internal as u8,
+            ..ErrorDocument::default()
+        },
     };
-    Ok(ended)
+    Ok(JobView {
+        state: JobState::of_name(&state).map_or(Word::Other(state), Word::Known),
+        run,
+        error: error_code.map(failure),
+        ..job.clone()
+    })
 }
 
 /// The line for a job whose attempt has failed and that is tried again.
-fn next_attempt(job: &Value) -> Option<String> {
-    let due = job["due"].as_str().filter(|_| job["state"] == "retrying")?;
-    let why = printer::harmless(job["error"]["text"].as_str().unwrap_or("the attempt failed"));
-    Some(format!("{}: {why}; the next attempt is at {due}", text(&job["id"])))
+fn next_attempt(job: &JobView) -> Option<String> {
+    let due = job.due.filter(|_| job.state == JobState::Retrying)?;
+    let why = job.error.as_ref().map_or("the attempt failed", |error| &error.text);
+    Some(format!("{}: {}; the next attempt is at {due}", job.id, printer::harmless(why)))
 }
 
 /// Returns the exit code that `farhaul cp` would have ended with.
-fn exit_code(job: &Value) -> ExitCode {
-    let number = job["error"]["exit_code"].as_u64().and_then(|number| u8::try_from(number).ok());
+fn exit_code(job: &JobView) -> ExitCode {
+    let number = job.error.as_ref().map(|error| error.exit_code);
+    exit_code_of(job.state.known(), number)
+}
+
+fn exit_code_of(state: Option<JobState>, number: Option<u8>) -> ExitCode {
     let of_error =
         |otherwise| number.map_or(otherwise, |number| ExitCode::of(number).unwrap_or(ExitCode::Internal));
-    match JobState::of_name(text(&job["state"])) {
+    match state {
         // All content has arrived; the error may be about metadata, or about files that had gone.
         Some(JobState::Done) => of_error(ExitCode::Ok),
         Some(JobState::PartlyFailed) => ExitCode::SomeFailed,
@@ -170,15 +179,16 @@ mod tests {
 
     #[test]
     fn a_job_ends_as_the_copy_would_have_ended() {
-        let job = |state: &str, code: Option<u8>| json!({"state": state, "error": {"exit_code": code}});
-        assert_eq!(exit_code(&job("done", None)), ExitCode::Ok);
+        let job = |state, code: Option<u8>| exit_code_of(Some(state), code);
+        assert_eq!(job(JobState::Done, None), ExitCode::Ok);
         for code in [ExitCode::Metadata, ExitCode::Vanished] {
-            assert_eq!(exit_code(&job("done", Some(code as u8))), code);
+            assert_eq!(job(JobState::Done, Some(code as u8)), code);
         }
-        assert_eq!(exit_code(&job("partly_failed", Some(1))), ExitCode::SomeFailed);
-        assert_eq!(exit_code(&job("failed", Some(ExitCode::Lost as u8))), ExitCode::Lost);
-        // A newer service may know a code that this program does not know.
-        assert_eq!(exit_code(&job("failed", Some(99))), ExitCode::Internal);
-        assert_eq!(exit_code(&job("cancelled", None)), ExitCode::Interrupted);
+        assert_eq!(job(JobState::PartlyFailed, Some(1)), ExitCode::SomeFailed);
+        assert_eq!(job(JobState::Failed, Some(ExitCode::Lost as u8)), ExitCode::Lost);
+        // A newer service may know a code, or a state, that this program does not know.
+        assert_eq!(job(JobState::Failed, Some(99)), ExitCode::Internal);
+        assert_eq!(exit_code_of(None, Some(99)), ExitCode::Internal);
+        assert_eq!(job(JobState::Cancelled, None), ExitCode::Interrupted);
     }
 }

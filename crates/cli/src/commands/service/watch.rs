@@ -1,8 +1,9 @@
 //! `farhaul watch`: adds, lists and removes watched folders, and shows their files.
 
-use farhaul::{Error, OwnerOptions};
-use farhaul_service::{JobSpan, Labels};
-use serde_json::{Value, json};
+use farhaul::Error;
+use farhaul_api::{Labels, WatchList, WatchView, WatchedFilePage, WatchedFileView};
+use farhaul_service::WatchSpec;
+use serde_json::json;
 
 use super::submit::{absolute, backup_rules};
 use super::table::TextTable;
@@ -13,21 +14,18 @@ use crate::ui::{printer, units};
 pub fn watch(args: &WatchArgs) -> Result<(), Error> {
     match &args.verb {
         WatchVerb::Add(add) => {
-            let made: Value = client(&add.answer.api)?.post("/watches", &wish(add)?)?;
+            let made: WatchView = client(&add.answer.api)?.post("/watches", &wish(add)?)?;
             if add.answer.json {
                 return printer::json(&made);
             }
-            printer::data(format!("{}\n", made["id"].as_str().unwrap_or_default()).as_bytes())
+            printer::data(format!("{}\n", made.id).as_bytes())
         }
         WatchVerb::List { answer } => {
-            let all: Value = client(&answer.api)?.get("/watches")?;
-            if answer.json {
-                return printer::json(&all["watches"]);
-            }
-            list(all["watches"].as_array().map_or(&[], Vec::as_slice))
+            let WatchList { watches } = client(&answer.api)?.get("/watches")?;
+            if answer.json { printer::json(&watches) } else { list(&watches) }
         }
         WatchVerb::Show { id, answer } => {
-            let found: Value = client(&answer.api)?.get(&format!("/watches/{}", quoted(id)))?;
+            let found: WatchView = client(&answer.api)?.get(&format!("/watches/{}", quoted(id)))?;
             if answer.json { printer::json(&found) } else { show(&found) }
         }
         WatchVerb::Files { id, state, limit, answer } => {
@@ -36,9 +34,10 @@ pub fn watch(args: &WatchArgs) -> Result<(), Error> {
             while all.len() < *limit {
                 let count = (limit - all.len()).min(1000).to_string();
                 let parts = [("state", state.clone()), ("limit", Some(count)), ("cursor", cursor)];
-                let page: Value = client.get(&format!("/watches/{}/files{}", quoted(id), query(&parts)))?;
-                all.extend(page["files"].as_array().cloned().unwrap_or_default());
-                cursor = page["next_cursor"].as_str().map(ToString::to_string);
+                let page: WatchedFilePage =
+                    client.get(&format!("/watches/{}/files{}", quoted(id), query(&parts)))?;
+                all.extend(page.files);
+                cursor = page.next_cursor;
                 if cursor.is_none() {
                     break;
                 }
@@ -56,110 +55,81 @@ pub fn watch(args: &WatchArgs) -> Result<(), Error> {
 }
 
 /// Returns the request for a new watched folder.
-fn wish(add: &WatchAddArgs) -> Result<Value, Error> {
-    let span = |span: Option<JobSpan>| span.map(|span| span.to_string());
-    let mut wish = json!({
-        "folder": absolute(&add.folder)?, "destination": absolute(&add.to)?,
-        "include": add.include, "exclude": add.exclude, "hidden": add.hidden,
-        "after": add.after, "labels": Labels::parse(&add.labels)?,
-    });
-    let optional = [
-        ("settle", span(add.settle)),
-        ("rescan", span(add.rescan)),
-        ("webhook", add.webhook.clone()),
-        ("identity", add.as_identity.clone()),
-        ("fingerprint", add.fingerprint.clone()),
-    ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            wish[name] = json!(value);
-        }
-    }
-    let mut options = json!({});
-    if let Some(backup) = add.backup.options()? {
-        options["backup"] = json!(backup_rules(backup));
-    }
-    let owners = add.owners.options()?;
-    if owners != OwnerOptions::default() {
-        options["owners"] = json!(owners);
-    }
-    wish["options"] = options;
-    Ok(wish)
+fn wish(add: &WatchAddArgs) -> Result<WatchSpec, Error> {
+    let mut spec = WatchSpec::new(absolute(&add.folder)?, absolute(&add.to)?);
+    spec.settle = add.settle.unwrap_or(spec.settle);
+    spec.rescan = add.rescan;
+    (spec.include, spec.exclude, spec.hidden) = (add.include.clone(), add.exclude.clone(), add.hidden);
+    spec.after = add.after.clone();
+    spec.labels = Labels::parse(&add.labels)?;
+    spec.webhook = add.webhook.clone();
+    (spec.identity, spec.fingerprint) = (add.as_identity.clone(), add.fingerprint.clone());
+    spec.options.backup = add.backup.options()?.map(backup_rules);
+    spec.options.owners = add.owners.options()?;
+    Ok(spec)
 }
 
-fn show(watch: &Value) -> Result<(), Error> {
-    let (spec, failing) = (&watch["spec"], &watch["failing"]);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+fn show(watch: &WatchView) -> Result<(), Error> {
     let mut lines = vec![
-        ("id", text(&watch["id"])),
-        ("owner", text(&watch["owner"])),
-        ("folder", text(&spec["folder"])),
-        ("to", text(&spec["destination"])),
-        ("after", text(&spec["after"])),
+        ("id", watch.id.clone()),
+        ("owner", watch.owner.clone()),
+        ("folder", watch.spec.folder.clone()),
+        ("to", watch.spec.destination.clone()),
+        ("after", watch.spec.after.clone()),
     ];
-    let counts = watch["files"].as_object().into_iter().flatten();
-    let counts: Vec<String> = counts.map(|(state, count)| format!("{count} {state}")).collect();
+    let counts: Vec<String> = watch.files.iter().map(|(state, count)| format!("{count} {state}")).collect();
     lines.push(("files", if counts.is_empty() { "none yet".into() } else { counts.join(", ") }));
-    if let Some(files) = failing["files"].as_u64() {
-        lines.push(("failing", format!("{files} since {}", text(&failing["since"]))));
-        for reason in failing["reasons"].as_array().into_iter().flatten() {
-            let after = match reason["retryable"].as_bool() {
-                Some(true) => "tried again by itself",
-                _ => "waits for a change, or for farhaul watch retry",
+    if let Some(failing) = &watch.failing {
+        lines.push(("failing", format!("{} since {}", failing.files, failing.since)));
+        for reason in &failing.reasons {
+            let after = match reason.retryable {
+                true => "tried again by itself",
+                false => "waits for a change, or for farhaul watch retry",
             };
-            let (code, why) = (text(&reason["code"]), text(&reason["why"]));
-            lines.push(("", format!("{} by {code} ({after}): {why}", reason["files"])));
+            lines.push(("", format!("{} by {} ({after}): {}", reason.files, reason.code, reason.why)));
         }
-        if let Some(next) = failing["next_try"].as_str() {
-            lines.push(("next try", next.to_string()));
-        }
+        lines.extend(failing.next_try.map(|next| ("next try", next.to_string())));
     }
     // What fails stands above.
-    let failing_lines = usize::from(!failing.is_null());
-    for notice in watch["notices"].as_array().into_iter().flatten().skip(failing_lines) {
-        lines.push(("notice", text(notice)));
-    }
+    let failing_lines = usize::from(watch.failing.is_some());
+    lines.extend(watch.notices.iter().skip(failing_lines).map(|notice| ("notice", notice.clone())));
     let all: String = lines.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect();
     printer::data(all.as_bytes())
 }
 
-fn list(watches: &[Value]) -> Result<(), Error> {
+fn list(watches: &[WatchView]) -> Result<(), Error> {
     let mut table = TextTable::new(&["ID", "FOLDER", "TO", "AFTER", "DONE", "WAITING", "FAILED", "NOTICE"]);
     for watch in watches {
-        let (spec, counts) = (&watch["spec"], &watch["files"]);
         let sum = |states: &[&str]| {
-            states.iter().filter_map(|state| counts[*state].as_u64()).sum::<u64>().to_string()
+            states.iter().filter_map(|state| watch.files.get(*state)).sum::<u64>().to_string()
         };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         table.row(vec![
-            text(&watch["id"]),
-            text(&spec["folder"]),
-            text(&spec["destination"]),
-            text(&spec["after"]),
+            watch.id.clone(),
+            watch.spec.folder.clone(),
+            watch.spec.destination.clone(),
+            watch.spec.after.clone(),
             sum(&["done", "gone"]),
             sum(&["new", "settling", "taken", "changed"]),
             // Files that are tried again fail as long as they have not arrived.
-            watch["failing"]["files"].as_u64().unwrap_or(0).to_string(),
-            text(&watch["notices"][0]),
+            watch.failing.as_ref().map_or(0, |failing| failing.files).to_string(),
+            watch.notices.first().cloned().unwrap_or_default(),
         ]);
     }
     printer::data(table.text().as_bytes())
 }
 
-fn files(files: &[Value]) -> Result<(), Error> {
+fn files(files: &[WatchedFileView]) -> Result<(), Error> {
     let mut table = TextTable::new(&["STATE", "SINCE", "SIZE", "JOB", "PATH"]);
     for file in files {
-        let text = |name: &str| file[name].as_str().unwrap_or_default().to_string();
-        let path = match file["why"].as_str() {
-            Some(why) => format!("{}: {why}", text("path")),
-            None => text("path"),
+        let path = match &file.why {
+            Some(why) => format!("{}: {why}", file.path),
+            None => file.path.clone(),
         };
-        let job = file["job"].as_str().unwrap_or("-").to_string();
         table.row(vec![
-            text("state"),
-            text("since"),
-            units::size(file["bytes"].as_u64().unwrap_or(0)),
-            job,
+            file.state.clone(),
+            file.since.to_string(),
+            units::size(file.bytes),
+            file.job.clone().unwrap_or_else(|| "-".into()),
             path,
         ]);
     }

@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use farhaul_connect::SessionKeys;
 use farhaul_connect::hello::HelloSecret;
-use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_text::{escape, is_unprintable, printable};
+use farhaul_words::{Error, Misbehaviour};
 
 use super::{RECEIPT_SCHEMA, Receipt, SignedStatement, Statement, StatementSide};
 use crate::manifest::{ManifestTally, shown_root};

@@ -1,7 +1,7 @@
 //! Tests both ends' statements without a session, and every change that may be made to them afterwards.
 
 use farhaul_connect::{Identity, PublicKey, keygen};
-use farhaul_session::error::Code;
+use farhaul_words::Code;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

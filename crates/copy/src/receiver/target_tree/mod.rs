@@ -10,10 +10,10 @@ mod partials;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use farhaul_session::error::Code;
 use farhaul_volume::{
     FileKind, FileTime, Metadata, OwnerWish, ProbeNames, RelPath, SpecialNode, WriteOptions, are_within,
 };
+use farhaul_words::Code;
 
 use self::partials::Partials;
 use super::super::destination::TargetDirectory;
@@ -157,7 +157,7 @@ impl TargetTree {
         };
         self.warnings.once("times", || {
             format!(
-                "the destination's file system keeps times {}: times that differ by that are taken as equal (--modify-window)",
+                "the destination's file system keeps times {}: times that differ by that are taken as equal (`modify-window`)",
                 precision.limits()
             )
         });

@@ -1,5 +1,5 @@
 use super::*;
-use crate::job::JobDeed;
+use farhaul_api::JobDeed;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_its_way_through_the_api() {

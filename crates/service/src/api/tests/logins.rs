@@ -179,7 +179,7 @@ async fn a_one_time_code_logs_in_once_and_wrong_ones_are_limited() {
         async || fixture.ask(Method::POST, "/login-codes", None, Some(json!({"scopes": ["read"]}))).await;
     let (status, problem) = make().await;
     assert_eq!(status, StatusCode::CONFLICT, "{problem}");
-    assert!(problem["hint"].as_str().unwrap().contains("--api-listen"), "{problem}");
+    assert!(problem["hint"].as_str().unwrap().contains("`api-listen`"), "{problem}");
     fixture.node.set_pages(&["127.0.0.1:33080".parse().unwrap()], false, None);
     let (status, made) = make().await;
     assert_eq!((status, made["pages"].clone()), (StatusCode::CREATED, json!(["http://127.0.0.1:33080/"])));

@@ -17,12 +17,13 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::access::{CallerReach, DeedKind, Scope, token::NewTokenText};
+use crate::access::token::NewTokenText;
 use crate::clock::Clock;
 use crate::config::values::{ApiHostName, TextValue as _};
 use crate::node::{Conductor, NodeSettings};
 use crate::store::tokens::TokenRow;
-use extract::RequestOrigin;
+use farhaul_api::{CallerReach, DeedKind, Scope};
+use farhaul_http::RequestOrigin;
 
 /// A node with its API, without a socket.
 struct Fixture {

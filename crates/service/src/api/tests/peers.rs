@@ -24,7 +24,7 @@ async fn peers_are_those_that_the_caller_may_know_of() {
         let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": to, "not_before": "2200-01-01T00:00:00Z"});
         assert_eq!(fixture.ask(Method::POST, "/jobs", None, Some(spec)).await.0, StatusCode::CREATED);
     }
-    let record = crate::store::history::HistoryRecord {
+    let record = farhaul_api::HistoryRecord {
         job: Some("0000000000000001".into()),
         run: Some(1),
         owner: "local".into(),

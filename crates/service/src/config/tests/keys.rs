@@ -207,7 +207,7 @@ fn holds(text: &str) -> Result<(), TestCaseError> {
             prop_assert!(!faults.list().is_empty() && faults.list().len() <= 100);
             for fault in faults.list() {
                 let line = fault.to_string();
-                prop_assert!(!line.contains(farhaul::is_unprintable), "{line:?}");
+                prop_assert!(!line.contains(farhaul::sisters::is_unprintable), "{line:?}");
                 prop_assert!(line.contains("farhaul.toml") || line.starts_with("default: "), "{line}");
             }
         }
@@ -256,7 +256,7 @@ proptest! {
         }
         if let Err(faults) = world.sources().load() {
             for fault in faults.list() {
-                prop_assert!(!fault.to_string().contains(farhaul::is_unprintable));
+                prop_assert!(!fault.to_string().contains(farhaul::sisters::is_unprintable));
             }
         }
     }

@@ -279,7 +279,10 @@ fn only_so_many_faults_are_told() {
     let misfits: String = (0..500).map(|number| format!("[caps.c{number}]\nrate = \"x\"\n")).collect();
     assert_eq!(faults_of(&misfits).len(), 100);
     let error = farhaul::Error::from(World::new().load_text("x = 1\ny = 2\n").unwrap_err());
-    assert!(error.code() == farhaul::Code::BadConfig && error.what().ends_with("(and 1 more)"), "{error}");
+    assert!(
+        error.code() == farhaul::errors::Code::BadConfig && error.what().ends_with("(and 1 more)"),
+        "{error}"
+    );
 }
 
 /// The parser refuses deep nesting.
@@ -299,7 +302,7 @@ fn depth_is_bounded() {
 fn root_serves_only_if_that_is_said() {
     let mut config = Config::default();
     assert!(config.allows_user(1000).is_ok());
-    assert_eq!(config.allows_user(0).unwrap_err().code(), farhaul::Code::BadOption);
+    assert_eq!(config.allows_user(0).unwrap_err().code(), farhaul::errors::Code::BadOption);
     config.serve.allow_root = true;
     assert!(config.allows_user(0).is_ok());
 }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-use farhaul::amounts;
+use farhaul::sisters::amounts;
 
 use super::{TextValue, written};
 

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 
-use farhaul::CpuList;
+use farhaul::options::CpuList;
 
 use super::{TextValue, written};
 

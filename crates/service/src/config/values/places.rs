@@ -7,7 +7,8 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 
 use super::{TextValue, written};
 

@@ -16,7 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -32,6 +33,8 @@ pub const OUTPUT_MAX: usize = 16 << 10;
 const GRACE: Duration = Duration::from_secs(5);
 /// How often a running program is asked for whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often a program is looked at whose end the kernel cannot tell.
+const LOOK_OFTEN: Duration = Duration::from_millis(20);
 /// How many bytes are read at a time: as many as a pipe holds.
 const PIECE: usize = 64 << 10;
 /// The most bytes that are read after the program's end: a process that has left the group could write
@@ -322,7 +325,8 @@ struct ProgramResult {
 
 struct RunningProgram {
     group: Pid,
-    process: OwnedFd,
+    /// Becomes readable when the program ends; without it, the program is looked at often.
+    process: Option<OwnedFd>,
     stdin: Option<OwnedFd>,
     output: Option<OwnedFd>,
     input: Vec<u8>,
@@ -340,7 +344,11 @@ impl RunningProgram {
         started: Instant,
     ) -> io::Result<RunningProgram> {
         let group = group_of(child).ok_or(io::ErrorKind::InvalidData)?;
-        let process = pidfd_open(group, PidfdFlags::empty())?;
+        let process = match pidfd_open(group, PidfdFlags::empty()) {
+            // Kernels before 5.3 lack the call, and the filter of a container may refuse it.
+            Err(Errno::NOSYS | Errno::PERM) => None,
+            opened => Some(opened?),
+        };
         let stdin = child.stdin.take().map(OwnedFd::from);
         for end in stdin.iter().chain([&output]) {
             fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
@@ -397,14 +405,16 @@ impl RunningProgram {
     /// Sleeps until a descriptor is ready or the phase ends.
     fn wait(&self, phase: Phase, stop: Option<&ProgramStop>) -> PollResult {
         let until = |until: Instant| until.saturating_duration_since(Instant::now());
-        let timeout = match phase {
-            Phase::Running(at) => Timespec::try_from(until(at).min(LOOK_EVERY)).ok(),
-            Phase::Asked(at) => Timespec::try_from(until(at)).ok(),
+        let phase_end = match phase {
+            Phase::Running(at) => Some(until(at).min(LOOK_EVERY)),
+            Phase::Asked(at) => Some(until(at)),
             Phase::Killed => None,
         };
+        let look = self.process.is_none().then_some(LOOK_OFTEN);
+        let timeout = phase_end.into_iter().chain(look).min().and_then(|wait| Timespec::try_from(wait).ok());
         let stop = stop.filter(|_| matches!(phase, Phase::Running(_)));
         let wanted = [
-            Some((self.process.as_fd(), PollFlags::IN)),
+            self.process.as_ref().map(|process| (process.as_fd(), PollFlags::IN)),
             self.stdin.as_ref().map(|stdin| (stdin.as_fd(), PollFlags::OUT)),
             self.output.as_ref().map(|output| (output.as_fd(), PollFlags::IN)),
             stop.map(|stop| (stop.0.as_fd(), PollFlags::IN)),
@@ -421,7 +431,8 @@ impl RunningProgram {
         let is =
             |place: Option<usize>| ready && place.is_some_and(|place| !polled[place].revents().is_empty());
         let [process, writable, readable, stopped] = places.map(is);
-        PollResult { ended: process && self.has_ended(), writable, readable, stopped }
+        let ended = (process || self.process.is_none()) && self.has_ended();
+        PollResult { ended, writable, readable, stopped }
     }
 
     /// True if the program has ended. Does not reap it.

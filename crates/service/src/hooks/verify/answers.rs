@@ -1,6 +1,6 @@
 //! What a program says of files: by its exit code for one, by lines of JSON for several.
 
-use farhaul::CheckVerdict;
+use farhaul::sisters::CheckVerdict;
 use farhaul_text::printable;
 use serde::Deserialize;
 

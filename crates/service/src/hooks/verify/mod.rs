@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use farhaul::{CheckLimits, CheckVerdict, ContentCheck, UncheckedFile, escape};
+use farhaul::sisters::{CheckLimits, CheckVerdict, ContentCheck, UncheckedFile, escape};
 use farhaul_handover::Held as _;
 use serde::Serialize;
 
@@ -253,7 +253,7 @@ impl VerifyHook {
         let passed: std::io::Result<Vec<OwnedFd>> = files.iter().map(|file| at_its_beginning(file)).collect();
         let passed = match passed {
             Ok(passed) => passed,
-            Err(error) => return all(CheckVerdict::Failed(farhaul::plain(&error))),
+            Err(error) => return all(CheckVerdict::Failed(farhaul::sisters::plain(&error))),
         };
         let numbers: Vec<i32> = passed.iter().map(|passed| passed.as_raw_fd()).collect();
         let is_single = self.files <= 1;

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use farhaul::UncheckedFile;
+use farhaul::sisters::UncheckedFile;
 use serde_json::json;
 
 use super::{FileFacts, at_its_beginning};

@@ -11,7 +11,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use farhaul::plain;
+use farhaul::sisters::plain;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The use of an address.
@@ -225,7 +225,7 @@ pub(super) enum AddressRefusal {
     Unknown(String),
 }
 
-/// Answers whether an address belongs to this host; [`farhaul::is_of_this_host`] but for tests.
+/// Answers whether an address belongs to this host; [`farhaul::sisters::is_of_this_host`] but for tests.
 pub(super) type OwnAddressCheck = fn(SocketAddr) -> io::Result<bool>;
 
 impl AddressRules {

@@ -6,7 +6,8 @@
 use std::fmt;
 
 use aws_lc_rs::hmac;
-use farhaul::{Code, Error};
+use farhaul::Error;
+use farhaul::errors::Code;
 
 use super::url::WebhookUrl;
 use crate::config::values::SecretPlace;

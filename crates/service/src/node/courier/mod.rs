@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
-use farhaul_session::Error;
+use farhaul_words::Error;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -27,11 +27,11 @@ use crate::hooks::webhook::{
     WebhookSettings, pause,
 };
 use crate::hooks::{self, Hook, HookMessage, HookMoment, ProgramEnd, ProgramStop};
-use crate::job::{JobId, JobState};
 use crate::metrics::WebhookDrop;
 use crate::scheduler::backoff;
 use crate::store::deliveries::{self, DeliveryRow};
 use crate::store::{feeds, jobs};
+use farhaul_api::{JobId, JobState};
 
 /// The most programs that run at a time.
 const PROGRAMS_MAX: usize = 4;

@@ -10,9 +10,10 @@ use crate::access::Caller;
 use crate::config::values::{SecretPlace, TextValue as _};
 use crate::hooks::FileResult;
 use crate::hooks::webhook::{AddressRules, sign};
-use crate::job::{JobSpec, Labels};
+use crate::job::JobSpec;
 use crate::node::tests::{Fixture, copy};
 use crate::node::{NodeSettings, Submission};
+use farhaul_api::Labels;
 
 /// A request that a server has received.
 struct ReceivedRequest {

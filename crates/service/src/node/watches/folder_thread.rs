@@ -6,23 +6,26 @@
 //! is written after the action on it, so that a process that was killed in between repeats the action, and
 //! finds it done.
 
+use super::standing::{failing_in, failing_text};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul::{Durability, Report, escape};
+use farhaul::copy::Report;
+use farhaul::options::Durability;
+use farhaul::sisters::escape;
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
+use farhaul_words::{Code, Error};
 use serde_json::json;
 
 use super::Order;
 use super::spec::names_of;
-use super::standing::{FailingFiles, WatchStanding};
+use super::standing::WatchStanding;
 use crate::access::{Caller, JobPlaces};
 use crate::hooks::{ErrorWords, HookMoment, WatchWords};
-use crate::job::{JobHead, JobId, JobSpec, JobState};
+use crate::job::{JobHead, JobSpec};
 use crate::node::manifests::ContentProof;
 use crate::node::{Node, outbox, peer_of};
 use crate::store::deliveries::{self, DeliveryRow};
@@ -33,6 +36,7 @@ use crate::watch::{
     AfterAction, AfterOutcome, Confirmation, FileFailure, FileStatus, FileToTake, FileVersion, FolderWatch,
     Notice, PastStatus, StoreChange, WatchedName, Watcher, act, leads_out,
 };
+use farhaul_api::{JobId, JobState};
 
 /// The most files of one job, and the most bytes of their names, as the job keeps the names in memory and in
 /// the store.
@@ -162,7 +166,7 @@ impl FolderThread {
     fn show(&mut self) {
         let notices = self.watcher.notices().map(Notice::text).chain(self.trouble.clone()).collect();
         let serial = self.watcher.folder().failing_serial();
-        let failing = (self.shown != Some(serial)).then(|| FailingFiles::of(self.watcher.folder()));
+        let failing = (self.shown != Some(serial)).then(|| failing_in(self.watcher.folder()));
         self.shown = Some(serial);
         let mut standing = self.standing.lock().in_any_case();
         standing.notices = notices;
@@ -195,11 +199,11 @@ impl FolderThread {
         if (self.watcher.folder().failing().len() > 0) == self.told_failing {
             return Vec::new();
         }
-        let failing = FailingFiles::of(self.watcher.folder());
+        let failing = failing_in(self.watcher.folder());
         self.told_failing = failing.is_some();
         self.show();
         let id = self.row.id.clone();
-        let (event, error) = match failing.as_ref().map(|failing| (failing, failing.text())) {
+        let (event, error) = match failing.as_ref().map(|failing| (failing, failing_text(failing))) {
             Some((failing, text)) => {
                 tracing::warn!(watch = id, "{text}");
                 self.node.tell_watch(&id, json!({ "event": "failing", "text": text, "failing": failing }));

@@ -8,6 +8,10 @@ mod folder_thread;
 mod spec;
 mod standing;
 
+use crate::access::ReachRules as _;
+use farhaul_api::FailingFiles;
+use farhaul_api::{WatchView, WatchedFileView};
+use standing::failing_text;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Sender};
@@ -15,24 +19,21 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Error};
-use jiff::Timestamp;
-use serde::Serialize;
+use farhaul_words::{Code, Error};
 use serde_json::json;
-use utoipa::ToSchema;
 
 use super::Node;
-use crate::access::{Caller, CallerDeed, CallerReach, DeedKind, JobPlaces, Scope};
+use crate::access::{Caller, CallerDeed, JobPlaces};
 use crate::clock::timestamp;
 use crate::hub::NewsBody;
-use crate::job::JobId;
 use crate::store::jobs::JobDocument;
 use crate::store::watches::{self, WatchRow};
 use crate::watch::{FileStatus, FolderWatch, PastStatus, WatchedFile, Watcher, WatcherWaker, leads_out};
+use farhaul_api::JobId;
+use farhaul_api::{CallerReach, DeedKind, Scope};
 
 pub(super) use spec::LABEL;
 pub use spec::WatchSpec;
-pub use standing::FailingFiles;
 use standing::WatchStanding;
 
 /// The owner of the watches of the configuration, and of their jobs.
@@ -67,51 +68,6 @@ enum Order {
     /// Something has changed that decides whether files are taken.
     Look,
     End,
-}
-
-/// A watched folder as it is now.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct WatchView {
-    /// Its id.
-    pub id: String,
-    /// The caller that made it: `local`, `token:ID`, or `configuration`. Its jobs have the same owner.
-    pub owner: String,
-    /// When it was made.
-    #[schema(value_type = String, format = DateTime)]
-    pub created: Timestamp,
-    /// The document that asked for it.
-    pub spec: WatchSpec,
-    /// How many files are in each state.
-    pub files: BTreeMap<String, u64>,
-    /// The files that have failed and have not arrived since, if there are any.
-    pub failing: Option<FailingFiles>,
-    /// Notices for its owner, such as what keeps files from being taken.
-    pub notices: Vec<String>,
-}
-
-/// A file of a watched folder.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct WatchedFileView {
-    /// Its path below the folder, escaped as in reports.
-    pub path: String,
-    /// Its state: `new`, `settling`, `taken`, `changed`, `done`, `failed` or `gone`.
-    pub state: String,
-    /// Since when it is in this state.
-    #[schema(value_type = String, format = DateTime)]
-    pub since: Timestamp,
-    /// Its size.
-    pub bytes: u64,
-    /// The job that has it, or had it last.
-    pub job: Option<String>,
-    /// Why it failed, as long as it has not arrived since.
-    pub why: Option<String>,
-    /// The code of that reason.
-    pub code: Option<String>,
-    /// How many jobs in a row have failed for it.
-    pub tries: u32,
-    /// When it is taken again by itself.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub next_try: Option<Timestamp>,
 }
 
 impl From<WatchedFile> for WatchedFileView {
@@ -300,7 +256,7 @@ impl Node {
     }
 
     /// Begins to watch a folder for this caller.
-    pub(crate) fn add_watch(&self, caller: &Caller, spec: WatchSpec) -> Result<WatchView, Error> {
+    pub(crate) fn add_watch(&self, caller: &Caller, spec: WatchSpec) -> Result<WatchView<WatchSpec>, Error> {
         let spec = spec.checked()?;
         let used = spec.job("0", vec!["x".into()]).used()?;
         caller.may_do(DeedKind::Watch)?;
@@ -408,7 +364,7 @@ impl Node {
     }
 
     /// Takes over a watch whose owner's token is not valid any more.
-    pub(crate) fn take_watch(&self, caller: &Caller, id: &str) -> Result<WatchView, Error> {
+    pub(crate) fn take_watch(&self, caller: &Caller, id: &str) -> Result<WatchView<WatchSpec>, Error> {
         self.judge_watch(caller, Scope::Admin, id)?;
         let all = self.watches.all.lock().in_any_case();
         let mut row = all.get(id).map(|one| one.row.clone()).ok_or_else(|| no_such(id))?;
@@ -433,7 +389,7 @@ impl Node {
     }
 
     /// The watches that the caller may see.
-    pub(crate) fn list_watches(&self, caller: &Caller) -> Result<Vec<WatchView>, Error> {
+    pub(crate) fn list_watches(&self, caller: &Caller) -> Result<Vec<WatchView<WatchSpec>>, Error> {
         caller.may(CallerDeed::Any(Scope::Read))?;
         let all = self.watches.all.lock().in_any_case();
         let seen: Vec<String> =
@@ -444,7 +400,7 @@ impl Node {
     }
 
     /// One watch.
-    pub(crate) fn watch_view(&self, caller: &Caller, id: &str) -> Result<WatchView, Error> {
+    pub(crate) fn watch_view(&self, caller: &Caller, id: &str) -> Result<WatchView<WatchSpec>, Error> {
         self.judge_watch(caller, caller_sees(caller), id)?;
         self.watch_view_of(id)
     }
@@ -476,15 +432,14 @@ impl Node {
         all.get(id).map(|one| one.places.clone()).ok_or_else(|| no_such(id))
     }
 
-    fn watch_view_of(&self, id: &str) -> Result<WatchView, Error> {
+    fn watch_view_of(&self, id: &str) -> Result<WatchView<WatchSpec>, Error> {
         let files = self.store.read(|connection| watches::counts(connection, id))?;
         let all = self.watches.all.lock().in_any_case();
         let one = all.get(id).ok_or_else(|| no_such(id))?;
         let standing = one.standing.lock().in_any_case();
         let failing = standing.failing.clone();
         // What fails is a notice, too, so that who reads only these hears of it.
-        let notices =
-            failing.iter().map(FailingFiles::text).chain(standing.notices.iter().cloned()).collect();
+        let notices = failing.iter().map(failing_text).chain(standing.notices.iter().cloned()).collect();
         Ok(WatchView {
             id: id.into(),
             owner: one.row.owner.clone(),

@@ -2,15 +2,19 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use farhaul::{Durability, LocationSpec, OverwriteMode, VerifyMode, unescape};
-use farhaul_session::{Code, Error};
+use farhaul::copy::LocationSpec;
+use farhaul::document::{JobOptions, SelectRules};
+use farhaul::options::{Durability, OverwriteMode, VerifyMode};
+use farhaul::sisters::unescape;
+use farhaul_words::{Code, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::JobPlaces;
-use crate::job::{JobKind, JobOptions, JobSpan, JobSpec, Labels, SelectRules};
+use crate::job::JobSpec;
 use crate::node::places;
 use crate::watch::{AfterAction, FolderWatch, WatchedName};
+use farhaul_api::{JobKind, JobSpan, Labels};
 
 /// The label that all jobs of a watch have.
 pub(crate) const LABEL: &str = "watch";
@@ -111,7 +115,7 @@ impl WatchSpec {
         }
         if !self.options.earlier.compare.is_empty() {
             return bad(
-                "what --compare-dest leaves out has not arrived: options.earlier.compare is not allowed",
+                "what `compare-dest` leaves out has not arrived: options.earlier.compare is not allowed",
             );
         }
         let patterns = || self.include.iter().chain(&self.exclude);

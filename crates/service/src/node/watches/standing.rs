@@ -1,10 +1,7 @@
 //! How a watched folder stands: its notices, and the files that fail.
 
+use farhaul_api::{FailingFiles, FailingReason};
 use std::collections::BTreeMap;
-
-use jiff::Timestamp;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::clock::timestamp;
 use crate::watch::Folder;
@@ -19,76 +16,43 @@ pub(super) struct WatchStanding {
     pub(super) failing: Option<FailingFiles>,
 }
 
-/// The files of a watched folder that have failed and have not arrived since, also while they are tried again.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct FailingFiles {
-    /// How many there are.
-    pub files: u64,
-    /// How many of them are taken again by themselves, as the reason can pass.
-    pub retried: u64,
-    /// When the first of them failed.
-    #[schema(value_type = String, format = DateTime)]
-    pub since: Timestamp,
-    /// When the next of them are taken again by themselves. Without it, they are being tried now, or wait for a
-    /// change or for `retry`.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub next_try: Option<Timestamp>,
-    /// Why they fail: the reasons of most files first, at most ten.
-    pub reasons: Vec<FailingReason>,
+/// The files that fail; `None` if none does.
+pub(super) fn failing_in(folder: &Folder) -> Option<FailingFiles> {
+    let (mut since_ms, mut next_ms, mut files, mut retried) = (i64::MAX, None::<i64>, 0, 0);
+    let mut reasons: BTreeMap<(&str, bool), FailingReason> = BTreeMap::new();
+    for name in folder.failing() {
+        let Some((failing, due_ms)) = folder.failing_one(name) else { continue };
+        let (code, retryable) = (failing.code.name(), failing.due_ms.is_some());
+        let reason = reasons.entry((code, retryable)).or_insert_with(|| FailingReason {
+            code: code.into(),
+            why: failing.why.clone(),
+            files: 0,
+            retryable,
+        });
+        reason.files += 1;
+        files += 1;
+        retried += u64::from(retryable);
+        since_ms = since_ms.min(failing.since_ms);
+        next_ms = next_ms.into_iter().chain(due_ms).min();
+    }
+    let mut reasons: Vec<_> = reasons.into_values().collect();
+    reasons.sort_by(|a, b| b.files.cmp(&a.files).then_with(|| a.code.cmp(&b.code)));
+    reasons.truncate(REASONS_MAX);
+    let (since, next_try) = (timestamp(since_ms), next_ms.map(timestamp));
+    (files > 0).then_some(FailingFiles { files, retried, since, next_try, reasons })
 }
 
-/// A reason why files fail.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct FailingReason {
-    /// The code, such as `FH-NOT-LISTENING`.
-    pub code: String,
-    /// One of its files' reasons, in one line.
-    pub why: String,
-    /// How many files fail for it.
-    pub files: u64,
-    /// True if it can pass: then the files are taken again by themselves.
-    pub retryable: bool,
-}
-
-impl FailingFiles {
-    /// The files that fail; `None` if none does.
-    pub(super) fn of(folder: &Folder) -> Option<FailingFiles> {
-        let (mut since_ms, mut next_ms, mut files, mut retried) = (i64::MAX, None::<i64>, 0, 0);
-        let mut reasons: BTreeMap<(&str, bool), FailingReason> = BTreeMap::new();
-        for name in folder.failing() {
-            let Some((failing, due_ms)) = folder.failing_one(name) else { continue };
-            let (code, retryable) = (failing.code.name(), failing.due_ms.is_some());
-            let reason = reasons.entry((code, retryable)).or_insert_with(|| FailingReason {
-                code: code.into(),
-                why: failing.why.clone(),
-                files: 0,
-                retryable,
-            });
-            reason.files += 1;
-            files += 1;
-            retried += u64::from(retryable);
-            since_ms = since_ms.min(failing.since_ms);
-            next_ms = next_ms.into_iter().chain(due_ms).min();
+/// One line for people.
+pub(super) fn failing_text(failing: &FailingFiles) -> String {
+    let noun = if failing.files == 1 { "file fails" } else { "files fail" };
+    let why = failing.reasons.first().map_or(String::new(), |one| format!(" ({}: {})", one.code, one.why));
+    let next = match (failing.next_try, failing.files - failing.retried) {
+        (Some(next), 0) => format!("; next try {next:.0}"),
+        (Some(next), held) => {
+            format!("; next try of {} {next:.0}, {held} wait for a change or for retry", failing.retried)
         }
-        let mut reasons: Vec<_> = reasons.into_values().collect();
-        reasons.sort_by(|a, b| b.files.cmp(&a.files).then_with(|| a.code.cmp(&b.code)));
-        reasons.truncate(REASONS_MAX);
-        let (since, next_try) = (timestamp(since_ms), next_ms.map(timestamp));
-        (files > 0).then_some(FailingFiles { files, retried, since, next_try, reasons })
-    }
-
-    /// One line for people.
-    pub(super) fn text(&self) -> String {
-        let noun = if self.files == 1 { "file fails" } else { "files fail" };
-        let why = self.reasons.first().map_or(String::new(), |one| format!(" ({}: {})", one.code, one.why));
-        let next = match (self.next_try, self.files - self.retried) {
-            (Some(next), 0) => format!("; next try {next:.0}"),
-            (Some(next), held) => {
-                format!("; next try of {} {next:.0}, {held} wait for a change or for retry", self.retried)
-            }
-            (None, 0) => "; being tried again".into(),
-            (None, _) => "; taken again after a change, or by farhaul watch retry".into(),
-        };
-        format!("{} {noun}{why}{next}", self.files)
-    }
+        (None, 0) => "; being tried again".into(),
+        (None, _) => "; taken again after a change, or by farhaul watch retry".into(),
+    };
+    format!("{} {noun}{why}{next}", failing.files)
 }

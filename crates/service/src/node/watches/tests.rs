@@ -3,11 +3,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::access::CallerReach;
-use crate::job::{JobSpan, JobState, Labels};
 use crate::node::tests::Fixture;
 use crate::store::jobs;
 use crate::watch::AfterAction;
+use farhaul_api::CallerReach;
+use farhaul_api::{JobSpan, JobState, Labels};
 
 fn spec(folder: &str, destination: &str, after: AfterAction) -> WatchSpec {
     let text = json!({ "folder": folder, "destination": destination, "settle": "1s" }).to_string();
@@ -181,9 +181,9 @@ fn options_do_not_make_less_count_as_arrived() {
     let weak =
         r#"{"integrity": {"verify": "transit", "durable": "no"}, "files": {"overwrite": "different"}}"#;
     let options = read(text(weak, "delete", "/to")).job("w", vec!["a".into()]).options;
-    assert_eq!(options.integrity.verify, farhaul::VerifyMode::Digest);
-    assert_eq!(options.integrity.durable, farhaul::Durability::End);
-    assert_eq!(options.files.overwrite, farhaul::OverwriteMode::Content);
+    assert_eq!(options.integrity.verify, farhaul::options::VerifyMode::Digest);
+    assert_eq!(options.integrity.durable, farhaul::options::Durability::End);
+    assert_eq!(options.files.overwrite, farhaul::options::OverwriteMode::Content);
     for after in ["mark", "delete", "move:sent"] {
         let error = read(text("{}", after, "fh://far/null:")).checked().unwrap_err();
         assert!(error.to_string().contains("keeps nothing"), "{error}");
@@ -199,7 +199,7 @@ fn a_file_whose_place_is_kept_for_another_has_not_arrived() {
     }
     std::fs::write(fixture.path("out/a"), "another file").unwrap();
     let mut asked = spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Delete);
-    asked.options.files.overwrite = farhaul::OverwriteMode::Never;
+    asked.options.files.overwrite = farhaul::options::OverwriteMode::Never;
     let watch = fixture.node().add_watch(&Caller::local(), asked).unwrap().id;
     fixture.file("in/a", 12);
     let file = wait_for(&fixture, &watch, "a", "failed");
@@ -282,14 +282,14 @@ fn what_a_job_leaves_out_has_not_arrived() {
         std::fs::create_dir_all(fixture.path(name)).unwrap();
     }
     let mut asked = spec(&fixture.path("in"), &fixture.path("out"), AfterAction::Delete);
-    asked.options.files.overwrite = farhaul::OverwriteMode::Never;
+    asked.options.files.overwrite = farhaul::options::OverwriteMode::Never;
     let watch = fixture.node().add_watch(&Caller::local(), asked).unwrap().id;
     fixture.file("out/a", 3);
     fixture.file("in/a", 1000);
     fixture.file("in/b\\ü\n", 1000);
     assert!(wait_for(&fixture, &watch, "a", "failed").why.is_some());
     assert!(Path::new(&fixture.path("in/a")).exists());
-    let other = farhaul::escape("b\\ü\n".as_bytes());
+    let other = farhaul::sisters::escape("b\\ü\n".as_bytes());
     wait_for(&fixture, &watch, &other, "gone");
     assert!(Path::new(&fixture.path("out/b\\ü\n")).exists());
 }
@@ -454,12 +454,8 @@ fn a_link_leads_no_watch_out_of_its_owner_s_reach() {
 }
 
 fn token(fixture: &Fixture, scopes: &[Scope], reach: CallerReach) -> Caller {
-    let wish = crate::node::tokens::TokenWish {
-        name: String::new(),
-        scopes: scopes.to_vec(),
-        reach,
-        expires_in: None,
-    };
+    let wish =
+        farhaul_api::TokenWish { name: String::new(), scopes: scopes.to_vec(), reach, expires_in: None };
     let (row, _) = fixture.node().make_token(&Caller::local(), wish).unwrap();
     Caller { subject: format!("token:{}", row.id), scopes: row.scopes, reach: row.reach, address: None }
 }

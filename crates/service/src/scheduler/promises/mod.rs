@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::deadline;
-use crate::job::JobId;
+use farhaul_api::JobId;
 
 /// How far ahead a time is looked for that can be kept.
 pub(crate) const HORIZON_MS: i64 = 14 * 86_400_000;

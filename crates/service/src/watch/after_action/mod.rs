@@ -19,7 +19,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farhaul::{Code, Durability, Error, Report, escape};
+use farhaul::Error;
+use farhaul::copy::Report;
+use farhaul::errors::Code;
+use farhaul::options::Durability;
+use farhaul::sisters::escape;
 use rustix::fs::{
     AtFlags, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat, renameat_with, statat,
     unlinkat,

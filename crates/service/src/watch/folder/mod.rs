@@ -19,8 +19,9 @@ use std::time::Duration;
 use super::entry::{
     FailureHistory, FileFailure, FileStatus, FileVersion, PastStatus, StoreChange, WatchedFile, WatchedName,
 };
-use crate::job::{JobSpan, RetryRule};
+use crate::job::RetryRule;
 use crate::scheduler::backoff;
+use farhaul_api::JobSpan;
 
 /// The most files of a folder that are known at a time, about 200 bytes each; further ones wait until others
 /// are gone.
@@ -664,7 +665,7 @@ fn failed(now: FolderMoment, row: &Row, name: &WatchedName, failure: FileFailure
 /// For a row of an earlier version of the service, which kept no code.
 fn failing_of_old(status: &FileStatus, since_ms: i64) -> Option<FailureHistory> {
     let FileStatus::Failed { why, .. } = status else { return None };
-    let (code, why) = (farhaul::Code::FilesFailed, why.clone());
+    let (code, why) = (farhaul::errors::Code::FilesFailed, why.clone());
     Some(FailureHistory { code, why, tries: 1, since_ms, due_ms: None, whole: false })
 }
 

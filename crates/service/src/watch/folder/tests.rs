@@ -1,7 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use farhaul::Code;
+use farhaul::errors::Code;
 
 use super::*;
 

@@ -326,7 +326,7 @@ fn a_restart_goes_on_where_it_was() {
     assert_eq!(rig.taken, ["done", "taken", "failed"]);
     let changes = rig.watcher.ended(&WatchedName::new("done"), "job0", Ok(()));
     rig.keep(changes);
-    let lasting = FileFailure::of_file(farhaul::Code::PermissionDenied, "no");
+    let lasting = FileFailure::of_file(farhaul::errors::Code::PermissionDenied, "no");
     let changes = rig.watcher.ended(&WatchedName::new("failed"), "job2", Err(lasting));
     rig.keep(changes);
     rig.live(SETTLE - 5);

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use super::super::supervisor::{CONNECT_MAX, SILENCE};
+use crate::intervals::{CONNECT_MAX, SILENCE};
 
 /// After this long without an answer over UDP a connection is opened, so that it is ready if none comes.
 const FORESIGHT: Duration = Duration::from_millis(1500);
-/// How long the ssh channel waits for a direct connection before it takes over.
+/// How long the channel waits for a direct connection before it takes over.
 const DIRECT_TIME: Duration = Duration::from_millis(500);
 /// The silence that is allowed to UDP while streams carry beside it: nothing waits for it, and a policer may
 /// let very little through.
@@ -67,7 +67,7 @@ pub(super) struct CheckFacts {
     pub(super) is_udp_only: bool,
     /// True if there is a note that UDP did not get through when it was last tried.
     pub(super) is_noted: bool,
-    /// True if a better stream than the ssh channel may come.
+    /// True if a better stream than the channel may come.
     pub(super) may_get_direct: bool,
     /// True if a trial has shown that streams bring more than UDP.
     pub(super) has_better_streams: bool,
@@ -202,7 +202,7 @@ impl CheckFacts {
         self.streams.iter().all(|flow| flow.is_down)
     }
 
-    /// Returns whether the far process has ended: the ssh channel closes with it, and without the process
+    /// Returns whether the far process has ended: the channel closes with it, and without the process
     /// nobody is left to talk to.
     fn is_far_process_gone(&self) -> bool {
         let is_ssh_gone = self.streams.iter().any(|flow| flow.is_channel && flow.is_down);
@@ -213,7 +213,7 @@ impl CheckFacts {
         self.streams.iter().find(|flow| flow.is_alive() && !flow.is_channel)
     }
 
-    /// A live stream: a direct connection rather than the ssh channel, which is slower.
+    /// A live stream: a direct connection rather than the channel, which is slower.
     fn stream_alive(&self) -> Option<&StreamFlow> {
         self.direct_alive().or_else(|| self.streams.iter().find(|flow| flow.is_alive()))
     }

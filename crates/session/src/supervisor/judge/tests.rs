@@ -100,7 +100,7 @@ fn a_stream_is_opened_before_udp_is_known_to_be_blocked() {
         (running(&[udp(0, FORESIGHT - ms(1))], &[]), vec![]),
         (running(&unanswered, &[]), vec![CheckAction::Dial]),
         (running(&unanswered, &[stream(8)]), vec![]),
-        // A stream that has ended and the ssh channel do not count.
+        // A stream that has ended and the channel do not count.
         (running(&unanswered, &[down(8), stream(9)]), vec![]),
         (running(&unanswered, &[down(8)]), vec![CheckAction::Dial]),
         (running(&unanswered, &[channel(1)]), vec![CheckAction::Dial]),

@@ -15,9 +15,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use farhaul_beneath::{FileSystems, Links};
 use farhaul_handover::Held as _;
 use farhaul_text::escape;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -234,12 +235,10 @@ fn beneath(confining: &Root, parent: &OwnedFd, target: &[u8]) -> io::Result<Owne
     let inner = at.strip_prefix(root).filter(|inner| inner.is_empty() || inner[0] == b'/');
     let Some(inner) = inner else { return Err(refused("it was moved meanwhile")) };
     let way = [b".", inner, b"/", target].concat();
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match fs::openat2(&*confining.inner.fd, way, flags, Mode::empty(), resolve) {
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    match confining.inner.opener.open(&*confining.inner.fd, &way, flags, Links::Refused, FileSystems::Any) {
         Err(Errno::XDEV) => Err(refused("it leads out of the root")),
         Err(Errno::LOOP) => Err(refused("it leads through another link")),
-        Err(Errno::NOSYS | Errno::PERM) => Err(refused("this kernel cannot follow it safely")),
         found => Ok(found?),
     }
 }

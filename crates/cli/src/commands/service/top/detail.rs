@@ -1,7 +1,8 @@
 //! The lower part of the screen: the selected job, its stages at this end, its paths, and the last lines of
 //! its log.
 
-use farhaul_service::JobState;
+use farhaul::events::Stage;
+use farhaul_api::JobState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -145,17 +146,14 @@ fn below(model: &TopModel, look: TerminalAbility, area: Rect, buffer: &mut Buffe
 /// busy they are, they would jump about.
 fn stages(model: &TopModel, look: TerminalAbility) -> Vec<String> {
     let mut all: Vec<_> = model.detail.stages.iter().collect();
-    const WAY: [&str; 13] = [
-        "scan", "fill", "read", "compare", "digest", "seal", "send", "receive", "open", "park", "write",
-        "finish", "use",
-    ];
-    let place = |name: &str| WAY.iter().position(|one| *one == name).unwrap_or(WAY.len());
-    all.sort_by_key(|stage| place(&stage.name));
+    // Waits keep the order in which they come, and so does what this version does not know.
+    let place = |name: &str| Stage::of_name(name).filter(|stage| !stage.is_wait());
+    all.sort_by_key(|stage| (place(&stage.name).is_none(), place(&stage.name)));
     all.iter()
         .map(|stage| {
-            let name = match stage.name.strip_prefix("wait-") {
-                Some(what) => format!("waits for {what}"),
-                None => stage.name.clone(),
+            let name = match Stage::of_name(&stage.name).filter(|stage| stage.is_wait()) {
+                Some(wait) => wait.words(),
+                None => &stage.name,
             };
             let (width, bar) = STAGE;
             let busy = if stage.busy.is_finite() { stage.busy.clamp(0.0, 1.0) } else { 0.0 };

@@ -7,8 +7,8 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use farhaul::Error;
+use farhaul_api::{CapList, CapView, Health, JobChange, JobDetail, JobPage, JobView, LogPage, NodeEvent};
 use farhaul_service::ServiceClient;
-use serde_json::{Value, json};
 
 use super::super::{client, quoted};
 use super::model::{Input, Inquiry, JobInquiry, JobList};
@@ -24,15 +24,15 @@ const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Loads everything that is shown at the beginning.
 pub fn load(client: &ServiceClient) -> Result<JobList, Error> {
-    let mut jobs: Vec<Value> = Vec::new();
+    let mut jobs: Vec<JobView> = Vec::new();
     // Running jobs come first, so that they are loaded however many jobs wait.
     for states in ["running", "unfinished"] {
         let mut cursor = String::new();
         while jobs.len() < JOBS_MAX {
-            let mut page: Value = client.get(&format!("/jobs?state={states}&limit={PAGE}{cursor}"))?;
-            jobs.extend(page["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default());
-            match page["next_cursor"].as_str() {
-                Some(next) => cursor = format!("&cursor={}", quoted(next)),
+            let page: JobPage = client.get(&format!("/jobs?state={states}&limit={PAGE}{cursor}"))?;
+            jobs.extend(page.jobs);
+            match page.next_cursor {
+                Some(next) => cursor = format!("&cursor={}", quoted(&next)),
                 None => break,
             }
         }
@@ -41,15 +41,12 @@ pub fn load(client: &ServiceClient) -> Result<JobList, Error> {
 }
 
 /// Returns the caps; an empty list if the service does not know them.
-fn caps(client: &ServiceClient) -> Vec<Value> {
-    let caps = client.get::<Value>("/caps").unwrap_or_default();
-    caps["caps"].as_array().cloned().unwrap_or_default()
+fn caps(client: &ServiceClient) -> Vec<CapView> {
+    client.get::<CapList>("/caps").map(|list| list.caps).unwrap_or_default()
 }
 
 fn counts(client: &ServiceClient) -> Result<BTreeMap<String, u64>, Error> {
-    let health: Value = client.get("/health/ready")?;
-    let counts = health["jobs"].as_object().into_iter().flatten();
-    Ok(counts.map(|(state, count)| (state.clone(), count.as_u64().unwrap_or(0))).collect())
+    Ok(client.get::<Health>("/health/ready")?.jobs)
 }
 
 /// Starts both threads. Inquiries go to the channel that this returns.
@@ -92,7 +89,7 @@ fn hear(client: &ServiceClient, inputs: &Sender<Input>) {
         };
         let ended = client.follow("/events", last, opened, |told| {
             last = told.id.or(last);
-            is_heard = inputs.send(Input::Told(told)).is_ok();
+            is_heard = inputs.send(Input::Told(NodeEvent::read(&told.kind, &told.data))).is_ok();
             if is_heard { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         let why = match ended {
@@ -121,24 +118,23 @@ impl LogPosition {
             *self = LogPosition { id: id.into(), after: 0 };
         }
         let quoted = quoted(id);
-        let job: Value = client.get(&format!("/jobs/{quoted}")).ok()?;
+        let transfer = client.get::<JobDetail>(&format!("/jobs/{quoted}")).ok()?.transfer;
         let mut lines = Vec::new();
         loop {
             let path = format!("/jobs/{quoted}/log?after={}&limit={PAGE}", self.after);
-            let page: Value = client.get(&path).ok()?;
-            let page = page["lines"].as_array().cloned().unwrap_or_default();
-            let is_last = page.len() < PAGE;
-            self.after = page.last().and_then(|line| line["seq"].as_u64()).unwrap_or(self.after);
-            lines.extend(page);
+            let page: LogPage = client.get(&path).ok()?;
+            let is_last = page.lines.len() < PAGE;
+            self.after = page.lines.last().map_or(self.after, |line| line.seq);
+            lines.extend(page.lines);
             if is_last {
-                return Some(JobInquiry { id: id.into(), job, lines, is_anew });
+                return Some(JobInquiry { id: id.into(), transfer, lines, is_anew });
             }
         }
     }
 }
 
 fn grant(client: &ServiceClient, looking: &mut LogPosition, wish: Inquiry) -> Option<Input> {
-    let told = |done: Result<Value, Error>, what: String| match done {
+    let told = |done: Result<JobView, Error>, what: String| match done {
         Ok(_) => Input::Notice(what),
         Err(error) => Input::Notice(format!("not done: {error}")),
     };
@@ -151,9 +147,9 @@ fn grant(client: &ServiceClient, looking: &mut LogPosition, wish: Inquiry) -> Op
             Err(error) => Input::Notice(error.to_string()),
         }),
         Inquiry::Caps => Some(Input::Capped(caps(client))),
-        Inquiry::Look(id) => looking.look(client, &id).map(Input::Looked),
+        Inquiry::Look(id) => looking.look(client, &id).map(Box::new).map(Input::Looked),
         Inquiry::Act { id, deed } => {
-            let done = client.act::<Value>(&format!("/jobs/{}/{deed}", quoted(&id)));
+            let done = client.act(&format!("/jobs/{}/{deed}", quoted(&id)));
             let word = match deed {
                 "pause" => "paused",
                 "resume" => "resumed",
@@ -162,8 +158,8 @@ fn grant(client: &ServiceClient, looking: &mut LogPosition, wish: Inquiry) -> Op
             Some(told(done, format!("{id} is {word}")))
         }
         Inquiry::Prefer { id, priority } => {
-            let done =
-                client.patch::<Value>(&format!("/jobs/{}", quoted(&id)), &json!({ "priority": priority }));
+            let change = JobChange { priority: Some(priority), ..JobChange::default() };
+            let done = client.patch(&format!("/jobs/{}", quoted(&id)), &change);
             Some(told(done, format!("{id} has priority {priority}")))
         }
         Inquiry::Quit | Inquiry::Interrupt | Inquiry::Suspend | Inquiry::Redraw => None,

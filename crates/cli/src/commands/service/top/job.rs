@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use farhaul_service::{JobDeed, JobState};
-use serde_json::Value;
+use farhaul::options::Policy;
+use farhaul_api::{JobDeed, JobKind, JobProgress, JobState, JobView, PRIORITY_MAX, PromiseState, Word};
 
+use super::super::jobs::what;
 use crate::ui::printer;
 
 /// The most values of a curve.
@@ -31,8 +32,8 @@ pub struct JobLine {
     /// What became of its deadline, in words, and whether it is late.
     pub promise: Option<String>,
     pub is_late: bool,
-    pub run: u64,
-    pub attempt: u64,
+    pub run: u32,
+    pub attempt: u32,
     pub error: Option<String>,
     pub hint: Option<String>,
     pub progress: Option<LineProgress>,
@@ -66,71 +67,55 @@ pub struct LineProgress {
     pub seconds_left: Option<u64>,
 }
 
-/// Returns a text of the service's, made harmless to a terminal.
-pub fn safe(value: &Value) -> String {
-    printer::harmless(value.as_str().unwrap_or_default())
-}
-
-fn maybe(value: &Value) -> Option<String> {
-    value.as_str().map(printer::harmless)
-}
-
-impl LineProgress {
-    pub fn of(value: &Value) -> Option<LineProgress> {
-        value.is_object().then(|| LineProgress {
-            bytes_total: value["bytes_total"].as_u64().unwrap_or(0),
-            bytes_done: value["bytes_done"].as_u64().unwrap_or(0),
-            files_total: value["files_total"].as_u64().unwrap_or(0),
-            files_done: value["files_done"].as_u64().unwrap_or(0),
-            totals_known: value["totals_known"] == true,
-            failed: value["failed"].as_u64().unwrap_or(0),
-            vanished: value["vanished"].as_u64().unwrap_or(0),
-            goodput_bps: value["goodput_bps"].as_f64().unwrap_or(0.0),
-            target_bps: value["target_bps"].as_f64(),
-            rtt_ms: value["rtt_ms"].as_f64().unwrap_or(0.0),
-            loss: value["loss_fraction"].as_f64().unwrap_or(0.0),
-            transport: safe(&value["transport"]),
-            now: safe(&value["now"]),
-            seconds_left: value["seconds_left"].as_u64(),
-        })
+impl From<JobProgress> for LineProgress {
+    fn from(progress: JobProgress) -> LineProgress {
+        LineProgress {
+            bytes_total: progress.bytes_total,
+            bytes_done: progress.bytes_done,
+            files_total: progress.files_total,
+            files_done: progress.files_done,
+            totals_known: progress.totals_known,
+            failed: progress.failed,
+            vanished: progress.vanished,
+            goodput_bps: progress.goodput_bps,
+            target_bps: progress.target_bps,
+            rtt_ms: progress.rtt_ms,
+            loss: progress.loss_fraction,
+            transport: printer::harmless(&progress.transport),
+            now: printer::harmless(&progress.now),
+            seconds_left: progress.seconds_left,
+        }
     }
 }
 
 impl JobLine {
-    /// Returns `None` if the value is not a job, or has a state that this program does not know.
-    pub fn of(value: &Value) -> Option<JobLine> {
-        let texts = value["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let more = if texts.len() > 1 { format!(" and {} more", texts.len() - 1) } else { String::new() };
-        let first = texts.first().map(safe).unwrap_or_default();
-        let labels = value["labels"].as_object().into_iter().flatten();
-        let labels: Vec<String> = labels
-            .map(|(name, text)| printer::harmless(&format!("{name}={}", text.as_str().unwrap_or_default())))
-            .collect();
+    /// Returns `None` if the job has a state that this program does not know.
+    pub fn of(job: JobView) -> Option<JobLine> {
+        let state = job.state.known()?;
+        let labels = job.labels.0.iter().map(|(name, text)| printer::harmless(&format!("{name}={text}")));
+        let labels: Vec<String> = labels.collect();
+        let error = job.error.as_ref();
         Some(JobLine {
-            id: maybe(&value["id"])?,
-            state: JobState::of_name(value["state"].as_str()?)?,
-            is_stopping: value["is_stopping"] == true,
-            may: serde_json::from_value(value["may"].clone()).unwrap_or_default(),
-            kind: safe(&value["kind"]),
-            owner: safe(&value["owner"]),
-            what: format!("{first}{more} -> {}", safe(&value["destination"])),
+            id: job.id.to_string(),
+            state,
+            is_stopping: job.is_stopping,
+            may: job.may.iter().filter_map(Word::known).collect(),
+            kind: printer::harmless(job.kind.text_or(JobKind::name)),
+            owner: printer::harmless(&job.owner),
+            what: printer::harmless(&what(&job)),
             labels: labels.join(" "),
-            priority: value["priority"]
-                .as_u64()
-                .and_then(|priority| u8::try_from(priority).ok())
-                .unwrap_or(0)
-                .min(9),
-            position: value["position"].as_i64().unwrap_or(0),
-            policy: safe(&value["policy"]),
-            rate_bps: value["rate_bps"].as_f64(),
-            due: maybe(&value["due"]),
-            promise: maybe(&value["promise"]["words"]),
-            is_late: value["promise"]["state"] == "late",
-            run: value["run"].as_u64().unwrap_or(1),
-            attempt: value["attempt"].as_u64().unwrap_or(0),
-            error: maybe(&value["error"]["code"]),
-            hint: maybe(&value["error"]["hint"]),
-            progress: LineProgress::of(&value["progress"]),
+            priority: job.priority.min(PRIORITY_MAX),
+            position: job.position,
+            policy: printer::harmless(job.policy.text_or(Policy::name)),
+            rate_bps: job.rate_bps.map(|bps| bps as f64),
+            due: job.due.map(|due| due.to_string()),
+            promise: job.promise.as_ref().map(|promise| printer::harmless(&promise.words)),
+            is_late: job.promise.as_ref().is_some_and(|promise| promise.state == PromiseState::Late),
+            run: job.run,
+            attempt: job.attempt,
+            error: error.map(|error| printer::harmless(&error.code)),
+            hint: error.and_then(|error| error.hint.as_deref()).map(printer::harmless),
+            progress: job.progress.map(LineProgress::from),
             curve: VecDeque::new(),
             ended: 0,
         })

@@ -17,7 +17,8 @@ use std::io::IsTerminal as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use farhaul::{Code, Error, ExitCode};
+use farhaul::Error;
+use farhaul::errors::{Code, ExitCode};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -49,7 +50,7 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Error> {
             if let Inquiry::Look(id) = wish
                 && let Some(looked) = feed::LogPosition::default().look(&client, &id)
             {
-                model.take(Input::Looked(looked));
+                model.take(Input::Looked(Box::new(looked)));
             }
         }
         model.take(Input::Up);

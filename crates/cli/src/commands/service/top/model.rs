@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use farhaul_service::{JobDeed, JobState, PRIORITY_MAX, ServiceEvent};
-use serde_json::Value;
+use farhaul::events::{PathFigures, Snapshot, StageFigures};
+use farhaul_api::{CapView, JobDeed, JobState, JobView, LogLine, NodeEvent, PRIORITY_MAX};
 
-use super::job::{CURVE, JobLine, JobOrder, LineProgress, safe};
+use super::job::{CURVE, JobLine, JobOrder, LineProgress};
+use crate::ui::{printer, units};
 
 /// The most jobs that are kept. Beyond it, only running jobs are added.
 const JOBS_MAX: usize = 5000;
@@ -33,12 +34,12 @@ pub enum Input {
     /// A second has gone by.
     Tick,
     Loaded(JobList),
-    Looked(JobInquiry),
+    Looked(Box<JobInquiry>),
     /// Jobs by state.
     Counted(BTreeMap<String, u64>),
     /// The caps.
-    Capped(Vec<Value>),
-    Told(ServiceEvent),
+    Capped(Vec<CapView>),
+    Told(NodeEvent),
     /// The connection for events is up.
     Up,
     /// It is down, for this reason.
@@ -81,18 +82,18 @@ pub enum Inquiry {
 /// All jobs that are not over, with counts and caps.
 #[derive(Debug, Default)]
 pub struct JobList {
-    pub jobs: Vec<Value>,
+    pub jobs: Vec<JobView>,
     pub counts: BTreeMap<String, u64>,
-    pub caps: Vec<Value>,
+    pub caps: Vec<CapView>,
 }
 
 /// The details of one job.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct JobInquiry {
     pub id: String,
-    pub job: Value,
+    pub transfer: Option<Snapshot>,
     /// New lines of its log, or all lines if `is_anew`.
-    pub lines: Vec<Value>,
+    pub lines: Vec<LogLine>,
     pub is_anew: bool,
 }
 
@@ -175,7 +176,7 @@ pub struct TopModel {
 impl TopModel {
     pub fn new(place: &str) -> TopModel {
         TopModel {
-            place: crate::ui::printer::harmless(place),
+            place: printer::harmless(place),
             link: EventLink::Connecting,
             mode: Mode::List,
             filter: String::new(),
@@ -236,7 +237,7 @@ impl TopModel {
                 Vec::new()
             }
             Input::Looked(looked) => {
-                self.look_at(looked);
+                self.look_at(*looked);
                 Vec::new()
             }
             Input::Counted(counts) => {
@@ -244,10 +245,10 @@ impl TopModel {
                 Vec::new()
             }
             Input::Capped(caps) => {
-                self.cap(&caps);
+                self.cap(caps);
                 Vec::new()
             }
-            Input::Told(told) => self.hear(&told),
+            Input::Told(told) => self.hear(told),
             Input::Up => {
                 let was_down = matches!(self.link, EventLink::Down(_));
                 self.link = EventLink::Up;
@@ -258,7 +259,7 @@ impl TopModel {
                 vec![Inquiry::Load]
             }
             Input::Down(why) => {
-                self.link = EventLink::Down(crate::ui::printer::harmless(&why));
+                self.link = EventLink::Down(printer::harmless(&why));
                 // The rates of now are not known.
                 for job in self.jobs.values_mut() {
                     job.curve.clear();
@@ -270,7 +271,7 @@ impl TopModel {
                 Vec::new()
             }
             Input::Notice(text) => {
-                self.tell(crate::ui::printer::harmless(&text));
+                self.tell(printer::harmless(&text));
                 Vec::new()
             }
             Input::End => vec![Inquiry::Interrupt],
@@ -330,7 +331,7 @@ impl TopModel {
     }
 
     fn load(&mut self, loaded: JobList) {
-        let jobs: Vec<JobLine> = loaded.jobs.iter().filter_map(JobLine::of).collect();
+        let jobs: Vec<JobLine> = loaded.jobs.into_iter().filter_map(JobLine::of).collect();
         // A job that was not over and is not in the list is over now. How it has ended is not known, so it
         // goes.
         self.jobs.retain(|id, job| job.state.is_final() || jobs.iter().any(|new| new.id == *id));
@@ -341,17 +342,17 @@ impl TopModel {
         if !loaded.counts.is_empty() {
             self.counts = loaded.counts;
         }
-        self.cap(&loaded.caps);
+        self.cap(loaded.caps);
     }
 
-    fn cap(&mut self, caps: &[Value]) {
+    fn cap(&mut self, caps: Vec<CapView>) {
         let mut before: BTreeMap<String, CapLine> =
             self.caps.drain(..).map(|cap| (cap.name.clone(), cap)).collect();
         let ticks = self.ticks;
-        let cap = |value: &Value| {
-            let name = safe(&value["name"]);
+        let cap = |cap: CapView| {
+            let name = printer::harmless(&cap.name);
             let mut moved = before.remove(&name).map(|cap| cap.moved).unwrap_or_default();
-            let bytes = value["moved_bytes"].as_u64().unwrap_or(0);
+            let bytes = cap.moved_bytes;
             // A cap that was made again counts from 0 again. Two counts within one tick give no rate.
             if moved.back().is_some_and(|(_, last)| *last > bytes) {
                 moved.clear();
@@ -362,10 +363,10 @@ impl TopModel {
             while moved.front().is_some_and(|(tick, _)| tick + CAP_TICKS < ticks) && moved.len() > 2 {
                 moved.pop_front();
             }
-            CapLine { name, limit_bps: value["now_bps"].as_f64(), moved }
+            CapLine { name, limit_bps: cap.now_bps.map(|bps| bps as f64), moved }
         };
         // A cap without a limit at present is not shown.
-        self.caps = caps.iter().map(cap).filter(|cap| cap.limit_bps.is_some()).collect();
+        self.caps = caps.into_iter().map(cap).filter(|cap| cap.limit_bps.is_some()).collect();
     }
 
     fn put(&mut self, mut job: JobLine) {
@@ -393,47 +394,41 @@ impl TopModel {
         }
     }
 
-    fn look_at(&mut self, JobInquiry { id, job, lines, is_anew }: JobInquiry) {
+    fn look_at(&mut self, JobInquiry { id, transfer, lines, is_anew }: JobInquiry) {
         if self.selected.as_ref() != Some(&id) {
             return;
         }
         if self.detail.id != id || is_anew {
             self.detail = Detail { id, ..Detail::default() };
         }
-        let transfer = &job["transfer"];
-        let stage = |value: &Value| StageLine {
-            end: safe(&value["end"]),
-            name: safe(&value["name"]),
-            busy: value["busy"].as_f64().unwrap_or(0.0),
+        let facts = transfer.map(|transfer| transfer.facts).unwrap_or_default();
+        let stage = |stage: StageFigures| StageLine {
+            end: printer::harmless(&stage.end),
+            name: printer::harmless(&stage.name),
+            busy: stage.busy,
         };
-        self.detail.stages = transfer["stages"].as_array().into_iter().flatten().map(stage).collect();
-        let path = |value: &Value| {
-            let answers = if value["answered"] == true { "answers" } else { "silent" };
-            format!("{} -> {}  {answers}", safe(&value["local"]), safe(&value["remote"]))
+        self.detail.stages = facts.stages.into_iter().map(stage).collect();
+        let path = |path: PathFigures| {
+            let answers = if path.answered { "answers" } else { "silent" };
+            format!("{} -> {}  {answers}", path.local, path.remote)
         };
-        self.detail.paths = transfer["paths"].as_array().into_iter().flatten().map(path).collect();
+        self.detail.paths = facts.paths.into_iter().map(path).collect();
         for line in lines {
-            let at = line["at_ms"]
-                .as_i64()
-                .map_or(String::new(), |ms| crate::ui::units::date(ms.div_euclid(1000)));
+            let at = units::date(line.at_ms.div_euclid(1000));
             // The time of day is enough: the day is seldom another one.
             let time = at.get(11..19).unwrap_or_default().to_string();
-            let level = match line["level"].as_str() {
-                Some("warning") => "warning: ",
-                _ => "",
-            };
-            self.detail.log.push_back(format!("{time} {level}{}", safe(&line["text"])));
+            let level = if line.level == "warning" { "warning: " } else { "" };
+            self.detail.log.push_back(format!("{time} {level}{}", printer::harmless(&line.text)));
         }
         while self.detail.log.len() > LOG_MAX {
             self.detail.log.pop_front();
         }
     }
 
-    fn hear(&mut self, told: &ServiceEvent) -> Vec<Inquiry> {
-        let data: Value = serde_json::from_str(&told.data).unwrap_or_default();
-        match told.kind.as_str() {
-            "job" => {
-                let Some(mut job) = JobLine::of(&data) else { return Vec::new() };
+    fn hear(&mut self, told: NodeEvent) -> Vec<Inquiry> {
+        match told {
+            NodeEvent::Job(job) => {
+                let Some(mut job) = JobLine::of(*job) else { return Vec::new() };
                 let before = self.jobs.get(&job.id);
                 let is_other = before.is_none_or(|before| before.state != job.state);
                 self.is_count_old |= is_other;
@@ -444,20 +439,19 @@ impl TopModel {
                 let id = job.id.clone();
                 self.put(job);
                 let is_shown = self.selected.as_ref() == Some(&id);
-                return if is_other && is_shown { vec![Inquiry::Look(id)] } else { Vec::new() };
+                if is_other && is_shown { vec![Inquiry::Look(id)] } else { Vec::new() }
             }
-            "progress" => {
-                for one in data.as_array().into_iter().flatten() {
-                    let job = one["job"].as_str().and_then(|id| self.jobs.get_mut(id));
-                    if let (Some(job), Some(progress)) = (job, LineProgress::of(one)) {
-                        job.goes_on(progress);
+            NodeEvent::Progress(all) => {
+                for one in all {
+                    if let Some(job) = self.jobs.get_mut(one.job.as_str()) {
+                        job.goes_on(LineProgress::from(one));
                     }
                 }
+                Vec::new()
             }
-            "gap" | "cap" => return vec![Inquiry::Load],
-            _ => {}
+            NodeEvent::Gap | NodeEvent::Cap(_) => vec![Inquiry::Load],
+            NodeEvent::Begin | NodeEvent::Log(_) | NodeEvent::Watch(_) | NodeEvent::Other => Vec::new(),
         }
-        Vec::new()
     }
 
     // ---- keys ------------------------------------------------------------------------------------------------------
@@ -502,7 +496,7 @@ impl TopModel {
                 self.filter.pop();
             }
             KeyCode::Char(character) if self.filter.chars().count() < 40 => {
-                self.filter.push_str(&crate::ui::printer::harmless(&character.to_string()));
+                self.filter.push_str(&printer::harmless(&character.to_string()));
             }
             _ => {}
         }

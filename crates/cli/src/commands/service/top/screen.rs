@@ -3,7 +3,7 @@
 //! Always true: a column is as wide as its widest number, so nothing moves but the numbers themselves. No
 //! number is cut: a column for which there is no room is left out. Colours say only what words say, too.
 
-use farhaul_service::{JobDeed, JobState};
+use farhaul_api::{JobDeed, JobState};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};

@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use farhaul_service::{JobDeed, JobState, ServiceEvent};
+use farhaul::events::{PathFigures, SessionFacts, Snapshot, StageFigures};
+use farhaul_api::{Cap, CapView, JobView, LogLine, NodeEvent};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::model::{EventLink, JobInquiry, JobList, Mode};
@@ -29,7 +31,8 @@ fn progress(number: u64, goodput_bps: f64) -> Value {
         "files_total": 345, "files_done": 12 * number, "totals_known": number != 2, "failed": number / 3,
         "goodput_bps": goodput_bps, "target_bps": 1e9, "rtt_ms": 20.1 * number as f64, "loss_fraction": 0.001,
         "wire_bytes_sent": 1, "transport": "udp", "limit": "network", "now": now,
-        "seconds_left": 245 * number,
+        "seconds_left": 245 * number, "vanished": 0, "loss_now_fraction": 0, "retransmitted_fraction": 0,
+        "in_flight_bytes": 0, "paths": [],
     })
 }
 
@@ -39,8 +42,24 @@ fn job(number: u64, state: &str) -> Value {
         "sources": [format!("/data/instrument/2026/run{number}")], "destination": "fh://hpc.example.org/incoming/a",
         "labels": {"run": number.to_string()}, "priority": 5, "position": number, "policy": "fair", "rate_bps": null,
         "due": null, "finish_by": null, "promise": null, "run": 1, "attempt": 1, "error": null, "progress": null,
-        "may": JobDeed::of(JobState::of_name(state).unwrap(), false),
+        "is_over": false, "source_count": 1, "dry_run": false, "submitted": "2026-11-28T12:00:00Z", "moved_bytes": 0,
+        "may": match state {
+            "running" | "queued" => ["pause", "cancel", "change"].as_slice(),
+            "paused" => &["resume", "cancel", "change"],
+            "waiting" | "retrying" => &["pause", "cancel", "retry", "change"],
+            _ => &["retry"],
+        },
     })
+}
+
+/// The error of a job's last attempt.
+fn error(code: &str, hint: Option<&str>) -> Value {
+    json!({"code": code, "blame": "host", "exit_code": 1, "retryable": false, "hint": hint})
+}
+
+fn cap(name: &str, now_bps: Option<u64>, moved_bytes: u64) -> CapView {
+    let name = name.into();
+    CapView { name, cap: Cap::default(), now_bps, sessions: 0, moved_bytes, next_change: None, may: vec![] }
 }
 
 /// Jobs of all kinds.
@@ -49,7 +68,10 @@ fn jobs() -> Vec<Value> {
     for (job, number) in jobs.iter_mut().zip(1..) {
         job["progress"] = progress(number, 941e6 / number as f64);
     }
-    jobs[1]["promise"] = json!({"state": "late", "words": "not done by 06:00, but by 06:40 as things stand"});
+    jobs[1]["promise"] = json!({
+        "state": "late", "finish_by": "2026-11-29T06:00:00Z", "done_by": "2026-11-29T06:40:00Z",
+        "words": "not done by 06:00, but by 06:40 as things stand",
+    });
     jobs[1]["priority"] = json!(9);
     jobs.push(job(4, "paused"));
     jobs.push(job(5, "queued"));
@@ -57,7 +79,7 @@ fn jobs() -> Vec<Value> {
     jobs[5]["due"] = json!("2026-11-28T22:00:00Z");
     jobs.push(job(7, "retrying"));
     jobs[6]["due"] = json!("2026-11-28T18:02:03Z");
-    jobs[6]["error"] = json!({"code": "FH-UNREACHABLE", "hint": "look whether the host is up"});
+    jobs[6]["error"] = error("FH-UNREACHABLE", Some("look whether the host is up"));
     jobs
 }
 
@@ -65,15 +87,13 @@ fn loaded(jobs: Vec<Value>) -> Input {
     let counts =
         [("running", 3), ("paused", 1), ("queued", 1), ("waiting", 1), ("retrying", 1), ("done", 12_345)];
     let counts = counts.into_iter().map(|(state, count)| (state.to_string(), count)).collect();
-    let caps = vec![
-        json!({"name": "campus-uplink", "now_bps": 2e9, "rate_bps": 5e9, "moved_bytes": 0}),
-        json!({"name": "host", "now_bps": null}),
-    ];
+    let caps = vec![cap("campus-uplink", Some(2_000_000_000), 0), cap("host", None, 0)];
+    let jobs = jobs.into_iter().map(|job| serde_json::from_value::<JobView>(job).unwrap()).collect();
     Input::Loaded(JobList { jobs, counts, caps })
 }
 
 fn told(kind: &str, data: &Value) -> Input {
-    Input::Told(ServiceEvent { id: Some(1), kind: kind.into(), data: data.to_string() })
+    Input::Told(NodeEvent::read(kind, &data.to_string()))
 }
 
 fn key(code: KeyCode) -> Input {
@@ -95,27 +115,40 @@ fn busy() -> TopModel {
         model.take(told("progress", &json!(all)));
         model.take(Input::Tick);
         let moved = 215_000_000 * (second + 1);
-        let cap = json!({"name": "campus-uplink", "now_bps": 2e9, "moved_bytes": moved});
-        model.take(Input::Capped(vec![cap]));
+        model.take(Input::Capped(vec![cap("campus-uplink", Some(2_000_000_000), moved)]));
     }
     let mut failed = job(8, "failed");
-    failed["error"] = json!({"code": "FH-NO-SPACE"});
+    failed["error"] = error("FH-NO-SPACE", None);
     model.take(told("job", &failed));
     model.take(told("job", &job(9, "done")));
-    let stage = |name: &str, busy: f64| json!({"name": name, "end": "sender", "busy": busy});
-    let looked = json!({"transfer": {
-        "stages": [stage("seal", 0.2), stage("read", 0.453), stage("digest", 0.31), stage("send", 0.2),
-            stage("wait-network", 0.61), stage("wait-content", 0.02), stage("scan", 0.01)],
-        "paths": [{"local": "192.0.2.1", "remote": "198.51.100.7", "answered": true}],
-    }});
-    let line = |seq: i64, level: &str, text: &str| json!({"seq": seq, "at_ms": 1_795_900_000_000_i64 + seq * 1000, "level": level, "text": text});
+    let stage = |name: &str, busy: f64| StageFigures { name: name.into(), end: "sender".into(), busy };
+    let stages = vec![
+        stage("seal", 0.2),
+        stage("read", 0.453),
+        stage("digest", 0.31),
+        stage("send", 0.2),
+        stage("wait-network", 0.61),
+        stage("wait-content", 0.02),
+        stage("scan", 0.01),
+    ];
+    let (local, remote) = ("192.0.2.1".parse().unwrap(), "198.51.100.7".parse().unwrap());
+    let paths = vec![PathFigures { local, remote, answered: true }];
+    let facts = SessionFacts { stages, paths, ..SessionFacts::default() };
+    let transfer = Some(Snapshot { facts, ..Snapshot::default() });
+    let line = |seq: u64, level: &str, text: &str| LogLine {
+        seq,
+        at_ms: 1_795_900_000_000 + i64::try_from(seq).unwrap() * 1000,
+        level: level.into(),
+        text: text.into(),
+        event: RawValue::NULL.to_owned(),
+    };
     let lines = vec![
         line(1, "info", "connected to hpc.example.org"),
         line(2, "warning", "the socket buffers are small: 208 KiB"),
         line(3, "info", "what limits it is the rate that was set"),
     ];
     // The job of priority 9 is the first one, and so the selected one.
-    model.take(Input::Looked(JobInquiry { id: id(2), job: looked, lines, is_anew: true }));
+    model.take(Input::Looked(Box::new(JobInquiry { id: id(2), transfer, lines, is_anew: true })));
     model
 }
 
@@ -255,8 +288,9 @@ fn no_size_and_no_text_ends_in_a_panic() {
     let mut strange = job(2, "running");
     strange["sources"] = json!(["\u{1b}]0;x\u{7}日本語\u{202e}".repeat(50), "b"]);
     strange["destination"] = json!("");
-    strange["progress"] =
-        json!({"bytes_total": u64::MAX, "bytes_done": u64::MAX, "totals_known": true, "goodput_bps": 1e300});
+    strange["progress"] = progress(2, 1e300);
+    (strange["progress"]["bytes_total"], strange["progress"]["bytes_done"]) =
+        (json!(u64::MAX), json!(u64::MAX));
     model.take(told("job", &strange));
     for strange in
         [json!({}), json!([]), json!({"id": 7}), json!({"id": "x", "state": "odd"}), json!([{"job": "none"}])]

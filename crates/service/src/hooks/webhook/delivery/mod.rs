@@ -11,7 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul::{Code, Error, plain};
+use farhaul::Error;
+use farhaul::errors::Code;
+use farhaul::sisters::plain;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
@@ -166,7 +168,7 @@ impl WebhookSender {
     pub fn new(config: DeliveryConfig, resolver: Box<dyn Resolve>) -> Result<WebhookSender, Error> {
         let DeliveryConfig { addresses, roots, limits } = config;
         let tls = TlsConnector::from(Arc::new(tls(&roots)?));
-        let is_of_this_host = farhaul::is_of_this_host;
+        let is_of_this_host = farhaul::sisters::is_of_this_host;
         Ok(WebhookSender { addresses, is_of_this_host, limits, tls, resolver })
     }
 

@@ -1,0 +1,158 @@
+//! The answer to GET and HEAD of a file: all of it, a range, or several.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use farhaul::read::{FileRange, RemoteFile};
+
+use crate::body::{self, Answers, Part};
+use crate::conditions::{Judgement, Version};
+use crate::digests::WantedDigest;
+use crate::failure::Refusal;
+use crate::ranges::WantedBytes;
+
+/// Kinds of content that a browser would run as if they came from this host. They are saved, not shown.
+const ACTIVE: [&str; 7] = ["html", "svg", "xml", "javascript", "ecmascript", "pdf", "flash"];
+
+/// The answer to GET or HEAD. Blocks for the digest, if one is wanted.
+pub(crate) fn answer(
+    method: &Method,
+    headers: &HeaderMap,
+    name: &[u8],
+    file: &RemoteFile,
+    answers: &Answers,
+) -> Result<Response, Refusal> {
+    let version = Version::of(file.identity());
+    let size = file.size();
+    match version.judge(headers) {
+        Judgement::Answer => {}
+        Judgement::NotModified => return Ok(bare(StatusCode::NOT_MODIFIED, &version)),
+        Judgement::Failed => return Ok(bare(StatusCode::PRECONDITION_FAILED, &version)),
+    }
+    let wanted = match headers.get(header::RANGE).and_then(|value| value.to_str().ok()) {
+        // A range is a wish about GET only.
+        Some(range) if method == Method::GET && version.is_of_range(headers) => WantedBytes::of(range, size),
+        _ => WantedBytes::All,
+    };
+    let digest = WantedDigest::of(headers).map(|wanted| wanted.header(file)).transpose()?;
+    let kind = content_type(name);
+    let (status, own, len, body): (_, Vec<(HeaderName, String)>, u64, Option<Body>) = match wanted {
+        WantedBytes::Outside => {
+            let refusal =
+                Refusal::new(StatusCode::RANGE_NOT_SATISFIABLE, "the file does not have this range");
+            let size = HeaderValue::try_from(format!("bytes */{size}")).expect("digits are plain");
+            return Ok(refusal.with_header(header::CONTENT_RANGE, size).into_response());
+        }
+        WantedBytes::All => {
+            let all = FileRange { offset: 0, len: size };
+            let body = (method == Method::GET && size > 0)
+                .then(|| body::parts(file, vec![Part::Range(all)], answers));
+            (StatusCode::OK, vec![(header::CONTENT_TYPE, kind.clone())], size, body)
+        }
+        WantedBytes::Ranges(ranges) => match ranges[..] {
+            [range] => {
+                let own = vec![
+                    (header::CONTENT_TYPE, kind.clone()),
+                    (header::CONTENT_RANGE, content_range(range, size)),
+                ];
+                (
+                    StatusCode::PARTIAL_CONTENT,
+                    own,
+                    range.len,
+                    Some(body::parts(file, vec![Part::Range(range)], answers)),
+                )
+            }
+            _ => {
+                let boundary = boundary(&version);
+                let parts = parts(&ranges, size, &kind, &boundary);
+                let len = parts.iter().map(Part::len).sum();
+                let own = vec![(header::CONTENT_TYPE, format!("multipart/byteranges; boundary={boundary}"))];
+                (StatusCode::PARTIAL_CONTENT, own, len, Some(body::parts(file, parts, answers)))
+            }
+        },
+    };
+    let mut response = bare(status, &version);
+    if let Some(body) = body {
+        *response.body_mut() = body;
+    }
+    let headers = response.headers_mut();
+    for (name, value) in own {
+        headers.insert(name, HeaderValue::try_from(value).map_err(|_| Refusal::bad_request("a name"))?);
+    }
+    headers.insert(header::CONTENT_LENGTH, len.into());
+    if ACTIVE.iter().any(|active| kind.contains(active)) {
+        headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    }
+    if let Some((name, value)) = digest {
+        headers.insert(name, value);
+    }
+    Ok(response)
+}
+
+/// An answer without content, with what all answers about a version have.
+fn bare(status: StatusCode, version: &Version) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, HeaderValue::try_from(&version.tag).expect("digits are plain"));
+    let modified = httpdate::fmt_http_date(version.modified);
+    headers.insert(header::LAST_MODIFIED, HeaderValue::try_from(modified).expect("a date is plain"));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    // It may have changed the next moment. Who keeps it asks whether it has.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+    response
+}
+
+/// The kind of content that a name promises.
+fn content_type(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    let guess = mime_guess::from_path(&*name).first_raw().unwrap_or("application/octet-stream");
+    match guess.starts_with("text/") {
+        // The encoding of a text is not known; this one is the usual one.
+        true => format!("{guess}; charset=utf-8"),
+        false => guess.to_string(),
+    }
+}
+
+fn content_range(FileRange { offset, len }: FileRange, size: u64) -> String {
+    format!("bytes {offset}-{}/{size}", offset + len - 1)
+}
+
+/// What separates the parts. Content that has it by chance does no harm, as the length of each part is said.
+fn boundary(version: &Version) -> String {
+    format!("farhaul-{}", version.tag.trim_matches('"'))
+}
+
+fn parts(ranges: &[FileRange], size: u64, kind: &str, boundary: &str) -> Vec<Part> {
+    let head = |range: FileRange| {
+        let range = content_range(range, size);
+        format!("\r\n--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: {range}\r\n\r\n")
+    };
+    let mut parts: Vec<Part> =
+        ranges.iter().flat_map(|range| [Part::Text(head(*range)), Part::Range(*range)]).collect();
+    parts.push(Part::Text(format!("\r\n--{boundary}--\r\n")));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_browser_would_run_is_known_by_its_name() {
+        for name in [
+            "a.html", "a.HTM", "a.svg", "a.xhtml", "a.xml", "a.js", "a.mjs", "a.pdf", "a.swf", "x.atom",
+            "a.xsl",
+        ] {
+            let kind = content_type(name.as_bytes());
+            assert!(ACTIVE.iter().any(|active| kind.contains(active)), "{name}: {kind}");
+        }
+        for name in ["a.png", "a.txt", "a.h5", "a", "a.tar.gz", "a.json", "a.root", "\u{fffd}.csv"] {
+            let kind = content_type(name.as_bytes());
+            assert!(!ACTIVE.iter().any(|active| kind.contains(active)), "{name}: {kind}");
+        }
+        assert_eq!(content_type(b"a.root\xff"), "application/octet-stream");
+        assert_eq!(content_type(b"notes.txt"), "text/plain; charset=utf-8");
+    }
+}

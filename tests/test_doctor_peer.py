@@ -1,0 +1,138 @@
+"""`farhaul doctor --peer` across links with faults, over SSH and at a daemon: what is wrong is found and named first."""
+
+import json
+import re
+
+import pytest
+
+from harness import lab, product
+from harness.hosts import wait_until
+from harness.product import EXIT_AUTH, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE
+
+MBIT = 1e6
+EXAMINED = (EXIT_OK, EXIT_SOME_FAILED)
+
+
+def examined(net, peer, *arguments, expect=EXAMINED):
+    done = net.alpha.run(["farhaul", "doctor", "--peer", peer, "--json", *arguments], timeout=120)
+    assert done.returncode in expect, done
+    return json.loads(done.stdout)
+
+
+def at_daemon(net, *arguments, options="diagnose", **expect):
+    net.daemon.keys.write_text(f"{options} {net.key}")
+    return examined(net, f"fh://beta:{net.daemon.port}", "--accept-new", *arguments, **expect)
+
+
+def in_lab(link, where, *arguments):
+    """Examines host B of a lab from host A."""
+    peer = {"ssh": "$FARHAUL_LAB_B", "daemon": "$FARHAUL_LAB_URL $FARHAUL_LAB_CP_OPTIONS"}[where]
+    script = f"exec {product.binary().resolve()} doctor --json --peer {peer} {' '.join(arguments)}"
+    done = lab.run(["-q", *link], ["bash", "-c", script], check=False, timeout=200)
+    assert done.returncode in EXAMINED, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def of_way(report, way):
+    return [finding["id"] for finding in report["path"] if finding["way"] == way]
+
+
+def way(report, direction):
+    return next(one for one in report["ways"] if one["direction"] == direction)
+
+
+def test_both_ends_and_the_way_between_them(net):
+    report = examined(net, "beta")
+    assert [one["direction"] for one in report["ways"]] == ["to", "from"]
+    for one in report["ways"]:
+        assert one["bps"] > 0 and one["tcp_bps"] > 0 and one["transport"] == "udp" and 0 < one["rtt_min_ms"], one
+        assert len(one["steps"]) > 3 and one["rtt_loaded_ms"] >= one["rtt_mean_ms"], one
+    # Both hosts are namespaces of one machine, so that what is the machine's is found at both.
+    ours = {finding["id"] for finding in report["here"]["findings"]}
+    theirs = {finding["id"] for finding in report["there"]["findings"]}
+    assert {"virtual-machine", "udp-buffer"} & ours == {"virtual-machine", "udp-buffer"} & theirs
+    for verdict, one in zip(report["verdicts"], report["ways"], strict=True):
+        assert verdict["limit_id"] == one["limit_id"] and verdict["end"] in ("here", "there", "path")
+        assert verdict["explain"] in (None, f"farhaul doctor explain {one['limit_id']}") and len(verdict["behind"]) <= 2
+    assert report["refused"] == []
+
+
+def test_a_daemon_answers_a_key_that_may_ask(own_net):
+    report = at_daemon(own_net)
+    assert report["there"]["findings"] and len(report["ways"]) == 2 and report["refused"] == []
+    # What leaves the host names nothing of it.
+    told = json.dumps(report["there"])
+    assert not re.search(r"\b10\.\d+\.\d+\.\d+\b|([0-9a-f]{2}:){5}", told), told
+    # The last line comes after the client has gone.
+    wait_until(lambda: own_net.daemon.log_text().count("direction=\"diagnose\"") == 7, 30, what="the daemon tells of each session")
+    log = own_net.daemon.log_text()
+    assert "is_test=true" in log and "is_test=false" in log, log
+
+
+def test_a_daemon_tells_other_keys_only_what_transfers_show(own_net):
+    report = at_daemon(own_net, options="read-only")
+    assert report["there"] is None and report["path"] == []
+    assert [one["direction"] for one in report["ways"]] == ["from"], "it may not write"
+    refused = " ".join(report["refused"])
+    assert "may not ask the doctor" in refused and "the way to beta" in refused and "FH-" not in refused, refused
+    assert not own_net.daemon.root.exists() or list(own_net.daemon.root.iterdir()) == []
+    # A key that is not known at all learns nothing.
+    own_net.daemon.keys.write_text("")
+    done = own_net.alpha.run(["farhaul", "doctor", "--peer", f"fh://beta:{own_net.daemon.port}", "--accept-new"], timeout=60)
+    assert done.returncode == EXIT_AUTH and done.stdout == b"", done
+
+
+def test_tests_keep_to_the_rate_of_the_key(own_net):
+    report = at_daemon(own_net, options="diagnose,max-rate=40M")
+    for one in report["ways"]:
+        assert 5 * MBIT < one["bps"] < 48 * MBIT, one
+        assert all(step["sent_bps"] * (1 - step["lost"]) < 60 * MBIT for step in one["steps"]), one
+
+
+def test_a_peer_is_a_host(net):
+    for peer in ("fh://", "beta:/path", "-x"):
+        done = net.alpha.run(["farhaul", "doctor", f"--peer={peer}"], timeout=60)
+        assert done.returncode == EXIT_USAGE, (peer, done)
+
+
+def test_blocked_udp_is_named_first(net):
+    with net.beta.dropping("meta l4proto udp"):
+        report = examined(net, "beta")
+    assert report["path"][0]["id"] == "udp-blocked" and report["path"][0]["weight"] == "fail", report["path"]
+    assert {one["transport"] for one in report["ways"]} <= {"tcp", "ssh"}
+    # On a busy machine the two ways may differ in rate as well.
+    assert of_way(report, "to")[0] == "udp-blocked" == of_way(report, "from")[0]
+
+
+def test_a_policer_one_way_and_a_long_queue_the_other():
+    """The rates are such that a slow machine reaches them."""
+    report = in_lab(["--rtt", "20ms", "--rate", "200m/40m", "--policer", "60m:60000/off", "--queue", "auto/600ms"], "ssh")
+    assert of_way(report, "to")[0] == "policer" and "bufferbloat" not in of_way(report, "to"), report["path"]
+    (what,) = (one["what"] for one in report["path"] if one["id"] == "policer")
+    assert 48 <= float(re.search(r"beyond (\d+) Mbit/s", what)[1]) <= 66, what
+    assert "bufferbloat" in of_way(report, "from") and "policer" not in of_way(report, "from"), report["path"]
+    assert way(report, "from")["rtt_loaded_ms"] > 100
+    verdicts = {one["direction"]: one for one in report["verdicts"]}
+    assert verdicts["to"]["limit_id"] == "slow-network" and "[policer]" in verdicts["to"]["causes"][0], verdicts
+
+
+def test_large_packets_that_vanish_are_named_first():
+    """Only at a daemon, as ssh hangs on such a path."""
+    report = in_lab(["--rtt", "10ms", "--rate", "50m", "--path-mtu", "1300", "--too-big", "silent"], "daemon")
+    assert report["path"][0]["id"] == "mtu-black-hole", report["path"]
+    assert "mtu-black-hole" in of_way(report, "to") and "mtu-black-hole" in of_way(report, "from"), report["path"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("link", "expected"), [
+    (["--loss", "2%"], "path-loss"),
+    (["--policer", "300m:200000", "--rate", "900m"], "policer"),
+    (["--path-mtu", "1300", "--too-big", "answered"], None),
+    ([], None),
+])
+def test_what_a_link_does_is_found_and_nothing_else(link, expected):
+    base = ["--rtt", "20ms", "--rate", "100m"] if "--rate" not in link else ["--rtt", "20ms"]
+    report = in_lab([*base, *link], "ssh")
+    faults = [one["id"] for one in report["path"] if one["weight"] != "note"]
+    assert set(faults) == ({expected} if expected else set()), report["path"]
+

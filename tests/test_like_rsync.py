@@ -434,7 +434,9 @@ def test_a_renamed_file_is_no_backup_and_shares_nothing_with_one(net, near):
     run = ("--delete", "--no-delete-guard", "--detect-renames", "--backup-dir", near / "kept", f"{source}/", target)
     report = cp(net.alpha, *run, verb="sync").report
     assert tree(target) == tree(source) and names(near / "kept") == "longer", report
-    assert (report["renames"], report["backups"], report["deleted"]) == (2, 1, 0), report
+    assert (report["backups"], report["deleted"]) == (1, 0), report
+    # `moved-too` is found only if the destination was listed before the new `longer` took the place of the old one.
+    assert report["renames"] in (1, 2), report
     assert all(path.stat().st_nlink == 1 for path in [*target.iterdir(), near / "kept/longer"])
 
 

@@ -114,7 +114,7 @@ def test_nat_forgets_its_mapping(own_road, direction):
     with other_port(road.alpha, port, 40001):
         time.sleep(1)
     with other_port(road.alpha, port, 40002):
-        at_client = start_capture(road.alpha, 1, port=40002)
+        at_client = start_capture(road.alpha, 20, count=1, port=40002)
         assert at_client(), "datagrams come to the new port"
         outcome = finish(process, timeout=60)
     assert outcome.code == 0 and outcome.report["transport"] == "udp", outcome
@@ -149,16 +149,15 @@ def test_a_copied_packet_from_elsewhere_moves_nothing(own_net):
     from conftest import road_to
     road = road_to(own_net, "daemon")
     alpha, beta = road.alpha, road.net.beta
-    process, source, target = start(road, "pull", 40 * MIB, "60M")
+    process, source, target = start(road, "pull", 60 * MIB, "60M")
     [port] = alpha.udp_ports(process.pid)
-    at_spoofer = start_capture(alpha, 3, port=45454)
+    at_spoofer = start_capture(alpha, 20, port=45454, quiet=0.5)
     with beta.dropping(f"udp sport {port}"):
-        at_daemon = start_capture(beta, 0.4, port=port)
+        at_daemon = start_capture(beta, 20, count=10, port=port, quiet=0.4)
         held = [frame for frame in at_daemon() if len(frame) < 1500]
         assert held, "the client gives feedback"
         repeat(alpha, [from_port(held[-1], 45454)])
-        time.sleep(0.1)
-    challenges = [Udp(frame).payload for frame in at_spoofer()]
+        challenges = [Udp(frame).payload for frame in at_spoofer()]
     assert challenges, "a challenge was sent"
     assert sum(map(len, challenges)) <= 3 * len(Udp(held[-1]).payload)
     outcome = finish(process, timeout=60)

@@ -412,14 +412,20 @@ def test_a_job_that_is_paused_while_it_connects_asks_the_far_end_for_nothing(ser
 
 
 def test_the_command_line_returns_when_both_ends_have_stopped_and_a_paused_job_can_be_cancelled(service):
-    phase = HardLinks(service, "by-hand")
-    id = phase.arrive(service)
-    wait_until(phase.has_begun, 60, 0.002, "the phase has begun")
-    service.run("pause", id)
-    before = look(phase.far)
-    assert service.stderr == f"{id}: paused\n"
-    service.run("pause", id, expect=EXIT_USAGE)
-    assert cancel(service, id)[-1] == "cancelled"
+    # As in `PausedJob`: on a busy machine both ends may have nothing left to do when they are told to pause.
+    for attempt in range(5):
+        phase = HardLinks(service, f"by-hand{attempt}")
+        id = phase.arrive(service)
+        wait_until(phase.has_begun, 60, 0.002, "the phase has begun")
+        service.run("pause", id)
+        before = look(phase.far)
+        assert service.stderr in (f"{id}: paused\n", f"{id}: done\n")
+        service.run("pause", id, expect=EXIT_USAGE)
+        with contextlib.suppress(TooLate):
+            assert cancel(service, id)[-1] == "cancelled"
+            break
+    else:
+        pytest.fail("the job was done before it could be paused and cancelled, five times")
     after = look(phase.far)
     assert after.keys() == before.keys() and len(before) > 100
     time.sleep(0.5)

@@ -36,7 +36,8 @@ def is_still(root, seconds):
 
 def command(net, phase, *options):
     to = net.far.url(phase.far.relative_to(net.far.root))
-    return ["farhaul", "sync", "--accept-new", f"{phase.source}/", to, *options]
+    # The far end that was ended is not waited for.
+    return ["farhaul", "sync", "--accept-new", "--busy-wait", "1", f"{phase.source}/", to, *options]
 
 
 def interrupt(net, process):
@@ -84,7 +85,7 @@ def test_a_copy_that_ends_in_a_phase_changes_nothing_after_that_and_the_same_com
     process = net.alpha.start(command(net, phase, *phase.options), stdin=-3, stdout=-3, stderr=-3)
     wait_until(lambda: phase.has_begun() or process.poll() is not None, 60, 0.002, "the phase has begun")
     expected = deed(net, process)
-    code = process.wait(timeout=30)
+    code = process.wait(timeout=60)
     if deed is kill_near:
         # The far end finds that out by itself, soon or after 8 s.
         wait_until(lambda: is_still(phase.far, 3), 20, 0.01, "the far end stops")

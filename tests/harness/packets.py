@@ -16,10 +16,11 @@ COUNT_MAX = 5_000_000
 SECONDS_MAX = 60
 
 
-def start_capture(host, seconds, count=200, port=None):
+def start_capture(host, seconds, count=200, port=None, quiet=None):
     """Begins to watch for Ethernet frames with UDP that arrive at `host`. Returns a function that waits until
-    `count` frames were seen or `seconds` have passed, and returns them as bytes."""
-    argv = [sys.executable, HERE / "wire_tool.py", "capture", host.interface, seconds, count, port or 0]
+    `count` frames were seen, `seconds` have passed, or nothing has followed a frame for `quiet` seconds; it returns
+    the frames as bytes."""
+    argv = [sys.executable, HERE / "wire_tool.py", "capture", host.interface, seconds, count, port or 0, quiet or seconds]
     process = host.start([str(part) for part in argv], stdout=subprocess.PIPE)
     if process.stdout.readline() != b"ready\n":
         raise HarnessError("the capture did not start")

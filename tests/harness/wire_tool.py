@@ -19,20 +19,21 @@ def is_udp(frame, port):
     return port == 0 or port in (int.from_bytes(frame[at:at + 2], "big"), int.from_bytes(frame[at + 2:at + 4], "big"))
 
 
-def capture(interface, seconds, count, port):
+def capture(interface, seconds, count, port, quiet):
     link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     link.bind((interface, 0))
     link.settimeout(0.1)
     print("ready", flush=True)
     end = time.monotonic() + seconds
-    frames = []
-    while time.monotonic() < end and len(frames) < count:
+    frames, until = [], end
+    while time.monotonic() < until and len(frames) < count:
         try:
             frame, address = link.recvfrom(65600)
         except TimeoutError:
             continue
         if address[2] != PACKET_OUTGOING and is_udp(frame, port):
             frames.append(frame.hex())
+            until = min(end, time.monotonic() + quiet)
     print(json.dumps(frames))
 
 
@@ -50,6 +51,6 @@ def repeat(interface, times):
 
 if __name__ == "__main__":
     if sys.argv[1] == "capture":
-        capture(sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
+        capture(sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))
     else:
         repeat(sys.argv[2], int(sys.argv[3]))

@@ -4,7 +4,7 @@
 //! that the node has seen ([`NodeTime`]), which no setting of a clock changes.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::{Acquire, Relaxed, Release}};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
@@ -82,38 +82,29 @@ pub(crate) fn timestamp(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(if ms < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-/// Finds by how much the wall clock was set between two looks.
-#[derive(Debug, Clone)]
-pub(crate) struct Steps {
-    /// The wall clock's time less the time since boot, at the last step.
-    ahead_ms: i64,
+/// By how much the wall clock was set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClockStep {
+    pub(crate) step_ms: i64,
+    /// True if it was in doubt before.
+    pub(crate) ends_doubt: bool,
+}
+
+impl ClockStep {
+    /// True if the clock was wrong before this step, or is wrong after it.
+    pub(crate) fn is_jump(self) -> bool {
+        self.step_ms.abs() >= JUMP_MS
+    }
 }
 
 /// A difference below this is drift and not a step.
 const STEP_MS: i64 = 2000;
-/// A step of at least this is a jump: the clock was wrong before it, or is wrong after it.
+/// A step of at least this is a jump.
 pub(crate) const JUMP_MS: i64 = 3_600_000;
 /// How long nothing is ended for good because of what the clock shows after a jump.
 pub(crate) const HOLD_MS: i64 = 3_600_000;
 /// A clock that went on for longer than this while the host was off may be wrong.
 const OFF_MAX_MS: i64 = 7 * 86_400_000;
-
-impl Steps {
-    /// Finds the steps since this reading.
-    pub(crate) fn since(before: ClockReading) -> Steps {
-        Steps { ahead_ms: before.ahead_ms() }
-    }
-
-    /// By how many milliseconds the wall clock has jumped since the last look; 0 if it has not.
-    pub(crate) fn look(&mut self, now: ClockReading) -> i64 {
-        let step_ms = now.ahead_ms().saturating_sub(self.ahead_ms);
-        if step_ms.abs() < STEP_MS {
-            return 0;
-        }
-        self.ahead_ms = now.ahead_ms();
-        step_ms
-    }
-}
 
 /// What the store has of the clocks at some moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,6 +129,9 @@ pub(crate) struct NodeTime {
     base_ms: i64,
     /// The time seen at the last jump; `i64::MIN` if there was none.
     jumped_ms: AtomicI64,
+    /// The wall clock's time less the time since boot, at the last step that was noticed. Whoever reads this first
+    /// and `jumped_ms` afterwards misses no jump.
+    ahead_ms: AtomicI64,
 }
 
 impl NodeTime {
@@ -174,7 +168,8 @@ impl NodeTime {
 
     fn at(node_ms: i64, boot: String, now: ClockReading, jumped_ms: Option<i64>) -> NodeTime {
         let jumped_ms = AtomicI64::new(jumped_ms.unwrap_or(i64::MIN));
-        NodeTime { boot, base_ms: node_ms.saturating_sub(now.boot_ms), jumped_ms }
+        let ahead_ms = AtomicI64::new(now.ahead_ms());
+        NodeTime { boot, base_ms: node_ms.saturating_sub(now.boot_ms), jumped_ms, ahead_ms }
     }
 
     /// The time seen at this moment, in milliseconds.
@@ -182,19 +177,39 @@ impl NodeTime {
         self.base_ms.saturating_add(now.boot_ms)
     }
 
-    /// Notes that the wall clock has jumped just now.
-    pub(crate) fn note_jump(&self, now: ClockReading) {
-        self.jumped_ms.store(self.at_ms(now), Relaxed);
+    /// Notes by how much the wall clock was set since the last look; `None` if it was not. One thread looks.
+    pub(crate) fn look(&self, now: ClockReading) -> Option<ClockStep> {
+        let step = ClockStep { step_ms: self.unnoticed_ms(now), ends_doubt: self.has_jumped_lately(now) };
+        if step.step_ms.abs() < STEP_MS {
+            return None;
+        }
+        if step.is_jump() {
+            self.jumped_ms.store(self.at_ms(now), Relaxed);
+        }
+        self.ahead_ms.store(now.ahead_ms(), Release);
+        Some(step)
     }
 
-    /// True if the wall clock has jumped a short time ago, so that what it shows may be wrong.
-    pub(crate) fn is_doubtful(&self, now: ClockReading) -> bool {
+    /// By how much the wall clock was set since the last step that was noticed.
+    fn unnoticed_ms(&self, now: ClockReading) -> i64 {
+        now.ahead_ms().saturating_sub(self.ahead_ms.load(Acquire))
+    }
+
+    fn has_jumped_lately(&self, now: ClockReading) -> bool {
         self.at_ms(now).saturating_sub(self.jumped_ms.load(Relaxed)) < HOLD_MS
+    }
+
+    /// True if the wall clock has jumped a short time ago, noticed or not, so that what it shows may be wrong.
+    pub(crate) fn is_doubtful(&self, now: ClockReading) -> bool {
+        self.unnoticed_ms(now).abs() >= JUMP_MS || self.has_jumped_lately(now)
     }
 
     /// What the store is to have of this moment.
     pub(crate) fn mark(&self, now: ClockReading) -> ClockMark {
-        let jumped_ms = Some(self.jumped_ms.load(Relaxed)).filter(|jumped_ms| *jumped_ms != i64::MIN);
+        let jumped_ms = match self.unnoticed_ms(now).abs() >= JUMP_MS {
+            true => Some(self.at_ms(now)),
+            false => Some(self.jumped_ms.load(Relaxed)).filter(|jumped_ms| *jumped_ms != i64::MIN),
+        };
         ClockMark {
             boot: self.boot.clone(),
             boot_ms: now.boot_ms,
@@ -219,15 +234,35 @@ pub(crate) fn boot_id() -> String {
 mod tests {
     use super::*;
 
+    fn reading(wall_ms: i64, boot_s: i64) -> ClockReading {
+        ClockReading { wall_ms, boot_ms: boot_s * 1000 }
+    }
+
+    fn started(now: ClockReading) -> NodeTime {
+        NodeTime::resume(None, "a".into(), now, None).0
+    }
+
     #[test]
     fn a_step_of_the_clock_is_seen_once_and_drift_is_none() {
-        let mut steps = Steps::since(ClockReading { wall_ms: 1_000_000, boot_ms: 10_000 });
-        let mut look = |wall_ms, boot_s: i64| steps.look(ClockReading { wall_ms, boot_ms: boot_s * 1000 });
+        let time = started(reading(1_000_000, 10));
+        let look = |wall_ms, boot_s| time.look(reading(wall_ms, boot_s)).map_or(0, |step| step.step_ms);
         assert_eq!(look(1_000_000, 10), 0);
         assert_eq!(look(1_050_500, 60), 0);
         assert_eq!(look(4_651_000, 61), 3_600_000);
         assert_eq!(look(4_652_000, 62), 0);
         assert_eq!(look(1_053_000, 63), -3_600_000);
+    }
+
+    #[test]
+    fn a_jump_is_doubtful_before_anybody_has_looked_and_for_an_hour_after() {
+        let time = started(reading(1_000_000, 10));
+        assert!(!time.is_doubtful(reading(1_000_000, 10)));
+        let jumped = reading(91_001_000, 11);
+        assert!(time.is_doubtful(jumped));
+        assert_eq!(time.mark(jumped).jumped_ms, Some(time.at_ms(jumped)));
+        assert_eq!(time.look(jumped), Some(ClockStep { step_ms: 90_000_000, ends_doubt: false }));
+        assert!(time.is_doubtful(jumped) && time.is_doubtful(reading(94_600_000, 3610)));
+        assert!(!time.is_doubtful(reading(94_601_000, 3611)));
     }
 
     #[test]

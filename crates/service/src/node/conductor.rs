@@ -24,7 +24,6 @@ use super::settings::keep_elsewhere;
 use super::transfer::{DeadlineOrder, JobTransfer, StopReason};
 use super::{Active, Node, RetentionRules, Signal, outbox, watches};
 use crate::caps::spec::CapSubject;
-use crate::clock::Steps;
 use crate::hooks::{self, Hook, HookMoment, JobCheck};
 use crate::hub::NewsBody;
 use crate::job::{JobHead, JobStep};
@@ -65,7 +64,6 @@ impl Conductor {
     pub(crate) fn start(node: &Arc<Node>, signals: Receiver<Signal>) -> Result<Conductor, Error> {
         let work = Work {
             node: node.clone(),
-            steps: Steps::since(node.opened),
             owners: OwnerTokens::default(),
             serial: 0,
             looked: None,
@@ -108,7 +106,6 @@ impl Conductor {
 
 struct Work {
     node: Arc<Node>,
-    steps: Steps,
     owners: OwnerTokens,
     serial: u64,
     looked: Option<Instant>,
@@ -156,8 +153,10 @@ impl Work {
     fn tick(&mut self) -> Duration {
         let node = self.node.clone();
         let now = node.clock.both();
-        let (step_ms, now_ms) = (self.steps.look(now), now.wall_ms);
-        let step = (step_ms != 0).then(|| node.note_step(step_ms));
+        let (step, now_ms) = (node.time.look(now), now.wall_ms);
+        if let Some(step) = step {
+            node.say_step(step, now);
+        }
         node.awake_s.store((now.boot_ms / 1000).unsigned_abs(), std::sync::atomic::Ordering::Relaxed);
         let mut jobs = node.jobs();
         let over = self.owners.over(&node, jobs.values().map(|active| active.row.owner.as_str()));

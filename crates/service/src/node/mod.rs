@@ -60,7 +60,7 @@ use rusqlite::Transaction;
 use serde_json::json;
 
 use crate::caps::live_caps::LiveCaps;
-use crate::clock::{Clock, ClockReading, NodeTime};
+use crate::clock::{Clock, NodeTime};
 use crate::hooks::VerifyHooks;
 use crate::hub::{Hub, NewsBody};
 use crate::job::JobStep;
@@ -92,8 +92,6 @@ pub(crate) struct Node {
     pub(crate) clock: Clock,
     /// The node time goes on by it.
     time: NodeTime,
-    /// What the clock showed when the state was opened: steps are counted from then on.
-    opened: ClockReading,
     pub(crate) hub: Hub,
     pub(crate) metrics: Arc<Metrics>,
     /// The directory of manifests.
@@ -229,7 +227,6 @@ impl Node {
             to_conductor,
             clock,
             time,
-            opened: now,
             ended_much: AtomicBool::new(false),
             bell: courier::CourierBell::default(),
             renewals: Arc::default(),

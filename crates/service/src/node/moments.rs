@@ -6,7 +6,7 @@
 use farhaul_words::Error;
 
 use super::{Active, Node};
-use crate::clock::{ClockReading, JUMP_MS, NodeTime, boot_id, timestamp};
+use crate::clock::{ClockReading, ClockStep, NodeTime, boot_id, timestamp};
 use crate::scheduler::backoff;
 use crate::scheduler::calendar::Calendar;
 use crate::store::{Store, clock};
@@ -30,14 +30,6 @@ impl NodeMoment {
         ends_ms.is_some_and(|end_ms| end_ms <= self.wall_ms)
             || ends_node_ms.is_some_and(|end_ms| end_ms <= self.node_ms)
     }
-}
-
-/// By how much the wall clock was set.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ClockStep {
-    pub(super) step_ms: i64,
-    /// True if it was in doubt before.
-    pub(super) ends_doubt: bool,
 }
 
 /// The node time as the store has it, and by how much the wall clock was set since it was last noted.
@@ -80,29 +72,24 @@ impl Node {
     }
 
     /// Says that the wall clock was set while the node runs.
-    pub(super) fn note_step(&self, step_ms: i64) -> ClockStep {
-        let now = self.clock.both();
-        let step = ClockStep { step_ms, ends_doubt: self.time.is_doubtful(now) };
-        let (seconds, wall) = (step_ms / 1000, timestamp(now.wall_ms));
-        if step_ms.abs() < JUMP_MS {
+    pub(super) fn say_step(&self, step: ClockStep, now: ClockReading) {
+        let (seconds, wall) = (step.step_ms / 1000, timestamp(now.wall_ms));
+        if !step.is_jump() {
             tracing::info!(seconds, now = %wall, "the clock was set");
-            return step;
+            return;
         }
-        self.time.note_jump(now);
         tracing::warn!(
             seconds, now = %wall,
             "the clock has jumped: for an hour nothing ends because of what it shows"
         );
         self.mark_time();
-        step
     }
 
     /// The times of a job follow the wall clock when that is set. A time that was counted from an earlier moment
     /// moves with the clock; a time that is a date stays. A time of a calendar is computed anew after a jump
     /// back.
     pub(super) fn follow_clock(&self, active: &mut Active, step: ClockStep, now_ms: i64) {
-        let ClockStep { step_ms, ends_doubt } = step;
-        let is_jump = step_ms.abs() >= JUMP_MS;
+        let (ClockStep { step_ms, ends_doubt }, is_jump) = (step, step.is_jump());
         let before = (active.row.due_ms, active.row.began_ms);
         // Otherwise the run would seem to have taken, or to take, as long as the clock has jumped.
         if let Some(began_ms) = active.row.began_ms.as_mut().filter(|_| is_jump) {

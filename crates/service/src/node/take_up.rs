@@ -9,10 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use farhaul::copy::Report;
 use farhaul_words::{Code, Error};
 
-use super::moments::ClockStep;
 use super::transfer::TransferEnd;
 use super::{Active, Node, facts};
-use crate::clock::timestamp;
+use crate::clock::{ClockStep, timestamp};
 use crate::job::JobStep;
 use crate::scheduler::backoff;
 use crate::store::{jobs, log};
@@ -31,7 +30,7 @@ impl Node {
     pub(super) fn take_up(&self, step_ms: i64) -> Result<(), Error> {
         self.store.write(|transaction| jobs::fill(transaction, facts::form_of))?;
         let now_ms = self.clock.now_ms();
-        let step = ClockStep { step_ms, ..ClockStep::default() };
+        let step = ClockStep { step_ms, ends_doubt: false };
         let (mut ran, mut unreadable) = (Vec::new(), Vec::new());
         let mut all = self.jobs();
         self.store.read(|connection| {

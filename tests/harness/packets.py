@@ -24,7 +24,12 @@ def start_capture(host, seconds, count=200, port=None, quiet=None):
     process = host.start([str(part) for part in argv], stdout=subprocess.PIPE)
     if process.stdout.readline() != b"ready\n":
         raise HarnessError("the capture did not start")
-    return lambda: [bytes.fromhex(line) for line in json.loads(process.communicate(timeout=seconds + 10)[0])]
+
+    def frames():
+        # Not `communicate`, which would miss what has been read ahead with the first line.
+        with process:
+            return [bytes.fromhex(line) for line in json.loads(process.stdout.read())]
+    return frames
 
 
 def repeat(host, frames, times=1):

@@ -195,6 +195,12 @@ impl NodeTime {
         now.ahead_ms().saturating_sub(self.ahead_ms.load(Acquire))
     }
 
+    /// True if no step of the wall clock waits to be noticed.
+    #[cfg(test)]
+    pub(crate) fn has_seen(&self, now: ClockReading) -> bool {
+        self.unnoticed_ms(now).abs() < STEP_MS
+    }
+
     fn has_jumped_lately(&self, now: ClockReading) -> bool {
         self.at_ms(now).saturating_sub(self.jumped_ms.load(Relaxed)) < HOLD_MS
     }

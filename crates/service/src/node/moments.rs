@@ -65,6 +65,12 @@ impl Node {
         self.time.is_doubtful(self.clock.both())
     }
 
+    /// True if no step of the wall clock waits to be noticed.
+    #[cfg(test)]
+    pub(super) fn has_seen_clock(&self) -> bool {
+        self.time.has_seen(self.clock.both())
+    }
+
     /// Writes what the clocks show to the store.
     pub(super) fn mark_time(&self) {
         let mark = self.time.mark(self.clock.both());
@@ -274,16 +280,16 @@ mod tests {
         fixture.start();
         fixture.node().retry(&Caller::local(), id, Default::default()).unwrap_err();
         fixture.set_clock_files(400 * DAY_S + 3500, 3500);
-        fixture.node().look();
+        fixture.clock_is_seen();
         // An hour by the node's time has not gone by yet: nothing is ended.
         let view = fixture.wait(id, |view| view.run == 2);
         assert_eq!(view.state, JobState::Waiting);
         fixture.set_clock_file(0);
-        fixture.node().look();
+        fixture.clock_is_seen();
         is_due_within(&fixture, id, 3600);
         // A token lasts no longer than was said, whatever the clock shows.
         fixture.set_clock_files(0, 31 * DAY_S);
-        fixture.node().look();
+        fixture.clock_is_seen();
         let view = fixture.wait_for(id, JobState::Stopped);
         assert!(view.error.unwrap().text.contains("has expired"));
     }
@@ -322,7 +328,7 @@ mod tests {
         let view = fixture.wait(id, |view| view.waits_for.is_some());
         assert!(view.state == JobState::Queued && view.waits_for.unwrap().contains("the clock"));
         fixture.set_clock_files(400 * DAY_S + 3700, 3700);
-        fixture.node().look();
+        fixture.clock_is_seen();
         fixture.wait_for(id, JobState::Stopped);
     }
 }

@@ -52,14 +52,20 @@ impl Fixture {
     /// Sets the node's clock ahead by this many seconds.
     pub(super) fn set_clock(&self, seconds: i64) {
         self.set_clock_file(seconds);
-        self.node().look();
+        self.clock_is_seen();
         self.node().bell.ring();
+    }
+
+    /// Waits until the node has noticed what the clock shows.
+    pub(super) fn clock_is_seen(&self) {
+        self.node().look();
+        self.wait_until(|fixture| fixture.node().has_seen_clock());
     }
 
     /// Lets this much time go by, counted from when the fixture was made.
     pub(super) fn pass(&self, seconds: i64) {
         self.set_clock_files(seconds, seconds);
-        self.node().look();
+        self.clock_is_seen();
     }
 
     pub(super) fn set_clock_file(&self, seconds: i64) {
@@ -324,7 +330,7 @@ fn a_job_repeats_and_follows_no_step_of_the_clock() {
     let fixture = Fixture::new();
     let set_clock = |seconds: i64| {
         fixture.set_clock_file(seconds);
-        fixture.node().look();
+        fixture.clock_is_seen();
     };
     let mut spec = copy(fixture.file("a", 10), fixture.path("b"));
     spec.repeat = Some(RepeatRule { every: Some(JobSpan(3600)), ..RepeatRule::default() });

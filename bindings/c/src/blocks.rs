@@ -96,17 +96,24 @@ pub unsafe extern "C" fn fh_take(
         // SAFETY: as the header says.
         let wanted = unsafe { Wanted::new(wanted, blocks, count, wait_us)? };
         let held = |block| HeldBlock::Received(block, stream.clone());
-        let first = match receiver.next_timeout(wanted.wait)? {
+        // Blocks that the sender has given up are passed over.
+        let next = |wait| loop {
+            match receiver.next_timeout(wait) {
+                Ok(NextBlock::GivenUp(_)) => {}
+                other => return other,
+            }
+        };
+        let first = match next(wanted.wait)? {
             NextBlock::Block(block) => block,
-            NextBlock::NotYet => return Ok(FH_LATER),
+            NextBlock::NotYet | NextBlock::GivenUp(_) => return Ok(FH_LATER),
             NextBlock::End => {
                 stream.is_done.store(true, Ordering::Release);
                 return Ok(FH_END);
             }
         };
-        wanted.hand_out(held(first), || match receiver.next_timeout(Duration::ZERO)? {
+        wanted.hand_out(held(first), || match next(Duration::ZERO)? {
             NextBlock::Block(block) => Ok(Some(held(block))),
-            NextBlock::NotYet | NextBlock::End => Ok(None),
+            NextBlock::NotYet | NextBlock::GivenUp(_) | NextBlock::End => Ok(None),
         })
     })
 }

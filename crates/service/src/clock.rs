@@ -4,7 +4,10 @@
 //! that the node has seen ([`NodeTime`]), which no setting of a clock changes.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, Ordering::{Acquire, Relaxed, Release}};
+use std::sync::atomic::{
+    AtomicI64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;

@@ -49,6 +49,7 @@ pub(crate) struct FilledBlock {
     /// Those of the content bytes that were put into a block before.
     pub(crate) again: u32,
     pub(crate) class: BlockClass,
+    pub(crate) own_number: u64,
     /// The request that it belongs to.
     pub(crate) request: Arc<RequestState>,
 }

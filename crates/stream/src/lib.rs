@@ -47,6 +47,12 @@
 //! [`ReceivedBlock::number`] says how many were put before. With [`StreamOptions::in_order`] they come in the
 //! order in which they were put, over one flow.
 //!
+//! # Deadlines
+//!
+//! A block that is put [with a deadline](StreamSender::put_until) is given up whole if it can no longer arrive in time, and
+//! holds up no other block. The receiver learns its number ([`NextBlock::GivenUp`]). The deadline counts at the sender;
+//! half a round trip is taken for the way to the receiver. [`StreamOptions::deadlines`] allows it.
+//!
 //! # Trust
 //!
 //! As for `cp`: ssh authenticates both sides, or Ed25519 keys do. Every packet is sealed. A digest over each
@@ -174,6 +180,8 @@ pub struct StreamOptions {
     pub in_order: bool,
     /// Whether each block has a digest, which guards against faulty memory.
     pub digests: bool,
+    /// Whether blocks may have deadlines ([`StreamSender::put_until`]).
+    pub deadlines: bool,
     /// Rate, policy, cipher, flows, paths, memory and ports.
     pub network: NetworkOptions,
 }
@@ -185,18 +193,19 @@ impl StreamOptions {
             name: name.into(),
             in_order: false,
             digests: false,
+            deadlines: false,
             network: NetworkOptions::default(),
         }
     }
 
     fn opening(self, client_sends: bool) -> Result<SessionOpening, Error> {
-        let StreamOptions { name, in_order, digests, mut network } = self;
+        let StreamOptions { name, in_order, digests, deadlines, mut network } = self;
         if in_order {
             network.flows = 1;
             network.paths.truncate(1);
             (network.auto_paths, network.further_paths) = (false, 0);
         }
-        StreamRequest { name, client_sends, in_order, digests }.opening(network)
+        StreamRequest { name, client_sends, in_order, digests, deadlines }.opening(network)
     }
 }
 

@@ -1,9 +1,12 @@
 //! The messages of a stream, as values and as bytes; docs/reference/wire.md has the table.
 
-use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers};
+use farhaul_session::codec::{ByteReader, Malformed, put_bytes, put_numbers, put_varint};
 use farhaul_session::messages::{MESSAGE_MAX, put_message};
 
 use super::MESSAGE_LEN_MAX;
+
+/// The most blocks that one message says are given up.
+pub(crate) const GIVEN_UP_MAX: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
@@ -15,6 +18,8 @@ pub(crate) enum StreamMessage {
     BlocksPut { count: u64, is_last: bool },
     /// Both ways: a message of the program's own.
     Word(Vec<u8>),
+    /// Sender to receiver: it has given up these blocks, as their deadlines have passed. Some may have arrived.
+    GivenUp(Vec<u64>),
 }
 
 const _: () =
@@ -32,6 +37,10 @@ impl StreamMessage {
                 out.push(51);
                 put_bytes(out, bytes);
             }
+            StreamMessage::GivenUp(numbers) => {
+                put_numbers(out, 61, &[numbers.len() as u64]);
+                numbers.iter().for_each(|&number| put_varint(out, number));
+            }
         });
     }
 
@@ -42,6 +51,13 @@ impl StreamMessage {
             49 => StreamMessage::Confirmed { count: reader.varint()? },
             50 => StreamMessage::BlocksPut { count: reader.varint()?, is_last: reader.flag()? },
             51 => StreamMessage::Word(reader.bytes()?.to_vec()),
+            61 => {
+                let count = reader.varint()?;
+                if count > GIVEN_UP_MAX as u64 {
+                    return Err(Malformed);
+                }
+                StreamMessage::GivenUp((0..count).map(|_| reader.varint()).collect::<Result<_, _>>()?)
+            }
             _ => return Err(Malformed),
         };
         if reader.is_empty() { Ok(message) } else { Err(Malformed) }
@@ -72,6 +88,7 @@ mod tests {
                 bytes("Confirmed", StreamMessage::Confirmed { count: 1 << 40 }),
                 bytes("BlocksPut", StreamMessage::BlocksPut { count: 7, is_last: true }),
                 bytes("Word", StreamMessage::Word(b"what a program says".to_vec())),
+                bytes("GivenUp", StreamMessage::GivenUp(vec![7, 1 << 40])),
             ],
         );
     }
@@ -93,6 +110,7 @@ mod tests {
             StreamMessage::Confirmed { count: 1 << 40 },
             StreamMessage::BlocksPut { count: 7, is_last: true },
             StreamMessage::Word(vec![9; MESSAGE_LEN_MAX]),
+            StreamMessage::GivenUp(vec![u64::MAX; GIVEN_UP_MAX]),
         ];
         for message in messages {
             let mut bytes = Vec::new();

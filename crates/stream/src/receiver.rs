@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul_handover::Held as _;
+use farhaul_handover::{Bell as _, Held as _};
 use farhaul_session::handle::Handle;
 use farhaul_session::inlet::CompleteBlock;
 use farhaul_session::meter::Meter;
@@ -20,7 +20,7 @@ use super::label::BlockLabel;
 use super::stream_end::StreamEnd;
 
 /// An honest sender puts no block this far ahead of a missing one: it has memory for far fewer.
-const AHEAD_MAX: u64 = 1 << 20;
+pub(super) const AHEAD_MAX: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What [`StreamReceiver::next_timeout`] has found.
@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub enum NextBlock {
     /// A block.
     Block(ReceivedBlock),
+    /// The sender has given up the block with this number, as it could not arrive in time: it will not come.
+    GivenUp(u64),
     /// No block has come in time.
     NotYet,
     /// The sender has finished, and there are no more blocks.
@@ -37,6 +39,7 @@ pub enum NextBlock {
 /// What the flows had.
 enum Taken {
     Block(CompleteBlock),
+    GivenUp(u64),
     Nothing,
     End,
 }
@@ -52,13 +55,14 @@ pub struct StreamReceiver {
 
 #[derive(Default)]
 struct ArrivalOrder {
-    /// The numbers above `lowest` that have arrived. A block may arrive twice if its flow dies.
+    /// The numbers above `lowest` that have arrived or were given up. A block may arrive twice if its flow dies.
     arrived: ChunkMap,
-    /// The lowest number that has not arrived.
+    /// The lowest number of which neither is known.
     lowest: u64,
-    /// Of a stream in order: the number of the next block to give, and the blocks that wait for it.
+    /// Of a stream in order: the number of the next block to give, and the blocks that wait for it; `None` for one
+    /// that was given up.
     next: u64,
-    waiting: BTreeMap<u64, ReceivedBlock>,
+    waiting: BTreeMap<u64, Option<ReceivedBlock>>,
 }
 
 impl StreamReceiver {
@@ -67,11 +71,15 @@ impl StreamReceiver {
         StreamReceiver { session, order: Mutex::default(), use_meter }
     }
 
-    /// Waits for the next block. Returns `None` when the sender has finished and there are no more.
+    /// Waits for the next block, and passes over those that were given up. Returns `None` when the sender has finished
+    /// and there are no more.
     pub fn next(&self) -> Result<Option<ReceivedBlock>, Error> {
-        match self.next_until(None)? {
-            NextBlock::Block(block) => Ok(Some(block)),
-            NextBlock::End | NextBlock::NotYet => Ok(None),
+        loop {
+            match self.next_until(None)? {
+                NextBlock::Block(block) => return Ok(Some(block)),
+                NextBlock::GivenUp(_) => {}
+                NextBlock::End | NextBlock::NotYet => return Ok(None),
+            }
         }
     }
 
@@ -88,29 +96,45 @@ impl StreamReceiver {
                 // The waiting thread holds the order, so that the next one finds it complete.
                 let mut order = self.order.lock().whole();
                 loop {
-                    if let Some(mut first) = order.take_next() {
-                        first.taken = Instant::now();
-                        return Ok(NextBlock::Block(first));
+                    match order.take_next() {
+                        Some((_, Some(mut first))) => {
+                            first.taken = Instant::now();
+                            return Ok(NextBlock::Block(first));
+                        }
+                        Some((number, None)) => return Ok(NextBlock::GivenUp(number)),
+                        None => {}
                     }
-                    let arrived = match self.take(until)? {
-                        Taken::Block(arrived) => arrived,
+                    match self.take(until)? {
+                        Taken::Block(arrived) => {
+                            if let Some(arrived) = self.admit(&mut order, arrived)? {
+                                order.waiting.insert(arrived.label.number, Some(arrived));
+                            }
+                        }
+                        Taken::GivenUp(number) => {
+                            if self.note_given_up(&mut order, number) {
+                                order.waiting.insert(number, None);
+                            }
+                        }
                         Taken::Nothing => return Ok(NextBlock::NotYet),
                         Taken::End => return Ok(NextBlock::End),
-                    };
-                    if let Some(arrived) = self.admit(&mut order, arrived)? {
-                        order.waiting.insert(arrived.label.number, arrived);
                     }
                 }
             }
             loop {
-                let arrived = match self.take(until)? {
-                    Taken::Block(arrived) => arrived,
+                match self.take(until)? {
+                    Taken::Block(arrived) => {
+                        let admitted = self.admit(&mut self.order.lock().whole(), arrived)?;
+                        if let Some(admitted) = admitted {
+                            return Ok(NextBlock::Block(admitted));
+                        }
+                    }
+                    Taken::GivenUp(number) => {
+                        if self.note_given_up(&mut self.order.lock().whole(), number) {
+                            return Ok(NextBlock::GivenUp(number));
+                        }
+                    }
                     Taken::Nothing => return Ok(NextBlock::NotYet),
                     Taken::End => return Ok(NextBlock::End),
-                };
-                let admitted = self.admit(&mut self.order.lock().whole(), arrived)?;
-                if let Some(admitted) = admitted {
-                    return Ok(NextBlock::Block(admitted));
                 }
             }
         })
@@ -121,6 +145,15 @@ impl StreamReceiver {
     fn take(&self, until: Option<Instant>) -> Result<Taken, Error> {
         let inlet = self.session.shared.arrived();
         loop {
+            // Blocks that have come are taken first: some of those that were given up may be among them.
+            if self.session.deadlines {
+                let taken = inlet.take().map(Taken::Block);
+                if let Some(taken) = taken.or_else(|| self.session.next_given_up().map(Taken::GivenUp)) {
+                    // Another thread may wait for the next one.
+                    inlet.bell().ring();
+                    return Ok(taken);
+                }
+            }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             crossbeam_channel::select! {
                 recv(inlet.bell().rings()) -> _ => if let Some(block) = inlet.take() {
@@ -131,6 +164,9 @@ impl StreamReceiver {
                     // Blocks that arrived before the end still wait.
                     if let Some(block) = inlet.take() {
                         return Ok(Taken::Block(block));
+                    }
+                    if let Some(number) = self.session.next_given_up() {
+                        return Ok(Taken::GivenUp(number));
                     }
                     if self.session.is_complete() {
                         return Ok(Taken::End);
@@ -149,7 +185,18 @@ impl StreamReceiver {
         }
     }
 
-    /// Checks a block; returns `None` if it has arrived before.
+    /// Notes a block that the sender has given up; returns false if it has arrived all the same.
+    fn note_given_up(&self, order: &mut ArrivalOrder, number: u64) -> bool {
+        let is_news = order.note(number);
+        if is_news {
+            self.session.taken.fetch_add(1, Ordering::AcqRel);
+            self.session.close_if_complete();
+            self.session.release(0);
+        }
+        is_news
+    }
+
+    /// Checks a block; returns `None` if it has arrived before, or has come after it was given up.
     fn admit(&self, order: &mut ArrivalOrder, block: CompleteBlock) -> Result<Option<ReceivedBlock>, Error> {
         let wrong = |how: Misbehaviour| {
             self.session.fail(Error::from(how));
@@ -162,11 +209,8 @@ impl StreamReceiver {
         if label.number >= order.lowest + AHEAD_MAX || is_beyond {
             return wrong(Misbehaviour::ImpossibleNumber);
         }
-        if label.number < order.lowest || !order.arrived.insert(label.number) {
+        if !order.note(label.number) {
             return Ok(None);
-        }
-        while order.arrived.remove(order.lowest) {
-            order.lowest += 1;
         }
         if self.session.digests && !label.matches(&block.block) {
             self.session.fail(
@@ -199,20 +243,38 @@ impl StreamReceiver {
 
     fn end_until(&self, until: Option<Instant>) -> Result<SessionReport, Error> {
         contained(|| {
-            if let NextBlock::Block(_) = self.next_until(until)? {
-                return Err(Error::new(Code::Misuse, "take all blocks of the stream before you finish it"));
+            loop {
+                match self.next_until(until)? {
+                    NextBlock::GivenUp(_) => {}
+                    NextBlock::End | NextBlock::NotYet => return self.session.finish(until),
+                    NextBlock::Block(_) => {
+                        let what = "take all blocks of the stream before you finish it";
+                        return Err(Error::new(Code::Misuse, what));
+                    }
+                }
             }
-            self.session.finish(until)
         })
         .flatten()
     }
 }
 
 impl ArrivalOrder {
-    fn take_next(&mut self) -> Option<ReceivedBlock> {
+    /// Notes that this block has arrived or will not; returns false if that is known.
+    fn note(&mut self, number: u64) -> bool {
+        if number < self.lowest || !self.arrived.insert(number) {
+            return false;
+        }
+        while self.arrived.remove(self.lowest) {
+            self.lowest += 1;
+        }
+        true
+    }
+
+    /// The next block of a stream in order, with its number, if it is known what has become of it.
+    fn take_next(&mut self) -> Option<(u64, Option<ReceivedBlock>)> {
         let arrived = self.waiting.remove(&self.next)?;
         self.next += 1;
-        Some(arrived)
+        Some((self.next - 1, arrived))
     }
 }
 

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// The name of this service in a hello.
 const SERVICE: &str = "stream";
+/// Feature: blocks may have deadlines.
+const DEADLINES: &str = "deadlines";
 /// Longest name of a stream, in bytes.
 const NAME_MAX: usize = 255;
 
@@ -22,6 +24,9 @@ pub(super) struct StreamRequest {
     pub(super) in_order: bool,
     /// Each block has a digest.
     pub(super) digests: bool,
+    /// Blocks may have deadlines.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) deadlines: bool,
 }
 
 impl StreamRequest {
@@ -33,7 +38,7 @@ impl StreamRequest {
             serde_json::to_vec(self).map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
         Ok(SessionOpening {
             service: SERVICE.into(),
-            needs: session_needs(&network),
+            needs: session_needs(&network).and(if self.deadlines { &[DEADLINES] } else { &[] }),
             request,
             many: false,
             network,
@@ -62,9 +67,9 @@ impl StreamRequest {
     }
 }
 
-/// The features that this end has in a stream: all that the protocol's version has.
+/// The features that this end has in a stream.
 pub(super) fn own_features() -> Features {
-    Features::default()
+    Features::of(&[DEADLINES])
 }
 
 #[cfg(test)]
@@ -78,6 +83,7 @@ mod tests {
             client_sends: true,
             in_order,
             digests: false,
+            deadlines: false,
         };
         let network = |flows| NetworkOptions { flows, ..NetworkOptions::default() };
         let opening = asked("frames", true).opening(network(1)).unwrap();
@@ -87,6 +93,8 @@ mod tests {
         assert!(asked(&"x".repeat(256), false).opening(network(1)).is_err());
         let split = SessionOpening { network: network(2), ..opening.clone() };
         assert!(StreamRequest::of(&split).unwrap_err().is(Code::Misuse));
+        let timed = StreamRequest { deadlines: true, ..asked("frames", false) }.opening(network(2)).unwrap();
+        assert!(timed.needs.has(DEADLINES) && StreamRequest::of(&timed).unwrap().deadlines);
         let other = SessionOpening { service: "copy".into(), ..opening };
         assert!(StreamRequest::of(&other).unwrap_err().is(Code::FeatureMissing));
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
-use farhaul_session::exchange::{LoadedBlock, Outlet};
+use farhaul_session::exchange::{BlockClass, LoadedBlock, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
@@ -79,6 +79,27 @@ impl StreamSender {
     /// Sends the bytes that a block covers (see [`ClaimedBlock::set_len`]), with up to [`METADATA_MAX`] bytes
     /// of metadata. Waits while the flows have enough to send. Returns the block's number, counted from 0.
     pub fn put(&self, block: ClaimedBlock, metadata: &[u8]) -> Result<u64, Error> {
+        self.put_as(block, metadata, BlockClass::Bulk)
+    }
+
+    /// The same, for a block that is of use only if it has arrived by `deadline`. If it cannot, it is given up whole,
+    /// and both ends learn its number: [`StreamSender::next_given_up`], [`NextBlock::GivenUp`](super::NextBlock). Of
+    /// several blocks that wait, those are sent first whose deadlines can be met. The stream needs
+    /// [`StreamOptions::deadlines`](super::StreamOptions::deadlines).
+    pub fn put_until(&self, block: ClaimedBlock, metadata: &[u8], deadline: Instant) -> Result<u64, Error> {
+        if !self.session.deadlines {
+            return Err(Error::new(Code::Misuse, "this stream was begun without deadlines"));
+        }
+        self.put_as(block, metadata, BlockClass::Until(self.session.shared.time_of(deadline)))
+    }
+
+    /// The number of a block that was given up, as it could not arrive in time; each number once. If the program does
+    /// not ask, the oldest numbers are forgotten after a million.
+    pub fn next_given_up(&self) -> Option<u64> {
+        self.session.next_given_up()
+    }
+
+    fn put_as(&self, block: ClaimedBlock, metadata: &[u8], class: BlockClass) -> Result<u64, Error> {
         contained(|| {
             self.session.is_here()?;
             if metadata.len() > METADATA_MAX {
@@ -99,7 +120,8 @@ impl StreamSender {
             let _order = self.session.in_order.then(|| self.order.lock().whole());
             let number = self.session.put.fetch_add(1, Ordering::AcqRel);
             let len = label::write(&mut block, content, metadata, number, self.session.digests);
-            if !self.outlet.put(LoadedBlock::new(block, len, content), || self.session.must_stop()) {
+            let load = LoadedBlock { class, own_number: number, ..LoadedBlock::new(block, len, content) };
+            if !self.outlet.put(load, || self.session.must_stop()) {
                 return Err(self.session.why());
             }
             Ok(number)

@@ -6,7 +6,7 @@
 //!
 //! Always true: the session ends once, and later calls all report the same end.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 use farhaul_connect::EstablishedSession;
 use farhaul_fork::Origin;
-use farhaul_handover::Held as _;
+use farhaul_handover::{Bell as _, Held as _};
 use farhaul_session::content_role::{ContentRole, DeliveryOrder};
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::handle::Handle;
@@ -33,7 +33,8 @@ use farhaul_session::setup::bind_side_by_side;
 use farhaul_words::{Code, Error, Misbehaviour, SessionReport};
 
 use super::MESSAGE_LEN_MAX;
-use super::messages::StreamMessage;
+use super::messages::{GIVEN_UP_MAX, StreamMessage};
+use super::receiver::AHEAD_MAX;
 use super::request::StreamRequest;
 
 /// The most bytes of messages that wait for the program; with more, the program does not read them.
@@ -58,6 +59,7 @@ pub(super) struct StreamEnd {
     pub(super) peer_key: Option<String>,
     pub(super) digests: bool,
     pub(super) in_order: bool,
+    pub(super) deadlines: bool,
     is_sender: bool,
     is_initiator: bool,
     flows: usize,
@@ -103,6 +105,8 @@ struct State {
     confirmed: u64,
     /// At the sender: a thread waits for this many confirmed blocks.
     waited_for: u64,
+    /// Blocks that the sender has given up, and of which the program does not know yet.
+    given_up: BTreeSet<u64>,
     ended: Option<EndReport>,
 }
 
@@ -141,7 +145,7 @@ pub(super) fn begin_here(
     };
     let role =
         if setup.is_initiator == request.client_sends { ContentRole::Sender } else { ContentRole::Receiver };
-    let StreamRequest { name, in_order, digests, .. } = request;
+    let StreamRequest { name, in_order, digests, deadlines, .. } = request;
     let (options, peer) = (opening.network, setup.peer.clone());
     let handle = Handle::new();
     let begun =
@@ -171,6 +175,7 @@ pub(super) fn begin_here(
         peer_key,
         digests,
         in_order,
+        deadlines,
         is_sender: role == ContentRole::Sender,
         unused_paths: Mutex::default(),
         state: Mutex::default(),
@@ -225,7 +230,10 @@ impl StreamEnd {
                 DialogueStep::Message(bytes) => {
                     self.handle(StreamMessage::decode(bytes).map_err(senseless)?)?
                 }
-                DialogueStep::Idle if self.is_sender => self.say_put(),
+                DialogueStep::Idle if self.is_sender => {
+                    self.say_given_up();
+                    self.say_put();
+                }
                 DialogueStep::Idle => {
                     self.confirm(&mut last_said);
                     if !finish_sent && self.has_everything() && self.finishing.load(Ordering::Acquire) {
@@ -263,12 +271,47 @@ impl StreamEnd {
                 self.asked.store(count, Ordering::Release);
                 state.end = is_last.then_some(count);
             }
+            StreamMessage::GivenUp(numbers) if !self.is_sender && self.deadlines => {
+                let end = state.end.unwrap_or(u64::MAX).min(self.taken.load(Ordering::Acquire) + AHEAD_MAX);
+                if numbers.iter().any(|&number| number >= end) {
+                    return Err(Error::from(Misbehaviour::ImpossibleNumber));
+                }
+                state.given_up.extend(numbers);
+                // Who waits for a block may wait for one of these.
+                self.shared.arrived().bell().ring();
+            }
             other => return Err(unexpected(other.name())),
         }
         drop(state);
         self.changed.notify_all();
         self.close_if_complete();
         Ok(())
+    }
+
+    /// Tells the receiver which blocks were given up, as they could not arrive in time.
+    fn say_given_up(&self) {
+        let numbers: Vec<u64> =
+            std::iter::from_fn(|| self.shared.next_given_up()).take(GIVEN_UP_MAX).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock().in_any_case();
+        let put = self.put.load(Ordering::Acquire);
+        for &number in &numbers {
+            state.given_up.insert(number);
+        }
+        while state.given_up.first().is_some_and(|first| first + AHEAD_MAX < put) {
+            state.given_up.pop_first();
+        }
+        drop(state);
+        self.say(&StreamMessage::GivenUp(numbers));
+        // There may be more.
+        self.shared.wake_dialogue();
+    }
+
+    /// A block that was given up, and of which the program does not know yet.
+    pub(super) fn next_given_up(&self) -> Option<u64> {
+        self.state.lock().in_any_case().given_up.pop_first()
     }
 
     /// Tells the receiver how many blocks there are, once no more will be put; before that, how many of them

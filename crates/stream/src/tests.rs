@@ -181,6 +181,72 @@ fn who_waits_knows_that_the_receiver_has_let_go() {
     assert_eq!(sender.handle().counts().bytes_done.load(Ordering::Relaxed), 4000);
 }
 
+/// Options under which blocks may have deadlines.
+fn timed(in_order: bool) -> StreamOptions {
+    StreamOptions { deadlines: true, in_order, ..frames() }
+}
+
+/// Takes everything; returns the numbers of the blocks that came and of those that were given up, in the order in which the
+/// program heard of them.
+fn take_all(receiver: &StreamReceiver) -> (Vec<u64>, Vec<u64>) {
+    let (mut came, mut given_up) = (Vec::new(), Vec::new());
+    loop {
+        match receiver.next_timeout(PATIENCE).unwrap() {
+            NextBlock::Block(block) => {
+                check(&block);
+                came.push(block.number());
+            }
+            NextBlock::GivenUp(number) => given_up.push(number),
+            NextBlock::End => return (came, given_up),
+            NextBlock::NotYet => panic!("nothing in {PATIENCE:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_block_that_is_too_late_is_given_up_and_holds_up_no_other() {
+    const BLOCKS: u64 = 200;
+    for in_order in [false, true] {
+        let (sender, receiver) = pair(timed(in_order)).unwrap();
+        let taking = std::thread::spawn(move || {
+            let taken = take_all(&receiver);
+            (taken, receiver.finish().unwrap())
+        });
+        let begun = Instant::now();
+        // Every third one is late before it is put.
+        let deadline = |number: u64| if number.is_multiple_of(3) { begun } else { begun + PATIENCE };
+        for number in 0..BLOCKS {
+            let mut block = sender.claim().unwrap();
+            block.set_len(len_of(number));
+            block.fill(number as u8);
+            let said = number.to_le_bytes().repeat(1 + number as usize % 9);
+            assert_eq!(sender.put_until(block, &said, deadline(number)).unwrap(), number);
+        }
+        sender.wait().unwrap();
+        let told: BTreeSet<u64> = std::iter::from_fn(|| sender.next_given_up()).collect();
+        sender.finish().unwrap();
+        let ((came, given_up), _) = taking.join().unwrap();
+        let whole: BTreeSet<u64> = came.iter().chain(&given_up).copied().collect();
+        assert_eq!((whole.len() as u64, came.len() + given_up.len()), (BLOCKS, BLOCKS as usize), "each once");
+        assert!(
+            given_up.iter().all(|number| number.is_multiple_of(3) && told.contains(number)),
+            "{given_up:?} {told:?}"
+        );
+        assert!(
+            !given_up.is_empty() && told.iter().all(|number| number.is_multiple_of(3)),
+            "{given_up:?} {told:?}"
+        );
+        assert!(!in_order || came.is_sorted() && given_up.is_sorted());
+    }
+}
+
+#[test]
+fn a_stream_without_deadlines_takes_none() {
+    let (sender, _receiver) = pair(frames()).unwrap();
+    let refused = sender.put_until(sender.claim().unwrap(), b"", Instant::now()).unwrap_err();
+    assert_eq!(refused.code(), Code::Misuse);
+}
+
 #[test]
 fn messages_go_both_ways_in_their_order() {
     let (sender, receiver) = pair(frames()).unwrap();
@@ -505,8 +571,11 @@ fn sender_told(message: &StreamMessage) -> Option<Misbehaviour> {
 
 /// The misbehaviour that a receiver reports if its peer sends these messages, and a block with this end.
 fn receiver_told(messages: &[StreamMessage], end: &[u8]) -> Option<Misbehaviour> {
-    let (near, far) =
-        connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
+    receiver_of(frames(), messages, end)
+}
+
+fn receiver_of(options: StreamOptions, messages: &[StreamMessage], end: &[u8]) -> Option<Misbehaviour> {
+    let (near, far) = connect::local_pair(&options.opening(true).unwrap(), &request::own_features()).unwrap();
     let receiver = StreamReceiver::new(stream_end::begin(far).unwrap());
     let options = near.opening.network.clone();
     let begun =
@@ -535,6 +604,12 @@ fn a_peer_that_breaks_the_protocol_is_told_how() {
     let mut beyond = [0; 48];
     beyond[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     assert_eq!(receiver_told(&[], &beyond), Some(Misbehaviour::ImpossibleNumber));
+    let given_up = |number| StreamMessage::GivenUp(vec![3, number]);
+    assert_eq!(receiver_told(&[given_up(4)], &[]), Some(Misbehaviour::UnexpectedMessage));
+    let late = |messages: &[StreamMessage]| receiver_of(timed(false), messages, &[]);
+    assert_eq!(late(&[given_up(1 << 40)]), Some(Misbehaviour::ImpossibleNumber));
+    let last = StreamMessage::BlocksPut { count: 5, is_last: true };
+    assert_eq!(late(&[last, given_up(5)]), Some(Misbehaviour::ImpossibleNumber));
 }
 
 /// A call that waits for ever.

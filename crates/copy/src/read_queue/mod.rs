@@ -21,7 +21,7 @@ use farhaul_handover::Held as _;
 use farhaul_volume::{CHUNK, EntryKind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
 pub(super) use self::peer_chunks::PeerChunk;
-use farhaul_session::exchange::{BlockClass, LoadedBlock, Outlet};
+use farhaul_session::exchange::{LoadedBlock, Outlet};
 use farhaul_session::meter::Meter;
 use farhaul_session::producer_token::ProducerToken;
 use farhaul_words::Stage;
@@ -432,8 +432,7 @@ impl Reader<'_> {
 
     fn hand_over(&self, mut block: Block, content: usize, again: usize, pieces: &[BlockPiece]) {
         let len = trailer::write(&mut block, content, pieces);
-        let (content, again) = (content as u32, again as u32);
-        let load = LoadedBlock { block, len, content, again, class: BlockClass::Bulk };
+        let load = LoadedBlock { again: again as u32, ..LoadedBlock::new(block, len, content) };
         self.queue.outlet.put(load, || self.queue.is_over());
     }
 

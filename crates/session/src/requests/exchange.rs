@@ -31,12 +31,14 @@ pub struct LoadedBlock {
     pub content: u32,
     pub again: u32,
     pub class: BlockClass,
+    /// The service's own number of a block with a deadline: by this it hears that the block was given up.
+    pub own_number: u64,
 }
 
 impl LoadedBlock {
     /// The first `len` bytes of a block, of which `content` are content; the block is sent in its turn.
     pub fn new(block: Block, len: usize, content: usize) -> LoadedBlock {
-        LoadedBlock { block, len, content: content as u32, again: 0, class: BlockClass::Bulk }
+        LoadedBlock { block, len, content: content as u32, again: 0, class: BlockClass::Bulk, own_number: 0 }
     }
 }
 
@@ -78,13 +80,14 @@ impl Outlet {
     /// Hands a block to the flows. Waits while they have enough, and returns false if `is_over`. An urgent
     /// block does not wait.
     pub fn put(&self, load: LoadedBlock, is_over: impl Fn() -> bool) -> bool {
-        let LoadedBlock { mut block, len, content, again, class } = load;
+        let LoadedBlock { mut block, len, content, again, class, own_number } = load;
         let (session, request) = (self.0.session(), self.0.state());
         let number = request.number.to_le_bytes();
         block.set_len(len + NUMBER_LEN);
         block[len..].copy_from_slice(&number);
         let (block, len) = (BlockContent::Here(block), (len + NUMBER_LEN) as u32);
-        let mut filled = FilledBlock { block, len, content, again, class, request: request.clone() };
+        let mut filled =
+            FilledBlock { block, len, content, again, class, own_number, request: request.clone() };
         request.counts.content_put.fetch_add(filled.first(), Relaxed);
         session.content_resent.fetch_add(u64::from(filled.again), Relaxed);
         if class == BlockClass::Urgent {

@@ -98,6 +98,12 @@ impl Request {
         self.session.time_of(instant)
     }
 
+    /// The service's own number of a block that was given up, as its deadline has passed before the peer was known to
+    /// have it. It may have arrived all the same.
+    pub fn next_given_up(&self) -> Option<u64> {
+        self.state.given_up.pop()
+    }
+
     /// Complete blocks for the service, in the order of their completion.
     pub fn arrived(&self) -> &Inlet {
         &self.state.arrived

@@ -5,6 +5,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crossbeam_queue::SegQueue;
 use farhaul_handover::Held as _;
 
 use crate::requests::gate::Gate;
@@ -22,6 +23,8 @@ pub(crate) struct RequestState {
     /// Complete blocks for the service, in the order of their completion.
     pub(crate) arrived: Inlet,
     pub(crate) counts: RequestCounts,
+    /// The service's own numbers of blocks that were given up, as their deadlines have passed. It takes them.
+    pub(crate) given_up: SegQueue<u64>,
     pub(crate) gate: Gate,
     is_over: AtomicBool,
     /// True if the user was last told that the request is paused.
@@ -39,8 +42,6 @@ pub struct RequestCounts {
     pub(crate) content_acked: AtomicU64,
     pub content_written: AtomicU64,
     pub content_matched: AtomicU64,
-    /// Blocks whose deadline passed before the peer was known to have them.
-    pub blocks_late: AtomicU64,
 }
 
 impl RequestState {
@@ -51,6 +52,7 @@ impl RequestState {
             handle,
             arrived: Inlet::new(blocks, ChannelBell::default()),
             counts: RequestCounts::default(),
+            given_up: SegQueue::new(),
             gate: Gate::default(),
             is_over: AtomicBool::new(false),
             is_paused_told: AtomicBool::new(false),

@@ -353,7 +353,10 @@ impl FlowLoop {
                 FlowEvent::BlockGivenUp(number) => {
                     if let Some(filled) = self.outgoing.take(number) {
                         let is_late = !filled.request.is_over() && !self.thread.shared.is_stopped();
-                        filled.request.counts.blocks_late.fetch_add(is_late.into(), Ordering::Relaxed);
+                        if is_late {
+                            filled.request.given_up.push(filled.own_number);
+                            control_changed = true;
+                        }
                     }
                 }
                 FlowEvent::PeerGaveUp(blocks) => {

@@ -39,6 +39,13 @@ impl Add<Duration> for Timestamp {
     }
 }
 
+impl Timestamp {
+    /// The moment that is so much earlier; the first one at the earliest.
+    pub fn earlier(self, by: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub(nanos(by)))
+    }
+}
+
 impl Sub for Timestamp {
     type Output = Duration;
     fn sub(self, earlier: Timestamp) -> Duration {
@@ -56,6 +63,8 @@ mod tests {
         assert_eq!(one + Duration::from_micros(1), Timestamp::from_nanos(2_000));
         assert_eq!(Timestamp::ZERO - one, Duration::ZERO);
         assert_eq!(one - Timestamp::ZERO, Duration::from_micros(1));
+        assert_eq!(one.earlier(Duration::from_nanos(400)), Timestamp::from_nanos(600));
+        assert_eq!(one.earlier(Duration::MAX), Timestamp::ZERO);
         assert_eq!(one + Duration::MAX, Timestamp::from_nanos(u64::MAX));
         assert_eq!(one.as_micros(), 1);
     }

@@ -27,6 +27,7 @@ pub enum BlockClass {
     Urgent,
     /// Given up whole at this moment, as by [`Flow::give_up`](super::Flow::give_up), unless it has been
     /// acknowledged by then. Segments that have left before may still complete it at the receiver. Whoever
-    /// needs the block at the receiver by some moment subtracts the one-way delay from it.
+    /// needs the block at the receiver by some moment subtracts the one-way delay from it. The last repair that can
+    /// leave before this moment is sent several times.
     Until(Timestamp),
 }

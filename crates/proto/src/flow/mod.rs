@@ -63,6 +63,8 @@ pub struct Flow {
     pacer: Pacer,
     mtu: Mtu,
     random: HashRandom,
+    /// The part of the packets that gets lost, as the controller saw it at the last turn.
+    loss: f64,
     want: PendingFrames,
     progress: LastFeedback,
 
@@ -85,6 +87,9 @@ pub struct Flow {
 #[derive(Debug, Default)]
 struct PendingFrames {
     ping: bool,
+    /// Pings behind the last segment, while blocks with a deadline are open: when the next one leaves, and how many. A
+    /// lost segment is noticed by what comes after it.
+    markers: Option<(Timestamp, u32)>,
     /// A probe timeout has passed, so the peer is asked for a full report.
     report: bool,
     /// The report goes with a copy of the oldest outstanding segment.
@@ -155,6 +160,7 @@ impl Flow {
             pacer: Pacer::default(),
             mtu: Mtu::new(initial, &config.mtu_candidates, config.reliable),
             random,
+            loss: 0.0,
             want,
             progress: LastFeedback::default(),
             incoming: IncomingBlocks::new(config.block_len_max),
@@ -362,6 +368,8 @@ impl Flow {
             self.announced.granted_more.then(|| self.feedback.earliest(self.feedback_interval())),
             self.has_frames_due().then_some(Timestamp::ZERO),
             self.outgoing.deadline(),
+            self.outgoing.copy_due(),
+            self.want.markers.map(|next| next.0),
         ];
         deadlines.into_iter().flatten().min()
     }

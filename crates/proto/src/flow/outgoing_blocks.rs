@@ -5,7 +5,7 @@
 
 use super::class::BlockClass;
 use super::config::BlockQueueFull;
-use super::priority::{DeliveryEstimate, PriorityBlocks};
+use super::priority::{DeliveryEstimate, PriorityBlocks, RepairEstimate};
 use crate::coverage::Coverage;
 use crate::time::Timestamp;
 use crate::wire::Segment;
@@ -31,11 +31,11 @@ impl OutgoingBlock {
 }
 
 /// A slice to send again.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Repair {
-    block: u64,
-    offset: u32,
-    len: u32,
+    pub(super) block: u64,
+    pub(super) offset: u32,
+    pub(super) len: u32,
 }
 
 /// All blocks from the first one that is not over.
@@ -386,13 +386,25 @@ impl OutgoingBlocks {
         }
     }
 
-    pub(super) fn on_lost(&mut self, number: u64, offset: u32, len: u32) {
+    pub(super) fn on_lost(&mut self, number: u64, offset: u32, len: u32, path: RepairEstimate) {
         let repair = Repair { block: number, offset, len };
-        match self.blocks.get(number).map_or(BlockClass::Bulk, |block| block.class) {
+        let Some(block) = self.blocks.get(number).filter(|block| !block.done) else { return };
+        match block.class {
             BlockClass::Bulk => self.repairs.push_back(repair),
-            class => self.ahead.on_lost(class, repair),
+            BlockClass::Urgent => self.ahead.on_lost_urgent(repair),
+            BlockClass::Until(deadline) => self.ahead.on_lost_timed(deadline, repair, block.len, path),
         }
         self.has_others = true;
+    }
+
+    /// When the next copy of a repair leaves.
+    pub(super) fn copy_due(&self) -> Option<Timestamp> {
+        self.ahead.copy_due()
+    }
+
+    /// Lets the copies of repairs leave whose time has come.
+    pub(super) fn let_copies_go(&mut self, now: Timestamp) {
+        self.has_others |= self.ahead.let_copies_go(now);
     }
 
     /// Gives everything up; returns the blocks that the peer is not known to have, and their classes.
@@ -466,9 +478,9 @@ mod tests {
             [(0, 1000, false), (1000, 1000, false), (2000, 500, true)]
         );
         assert!(!out.on_acked(0, 0, 1000));
-        out.on_lost(0, 1000, 1000);
-        out.on_lost(0, 0, 1000);
-        out.on_lost(0, 2000, 500);
+        out.on_lost(0, 1000, 1000, path());
+        out.on_lost(0, 0, 1000, path());
+        out.on_lost(0, 2000, 500, path());
         let repairs: Vec<_> = std::iter::from_fn(|| match out.next_bulk(600)? {
             NextSegment::Repair(segment) => Some(segment),
             NextSegment::New(segment) => panic!("all was sent: {segment:?}"),
@@ -491,6 +503,10 @@ mod tests {
         assert!(out.on_acked(1, 0, 100));
         assert_eq!(out.abandon(), [(0, BlockClass::Bulk), (2, BlockClass::Bulk)]);
         assert_eq!(out.abandon(), []);
+    }
+
+    fn path() -> RepairEstimate {
+        RepairEstimate { now: Timestamp::ZERO, rtt: Duration::ZERO, loss: 0.0 }
     }
 
     fn pace(ms: u64, rate: Option<f64>) -> DeliveryEstimate {
@@ -532,13 +548,13 @@ mod tests {
             assert_eq!(out.queue(200, class), Ok(number));
         }
         assert_eq!(next(&mut out, 100, pace(0, None)).map(|_| out.uncut_bytes()), Some(1100));
-        out.on_lost(2, 0, 100);
+        out.on_lost(2, 0, 100, path());
         let order = [(2, 0), (2, 100), (5, 0), (5, 100), (3, 0), (3, 100), (1, 0), (1, 100)];
         let bulk = [(0, 0), (0, 100), (4, 0), (4, 100)];
         let all: Vec<_> = order.into_iter().chain(bulk).collect();
         assert_eq!(sent(&mut out, 100, pace(0, None)), all);
         for block in [0, 1, 2] {
-            out.on_lost(block, 100, 100);
+            out.on_lost(block, 100, 100, path());
         }
         assert!(out.has_repairs() && out.has_others());
         assert_eq!(sent(&mut out, 100, pace(0, None)), [(2, 100), (1, 100), (0, 100)]);
@@ -622,6 +638,31 @@ mod tests {
     }
 
     #[test]
+    fn copies_of_a_repair_leave_in_their_time_unless_the_slice_has_arrived() {
+        let mut out = outgoing(10);
+        out.queue(300, until(90)).unwrap();
+        while next(&mut out, 100, pace(0, None)).is_some() {}
+        let path = RepairEstimate { now: Timestamp::ZERO, rtt: Duration::from_millis(100), loss: 0.01 };
+        let repaired = |out: &mut OutgoingBlocks| {
+            let found = std::iter::from_fn(|| next(out, 100, pace(0, None)));
+            found
+                .map(|found| matches!(found, NextSegment::Repair(it) if it.offset == 100))
+                .collect::<Vec<_>>()
+        };
+        out.on_lost(0, 100, 100, path);
+        assert_eq!(repaired(&mut out), [true]);
+        let due = out.copy_due().unwrap();
+        out.let_copies_go(Timestamp::from_nanos(due.as_nanos() - 1));
+        assert_eq!((out.has_others(), repaired(&mut out).len()), (false, 0));
+        out.let_copies_go(due);
+        assert_eq!((out.has_others(), repaired(&mut out)), (true, vec![true]));
+        out.on_lost(0, 0, 100, path);
+        assert!(!out.on_acked(0, 0, 100) && !out.on_acked(0, 100, 100));
+        out.let_copies_go(Timestamp::ZERO + Duration::from_millis(90));
+        assert_eq!((out.copy_due(), repaired(&mut out).len()), (None, 0));
+    }
+
+    #[test]
     fn a_block_can_be_given_up_in_any_state() {
         for class in [BlockClass::Bulk, BlockClass::Urgent, until(9)] {
             let mut out = outgoing(9);
@@ -633,7 +674,7 @@ mod tests {
             assert!(!out.give_up(4) && !out.give_up(u64::MAX), "not queued");
             assert_eq!(out.uncut_bytes(), 500);
             assert!(out.give_up(0), "half sent");
-            out.on_lost(0, 0, 100);
+            out.on_lost(0, 0, 100, path());
             assert_eq!(sent(&mut out, 100, pace(0, None)), [(1, 0), (1, 100), (3, 0), (3, 100)], "{class:?}");
             assert!(!out.on_acked(0, 0, 100) && out.unacked(0, 0, 100).is_none());
             assert!(out.on_acked(1, 0, 200) && !out.give_up(1));
@@ -765,7 +806,7 @@ mod tests {
                     }
                     Step::Lose(at) if at < under_way.len() => {
                         let segment = under_way.swap_remove(at);
-                        out.on_lost(segment.block, segment.offset, segment.len);
+                        out.on_lost(segment.block, segment.offset, segment.len, path());
                     }
                     Step::Ack(_) | Step::Lose(_) => {}
                     Step::GiveUp(number) => {

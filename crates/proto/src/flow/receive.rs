@@ -3,6 +3,7 @@
 use super::close::CloseState;
 use super::config::{FlowEvent, ReceivedPacket, SegmentVerdict};
 use super::incoming_blocks::SegmentArrival;
+use super::priority::RepairEstimate;
 use super::{Flow, FlowIndex};
 use crate::ack::FeedbackCause;
 use crate::control::ControlStream;
@@ -297,7 +298,7 @@ impl Flow {
                 control.on_limit_confirmed(limit);
             }
         }
-        self.apply_losses(&outcome.lost, control);
+        self.apply_losses(now, &outcome.lost, control);
         for &number in &outcome.pings_lost {
             self.announced.asked.take_if(|asked| asked.0 == number);
         }
@@ -308,14 +309,22 @@ impl Flow {
         self.ledger.sweep(now, &self.rtt);
     }
 
-    fn apply_losses(&mut self, lost: &[crate::recovery::SentPacket], control: &mut ControlStream) {
+    fn apply_losses(
+        &mut self,
+        now: Timestamp,
+        lost: &[crate::recovery::SentPacket],
+        control: &mut ControlStream,
+    ) {
+        let path = RepairEstimate { now, rtt: self.rtt.smoothed, loss: self.loss };
         for sent in lost {
             if sent.kind == PacketKind::Segment {
                 self.lost_len_max = self.lost_len_max.max(sent.wire_len);
             }
             match sent.kind {
                 PacketKind::Segment if self.tail.has_another(sent.what, sent.offset) => {}
-                PacketKind::Segment => self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len)),
+                PacketKind::Segment => {
+                    self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len), path)
+                }
                 PacketKind::Stream => control.on_lost(sent.what, usize::from(sent.len)),
                 PacketKind::GivenUp => self.notices.on_lost(sent.what),
                 PacketKind::MtuProbe => {

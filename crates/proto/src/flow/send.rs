@@ -31,6 +31,9 @@ const WINDOW_MIN: u64 = 2 * 1500;
 /// The most unacknowledged bytes on a reliable carrier; this only bounds memory.
 const RELIABLE_WINDOW: u64 = 64 << 20;
 
+/// How many pings follow the last segment of blocks with a deadline: one may be lost.
+const MARKERS: u32 = 2;
+
 /// What may still be sent in this call.
 struct SendBudget {
     window: u64,
@@ -56,16 +59,33 @@ impl Flow {
             return out.packets.len() - before;
         }
         self.give_up_expired(now);
+        if self.outgoing.deadline().is_some() {
+            self.loss = controller.path_loss().max(controller.loss());
+            self.outgoing.let_copies_go(now);
+            self.mark(now);
+        } else {
+            self.want.markers = None;
+        }
         self.announced.limit_is_news = control.limit_is_news();
         self.send_feedback(now, control, out);
         self.send_requests(now, control, out);
         self.send_notices(now, out);
         let mut budget = self.budget(now, controller);
         self.send_stream(now, control, &mut budget, out);
-        self.send_segments(now, controller, &mut budget, out);
+        self.send_segments(now, &mut budget, out);
         self.send_tail(now, controller, &mut budget, out);
         self.note_limit(now, control, &budget, out);
         out.packets.len() - before
+    }
+
+    /// Sends a ping if nothing has left for the time by which a packet may be late: with blocks that have a deadline, the
+    /// loss of the last segments cannot wait for the next ones, or for a probe timeout.
+    fn mark(&mut self, now: Timestamp) {
+        let Some((_, left)) = self.want.markers.take_if(|next| next.0 <= now) else { return };
+        self.want.ping = true;
+        if left > 1 {
+            self.want.markers = Some((now + self.ledger.window(&self.rtt) / 2, left - 1));
+        }
     }
 
     /// Plans a packet that asks the peer for an answer;
@@ -333,23 +353,20 @@ impl Flow {
         }
     }
 
-    fn send_segments(
-        &mut self,
-        now: Timestamp,
-        controller: &Controller,
-        budget: &mut SendBudget,
-        out: &mut PacketPlan,
-    ) {
+    fn send_segments(&mut self, now: Timestamp, budget: &mut SendBudget, out: &mut PacketPlan) {
         let max = self.segment_max();
         let first = self.ledger.next_number();
         while self.may_send(budget, out) {
             let ahead = match self.outgoing.has_others() {
-                true => self.next_of_others(now, max, controller, budget),
+                true => self.next_of_others(now, max, budget),
                 false => None,
             };
             let Some(segment) = ahead.or_else(|| self.outgoing.next_new(max)) else { break };
             let sent = self.push_segment(now, segment, out);
             self.pay(budget, sent);
+        }
+        if !self.config.reliable && self.outgoing.deadline().is_some() && self.ledger.next_number() > first {
+            self.want.markers = Some((now + self.ledger.window(&self.rtt), MARKERS));
         }
         if self.train.is_due() && self.ledger.next_number() > first {
             self.train.on_sent(first, self.ledger.next_number() - 1, self.segment_datagram());
@@ -358,15 +375,8 @@ impl Flow {
 
     /// The next segment, if something besides new bulk waits.
     #[inline(never)]
-    fn next_of_others(
-        &mut self,
-        now: Timestamp,
-        max: u32,
-        controller: &Controller,
-        budget: &SendBudget,
-    ) -> Option<Segment> {
-        let loss = controller.path_loss().max(controller.loss());
-        let pace = DeliveryEstimate { now, rate: budget.rate, rtt: self.rtt.smoothed, loss };
+    fn next_of_others(&mut self, now: Timestamp, max: u32, budget: &SendBudget) -> Option<Segment> {
+        let pace = DeliveryEstimate { now, rate: budget.rate, rtt: self.rtt.smoothed, loss: self.loss };
         match self.outgoing.next_of_others(max, pace)? {
             NextSegment::New(segment) => Some(segment),
             NextSegment::Repair(segment) => {

@@ -541,7 +541,8 @@ fn a_deadline_is_on_the_clock_and_the_block_is_given_up_at_it() {
         let back = receiver.send(ms(16));
         sender.give(ms(20), &back);
         assert_eq!(sender.events(), [FlowEvent::BlockAcked(1)]);
-        assert_eq!(sender.send(ms(49)).len(), usize::from(!reliable), "a probe at most");
+        let most = if reliable { 0 } else { 2 };
+        assert!(sender.send(ms(49)).len() <= most, "a probe and a ping behind the last segment at most");
         assert_eq!(sender.events(), []);
         let packets = sender.send(ms(50));
         assert!(has_notice(&packets) && segments_of(&packets).is_empty());

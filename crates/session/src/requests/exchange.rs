@@ -30,6 +30,7 @@ pub struct LoadedBlock {
     /// Bytes of content at the front of the block, and how many of them were put before.
     pub content: u32,
     pub again: u32,
+    /// A deadline is the time by which the block is to be at the peer; half a round trip is taken for its way.
     pub class: BlockClass,
     /// The service's own number of a block with a deadline: by this it hears that the block was given up.
     pub own_number: u64,

@@ -131,7 +131,14 @@ impl FlowLoop {
         if filled.request.is_over() || self.thread.shared.is_stopped() {
             return;
         }
-        let queued = self.thread.flow.queue_block_as(filled.class, filled.len);
+        // Whoever sets a deadline wants the block there by then.
+        let class = match filled.class {
+            BlockClass::Until(deadline) => {
+                BlockClass::Until(deadline.earlier(self.thread.flow.rtt().smoothed / 2))
+            }
+            class => class,
+        };
+        let queued = self.thread.flow.queue_block_as(class, filled.len);
         let number = queued.expect("the caller has just checked that there is room");
         self.thread.shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
         self.outgoing.put(number, filled);

@@ -9,6 +9,7 @@ import tomllib
 import pytest
 
 from harness import c_library, guide, product
+from harness.hosts import wait_until
 from harness.town import Town
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -18,7 +19,7 @@ PAGES = [page for page in guide.pages() if guide.commands(page)]
 #: What a reader answers.
 ANSWERS = [(r"Trust it from now on \(yes/no\)\? ", "yes")]
 #: Commands that keep the terminal: the next ones are typed in another one.
-STAYS = re.compile(r"farhaul (serve|gateway) (?!.*&\s*(#|$))")
+STAYS = re.compile(r"farhaul (serve|gateway|tunnel) (?!.*&\s*(#|$))")
 #: The comment behind a command.
 COMMENT = re.compile(r"\s+# ")
 
@@ -193,6 +194,13 @@ def of_verify(town):
         town.far.put(f"/home/alice/{name}", "".join(f"{one or other}  {path or name}\n" for one, path, name, other in digests), "alice")
 
 
+def of_tunnel(town):
+    """A web server on the far machine that only that machine reaches."""
+    town.far.put("/www/index.html", b"from inside\n")
+    town.far.start(["python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", "/www", "80"], log="/tmp/www.log")
+    wait_until(lambda: town.far.run(["curl", "-s", "http://127.0.0.1/"], check=False).stdout, what="the web server answers")
+
+
 def of_watch(town):
     with_service(town)
     for place in ("/instrument/out", "/camera/frames"):
@@ -219,6 +227,7 @@ PREPARED = {
     "guide/receipts.md": of_receipts,
     "guide/sync.md": of_sync,
     "guide/third-party.md": of_third_party,
+    "guide/tunnel.md": of_tunnel,
     "guide/verify.md": of_verify,
     "guide/watch-folder.md": of_watch,
     "start/daemon.md": run7,
@@ -269,7 +278,7 @@ class Reader:
         line = self.filled(command.text)
         place, terminal = self.terminal(command)
         if STAYS.search(plain(command.text)) and " -- " not in line:
-            said = terminal.leave_running(line, "serving")
+            said = terminal.leave_running(line, "serving|connected to")
             # The reader goes on in another terminal.
             del self.terminals[place]
         else:
@@ -421,6 +430,10 @@ def saw_third_party(town, typed):
     assert not town.far.at("/srv/data/run7/old").exists()
 
 
+def saw_tunnel(town, typed):
+    assert typed["curl -s http://localhost:8080/"].strip() == "from inside", typed
+
+
 def saw_verify(town, typed):
     assert "farhaul verify m.jsonl /data" in typed
 
@@ -443,6 +456,7 @@ CHECKS = {
     "guide/receipts.md": saw_receipt,
     "guide/sync.md": saw_sync,
     "guide/third-party.md": saw_third_party,
+    "guide/tunnel.md": saw_tunnel,
     "guide/verify.md": saw_verify,
     "guide/watch-folder.md": saw_watch,
     "start/first-transfer.md": saw_first_transfer,

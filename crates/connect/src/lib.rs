@@ -55,6 +55,7 @@ mod tcp;
 mod this_host;
 mod tls;
 mod trust;
+mod tunnel_rules;
 
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::setup::{self, FlowSetup, SessionLimits, Setup};
@@ -85,6 +86,7 @@ pub use ssh::bring::{Bring, Bringing, kept};
 pub use ssh::{NOT_IN_HOSTS, NOT_IN_USERS, SshMessages, SshTarget, ssh_connect};
 pub use this_host::ThisHost;
 pub use trust::is_same_fingerprint;
+pub use tunnel_rules::{TunnelRule, TunnelRules};
 
 /// The port of a daemon, and the first of the ports that far ends over ssh use.
 pub const DEFAULT_PORT: u16 = 33001;

@@ -10,6 +10,7 @@ use farhaul_words::{Cipher, Code};
 
 use super::hello::Refusal;
 use super::prefixes::PathPrefixes;
+use super::tunnel_rules::TunnelRules;
 
 /// The ways in which files may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,6 +62,8 @@ pub struct Rights {
     pub memory_max: Option<u64>,
     /// True if it may ask the daemon's doctor, and test the path. Default: it may not.
     pub diagnose: bool,
+    /// Where its tunnels may lead, and listen. Default: nowhere.
+    pub tunnel: Arc<TunnelRules>,
     /// If set, the rights are for this alone: another key has come with a grant of this principal's.
     pub errand: Option<Arc<Errand>>,
 }
@@ -95,6 +98,7 @@ impl Default for Rights {
             rate_max_bps: None,
             memory_max: None,
             diagnose: false,
+            tunnel: Arc::default(),
             errand: None,
         }
     }
@@ -175,6 +179,7 @@ pub struct AllowedRequest {
     within: Option<PathPrefixes>,
     overwrites: bool,
     deletes: bool,
+    tunnel: Arc<TunnelRules>,
 }
 
 impl AllowedRequest {
@@ -196,6 +201,11 @@ impl AllowedRequest {
     /// Whether it may remove what is there.
     pub fn deletes(&self) -> bool {
         self.deletes
+    }
+
+    /// Where its tunnels may lead, and listen.
+    pub fn tunnel(&self) -> &Arc<TunnelRules> {
+        &self.tunnel
     }
 }
 
@@ -238,7 +248,7 @@ impl Rights {
 
     fn allowed(&self, within: Option<PathPrefixes>) -> AllowedRequest {
         let Rights { overwrites, deletes, .. } = *self;
-        AllowedRequest { root: self.root.clone(), within, overwrites, deletes }
+        AllowedRequest { root: self.root.clone(), within, overwrites, deletes, tunnel: self.tunnel.clone() }
     }
 
     /// Decides whether the doctor of this host may be asked, and the path tested.
@@ -248,6 +258,20 @@ impl Rights {
             let text = "your key may not ask the doctor of this host";
             let hint = "its administrator can write diagnose before the key in the daemon's list";
             return Err(Refusal::new(Code::Forbidden, text).with_hint(hint));
+        }
+        Ok(allowed)
+    }
+
+    /// Decides whether a session may begin that carries tunnels. Each target is judged when it is asked for.
+    pub fn tunnels(&self, cipher: Cipher) -> Result<AllowedRequest, Refusal> {
+        let allowed = self.visit()?;
+        let refuse = |text: &str, hint: &str| Err(Refusal::new(Code::Forbidden, text).with_hint(hint));
+        if self.tunnel.is_empty() {
+            let hint = "its administrator can write tunnel=HOST:PORT before the key in the daemon's list";
+            return refuse("your key may not have tunnels here", hint);
+        }
+        if cipher == Cipher::None && !self.cipher_none {
+            return refuse("you may not use `cipher` none here", "choose another cipher");
         }
         Ok(allowed)
     }
@@ -285,6 +309,8 @@ impl Rights {
             Some("its memory is limited further")
         } else if before.diagnose && !self.diagnose {
             Some("it may not ask the doctor any more")
+        } else if !self.tunnel.cover(&before.tunnel) {
+            Some("its tunnels may lead to fewer places")
         } else {
             None
         }
@@ -366,6 +392,7 @@ mod tests {
             rate_max_bps,
             memory_max,
             diagnose: false,
+            tunnel: Arc::default(),
             errand: None,
         };
         let (both, read, write) = (Access::ReadWrite, Access::ReadOnly, Access::WriteOnly);

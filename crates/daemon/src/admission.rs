@@ -19,6 +19,7 @@ pub(crate) fn admit(
         farhaul_read::SERVICE => farhaul_read::admit_within(rights, opening),
         farhaul_names::SERVICE => farhaul_names::admit_within(rights, opening),
         farhaul_diagnose::SERVICE => farhaul_diagnose::admit_within(rights, opening),
+        farhaul_tunnel::SERVICE => farhaul_tunnel::admit_within(rights, opening),
         farhaul_control::SERVICE => farhaul_control::admit_within(rights, opening),
         _ => farhaul_copy::admit_within(rights, opening, mask),
     }

@@ -4,7 +4,7 @@
 //! and `connect::AuthorizedKeys` knows the clients. Here is what a daemon decides: what clients may ask for
 //! (`admission.rs`), which files it never serves (`protected_files.rs`), what it logs (`session_log.rs`), who
 //! else observes it (`observer.rs`), when it ends (`signals.rs`) and how (`shutdown.rs`). The services are
-//! `copy`, `read`, `names`, `diagnose` and `control`.
+//! `copy`, `read`, `names`, `diagnose`, `tunnel` and `control`.
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
 #![forbid(unsafe_code)]
@@ -160,6 +160,11 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
                 visit.begins(&handle);
                 let testing = config_testing;
                 visit.end_diagnose(&farhaul_diagnose::serve(established, Some(&room), testing, &handle));
+            }
+            farhaul_tunnel::SERVICE => {
+                let handle = Handle::new();
+                visit.begins(&handle);
+                visit.end_tunnel(&farhaul_tunnel::serve(established, Some(config_testing), &handle));
             }
             farhaul_control::SERVICE => {
                 let handle = Handle::new();

@@ -42,6 +42,7 @@ pub(crate) struct LoggedSession<'a> {
 struct EndCounts {
     answered: Option<u64>,
     changed: Option<u64>,
+    connections: Option<u64>,
     is_test: Option<bool>,
     bytes: Option<u64>,
 }
@@ -306,6 +307,17 @@ impl LoggedSession<'_> {
         self.leave();
     }
 
+    /// Logs the end of a session that has carried tunnels.
+    pub(crate) fn end_tunnel(&self, served: &farhaul_tunnel::TunnelOutcome) {
+        let counts = EndCounts {
+            connections: Some(served.connections),
+            bytes: Some(served.report.bytes),
+            ..EndCounts::default()
+        };
+        self.log_end("tunnel", &served.report, served.error.as_ref(), &counts);
+        self.leave();
+    }
+
     /// Logs the end of a session in which a client told this daemon what to do.
     pub(crate) fn end_control(&self, served: &farhaul_control::ControlOutcome) {
         self.log_end("control", &served.report, served.error.as_ref(), &EndCounts::default());
@@ -344,6 +356,7 @@ impl LoggedSession<'_> {
             transport = report.transport.map_or("", Carrier::name),
             answered = counts.answered,
             changed = counts.changed,
+            connections = counts.connections,
             is_test = counts.is_test,
             bytes = counts.bytes,
             seconds = report.seconds,

@@ -1,4 +1,4 @@
-//! `farhaul endpoint`: the far end that a client starts over ssh, for the services `copy`, `read`, `names` and `diagnose`.
+//! `farhaul endpoint`: the far end that a client starts over ssh, for the services `copy`, `read`, `names`, `diagnose` and `tunnel`.
 
 use farhaul_connect::endpoint_stdio;
 use farhaul_connect::hello::SessionOpening;
@@ -12,6 +12,7 @@ pub fn serve_endpoint(testing: TestHooks) -> ExitCode {
         farhaul_read::SERVICE => farhaul_read::admit(opening),
         farhaul_names::SERVICE => farhaul_names::admit(opening),
         farhaul_diagnose::SERVICE => farhaul_diagnose::admit(opening),
+        farhaul_tunnel::SERVICE => farhaul_tunnel::admit(opening),
         _ => farhaul_copy::admit(opening, 0),
     };
     let mut established = match endpoint_stdio(&judge) {
@@ -27,6 +28,7 @@ pub fn serve_endpoint(testing: TestHooks) -> ExitCode {
         farhaul_diagnose::SERVICE => {
             farhaul_diagnose::serve(established, None, testing, &Handle::new()).error
         }
+        farhaul_tunnel::SERVICE => farhaul_tunnel::serve(established, None, &Handle::new()).error,
         _ => farhaul_copy::serve(established, None, &NoCopyObserver).error,
     };
     error.map_or(ExitCode::Ok, |error| error.exit_code())

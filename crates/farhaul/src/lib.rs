@@ -149,6 +149,12 @@ pub mod stream {
     };
 }
 
+/// Connections of TCP through a session.
+pub mod tunnel {
+    pub use farhaul_tunnel::{Forward, Forwarder, ListenPlace, Target, Tunnel, TunnelEvent, TunnelObserver, TunnelStream};
+    pub use farhaul_words::Failure;
+}
+
 /// Files that stay where they are.
 pub mod read {
     pub use farhaul_read::{

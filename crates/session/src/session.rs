@@ -205,6 +205,12 @@ impl Dialogue {
         }
     }
 
+    /// For a service whose blocks travel both ways: allows the other role, too.
+    pub fn allow_both_ways(&self) {
+        self.session.shared.allow(ContentRole::Sender);
+        self.session.shared.allow(ContentRole::Receiver);
+    }
+
     /// For a service that changes something when it gets a message, or when it has nothing else to do: while
     /// the request is paused, messages wait, and [`Dialogue::holds_pass`] says that nothing may be changed.
     pub fn obey_gate(&mut self) {

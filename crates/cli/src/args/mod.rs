@@ -33,6 +33,7 @@ pub mod read_verbs;
 pub mod receipt;
 pub mod select;
 pub mod service;
+pub mod tunnel;
 pub mod verify;
 
 use network::NetworkArgs;
@@ -52,7 +53,7 @@ authorized, 5 incompatible versions, 6 source or destination unusable, 7 connect
 11 nothing failed but some source files vanished, 130 interrupted.";
 
 const KEY_OPTIONS: &str = "A key in the list may have restrictions in front of it, separated by commas: \
-root=DIR, read-only, write-only, no-overwrite, no-delete, no-cipher-none, max-rate=RATE, memory=SIZE; diagnose lets it ask the doctor. For example: \
+root=DIR, read-only, write-only, no-overwrite, no-delete, no-cipher-none, max-rate=RATE, memory=SIZE; diagnose lets it ask the doctor, tunnel=HOST:PORT,... lets it have tunnels to there, tunnel-listen=PORT,... lets it listen here. For example: \
 root=/srv/a,read-only,max-rate=1G farhaul-ed25519 ... A line with any other restriction lets nobody in; the log says why.";
 
 #[derive(Subcommand, Debug)]
@@ -70,6 +71,7 @@ pub enum Verb {
     Rm(Box<names_verbs::RmArgs>),
     Mount(Box<mount::MountArgs>),
     Umount(mount::UmountArgs),
+    Tunnel(Box<tunnel::TunnelArgs>),
     Clean(clean::CleanArgs),
     Receipt(receipt::ReceiptArgs),
     Serve(Box<ServeArgs>),
@@ -663,6 +665,7 @@ impl Verb {
             | Verb::Mv(_)
             | Verb::Rm(_)
             | Verb::Mount(_)
+            | Verb::Tunnel(_)
             | Verb::Serve(_)
             | Verb::Gateway(_)
             | Verb::Endpoint

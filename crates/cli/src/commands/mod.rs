@@ -28,6 +28,7 @@ mod service;
 mod stat;
 mod sum;
 mod sync;
+mod tunnel;
 mod verify;
 
 use std::process;
@@ -85,6 +86,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Rm(args) => return process_code(names_verbs::rm(&args)),
         Verb::Mount(args) => return coded(mount::mount(&args)),
         Verb::Umount(args) => return coded(mount::umount(&args)),
+        Verb::Tunnel(args) => return coded(tunnel::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(&args)),
         Verb::Gateway(args) => return coded(gateway::run(&args)),
         Verb::Top(args) => return coded(service::top(&args)),
@@ -187,6 +189,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         Verb::Top(args) => args.once,
         Verb::Mkdir(_) | Verb::Mv(_) | Verb::Rm(_) | Verb::Mount(_) | Verb::Umount(_) => false,
         Verb::Gateway(_) => false,
+        Verb::Tunnel(args) => args.json,
         // Its stdout is the channel to the client.
         Verb::Endpoint | Verb::Brought { .. } => false,
     }

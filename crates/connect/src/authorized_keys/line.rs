@@ -3,11 +3,12 @@
 //! Always true: a line gives no more than its bounds. An option that is not understood makes the whole line
 //! invalid, as its author wanted to allow less than the rest of the line says.
 //! From: sshd(8), "AUTHORIZED_KEYS FILE FORMAT". Differs: the case of names matters, and options only take
-//! rights away, but for `diagnose`, which is about no files.
+//! rights away, but for `diagnose`, `tunnel` and `tunnel-listen`, which are about no files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,6 +19,7 @@ use farhaul_words::amounts;
 use super::super::identity::KEY_TYPE;
 use super::super::principal::{AuthenticatedPeer, Principal, PrincipalId};
 use super::super::rights::{Access, Rights};
+use super::super::tunnel_rules::{TunnelRule, TunnelRules};
 
 /// The length of an Ed25519 SubjectPublicKeyInfo: a fixed head (RFC 8410 section 4) and 32 bytes.
 const SPKI_LEN: usize = 44;
@@ -47,7 +49,7 @@ pub(super) enum LineError {
     #[error("a comma has no option before or behind it")]
     Empty,
     #[error(
-        "there is no option '{0}', only root=, read-only, write-only, no-overwrite, no-delete, no-cipher-none, max-rate=, memory=, diagnose"
+        "there is no option '{0}', only root=, read-only, write-only, no-overwrite, no-delete, no-cipher-none, max-rate=, memory=, diagnose, tunnel=, tunnel-listen="
     )]
     Unknown(String),
     #[error("{0} stands twice")]
@@ -135,6 +137,16 @@ struct Options {
     max_rate: Option<u64>,
     memory: Option<u64>,
     diagnose: bool,
+    tunnel: TunnelRules,
+    /// The option that a further part belongs to, as a list goes on behind a comma (`tunnel=a:1,b:2`).
+    list: Option<List>,
+}
+
+/// An option with a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    Targets,
+    Listens,
 }
 
 impl Options {
@@ -154,6 +166,12 @@ impl Options {
         let equals = option.iter().position(|&byte| byte == b'=');
         let name = &option[..equals.unwrap_or(option.len())];
         let value = equals.map(|equals| &option[equals + 1..]);
+        // No option has such a name: the list of the option before goes on.
+        let goes_on = value.is_none() && !name.is_empty() && (name.contains(&b':') || name[0].is_ascii_digit());
+        if let Some(list) = self.list.filter(|_| goes_on) {
+            return self.add_list(list, name);
+        }
+        self.list = None;
         match name {
             b"" => return Err(LineError::Empty),
             b"root" if self.root.is_some() => return Err(LineError::SecondRoot),
@@ -164,6 +182,8 @@ impl Options {
             b"no-delete" => set(&mut self.no_delete, value, "no-delete")?,
             b"no-cipher-none" => set(&mut self.no_cipher_none, value, "no-cipher-none")?,
             b"diagnose" => set(&mut self.diagnose, value, "diagnose")?,
+            b"tunnel" => self.add_list(List::Targets, &valued(value, "tunnel", "HOST:PORT")?)?,
+            b"tunnel-listen" => self.add_list(List::Listens, &valued(value, "tunnel-listen", "PORT")?)?,
             b"max-rate" => {
                 let value = valued(value, "max-rate", "RATE")?;
                 let wanted = "write bits a second, 8k or more, such as 800M or 2G";
@@ -178,6 +198,26 @@ impl Options {
                 put(&mut self.memory, bytes, "memory", &value, wanted)?;
             }
             unknown => return Err(LineError::Unknown(shown(unknown))),
+        }
+        Ok(())
+    }
+
+    /// Adds the rules of a list, or of a part of it.
+    fn add_list(&mut self, list: List, text: &[u8]) -> Result<(), LineError> {
+        self.list = Some(list);
+        for rule in text.split(|&byte| byte == b',') {
+            let parsed = std::str::from_utf8(rule).ok();
+            let added = match list {
+                List::Targets => parsed.and_then(TunnelRule::target).map(|rule| self.tunnel.add_target(rule)),
+                List::Listens => parsed.and_then(TunnelRule::listen).map(|rule| self.tunnel.add_listen(rule)),
+            };
+            let (name, wanted) = match list {
+                List::Targets => ("tunnel", "write HOST:PORT, such as db:5432, 10.1.0.0/16:443 or [2001:db8::/32]:8000-8099, at most 256"),
+                List::Listens => ("tunnel-listen", "write a port of the loopback interface, or ADDRESS:PORT, such as 8080 or 10.0.0.5:8080, at most 256"),
+            };
+            if added != Some(true) {
+                return Err(LineError::Wrong { name, value: shown(rule), wanted });
+            }
         }
         Ok(())
     }
@@ -209,6 +249,7 @@ impl Options {
             rate_max_bps: least(self.max_rate, bounds.rights.rate_max_bps),
             memory_max: least(self.memory, bounds.rights.memory_max),
             diagnose: bounds.rights.diagnose || self.diagnose,
+            tunnel: if self.tunnel.is_empty() { bounds.rights.tunnel.clone() } else { Arc::new(self.tunnel) },
             errand: None,
         })
     }
@@ -312,6 +353,13 @@ mod tests {
         parse(line.as_bytes(), &bounds()).map(|made| made.expect("a key").rights)
     }
 
+    fn tunnels(targets: &[&str], listens: &[&str]) -> Rights {
+        let mut tunnel = TunnelRules::default();
+        targets.iter().for_each(|text| assert!(tunnel.add_target(TunnelRule::target(text).unwrap())));
+        listens.iter().for_each(|text| assert!(tunnel.add_listen(TunnelRule::listen(text).unwrap())));
+        Rights { tunnel: Arc::new(tunnel), ..Rights::default() }
+    }
+
     #[test]
     fn options_are_what_they_say() {
         let all = Rights::default;
@@ -325,6 +373,9 @@ mod tests {
             ("max-rate=\"1.5Mbit/s\"", Rights { rate_max_bps: Some(1_500_000), ..all() }),
             ("memory=64M", Rights { memory_max: Some(64 << 20), ..all() }),
             ("diagnose", Rights { diagnose: true, ..all() }),
+            ("tunnel=db:5432,10.1.0.0/16:443,tunnel-listen=8080,9090", tunnels(&["db:5432", "10.1.0.0/16:443"], &["8080", "9090"])),
+            ("tunnel=\"db:5432,*:443\",diagnose", Rights { diagnose: true, ..tunnels(&["db:5432", "*:443"], &[]) }),
+            ("tunnel-listen=10.0.0.5:80,tunnel=[::1]:22", tunnels(&["[::1]:22"], &["10.0.0.5:80"])),
             ("root=/srv", all()),
             ("root=/srv/", all()),
             ("root=/srv/a", Rights { root: "a".into(), ..all() }),
@@ -353,6 +404,13 @@ mod tests {
             ("read-only,", "a comma has no option"),
             (",read-only", "a comma has no option"),
             ("=x", "a comma has no option"),
+            ("tunnel", "tunnel needs a value: tunnel=HOST:PORT"),
+            ("tunnel=db", "tunnel=db: write HOST:PORT"),
+            ("tunnel=db:1,x", "there is no option 'x'"),
+            ("tunnel=db:1,db:x", "tunnel=db:x: write HOST:PORT"),
+            ("db:1", "there is no option 'db:1'"),
+            ("tunnel=a:1,diagnose,b:2", "there is no option 'b:2'"),
+            ("tunnel-listen=name:80", "tunnel-listen=name:80: write a port"),
             ("diagnose=yes", "diagnose takes no value"),
             ("read-only,read-only", "read-only stands twice"),
             ("max-rate=1G,max-rate=1G", "max-rate stands twice"),
@@ -422,6 +480,7 @@ mod tests {
             rate_max_bps: Some(1_000_000),
             memory_max: Some(1 << 30),
             diagnose: false,
+            tunnel: Arc::default(),
             errand: None,
         };
         let bounds = KeyBounds { root: vec!["/srv".into()], rights: tight.clone() };

@@ -155,7 +155,9 @@ codes! {
     SshRefused = 1075, "FH-SSH-REFUSED", User, Auth, Futile, "ssh does not trust the host's key, or the host does not let this user in.", None;
     NoCarrier = 3004, "FH-NO-CARRIER", Network, Connect, Helps, "A further connection for a running transfer did not come about.", GO_ON;
     NoPort = 4001, "FH-NO-PORT", Host, Connect, Helps, "There is no free port, or too few of them.", Some("choose others with `udp-ports`");
-    CannotListen = 4002, "FH-CANNOT-LISTEN", Host, Connect, Helps, "The daemon cannot listen on its port.", None;
+    CannotListen = 4002, "FH-CANNOT-LISTEN", Host, Connect, Helps, "The daemon, or an end of a tunnel, cannot listen on a port.", None;
+    TargetRefused = 3007, "FH-TARGET-REFUSED", Network, Connect, Helps, "The target of a tunnel refuses the connection: nothing listens on that port.", None;
+    TargetUnreachable = 3008, "FH-TARGET-UNREACHABLE", Network, Connect, Helps, "The target of a tunnel does not answer, or there is no way to it.", None;
     NoSecret = 5001, "FH-NO-SECRET", Us, Connect, Helps, "A connection gives no key material for the session.", None;
 
     // Not authorized.

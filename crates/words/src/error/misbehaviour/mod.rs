@@ -3,7 +3,7 @@
 //! How to read it: each part that finds some has a file with a table of its own, and `misbehaviours` makes
 //! [`Misbehaviour`] of all tables. A row has the variant, whose name reports use, the number on the wire, and the
 //! text for cases of which nothing more is known. The hundreds (hexadecimal) of a number name the part: 1 the
-//! transport, 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement, 7 a read.
+//! transport, 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement, 7 a read, 8 a tunnel.
 //!
 //! Always true: a number never gets a second meaning; each time a peer is said to have misbehaved, the way is
 //! counted once.
@@ -24,6 +24,8 @@ mod copy;
 mod stream;
 #[macro_use]
 mod read;
+#[macro_use]
+mod tunnel;
 #[macro_use]
 mod bench;
 
@@ -58,7 +60,7 @@ macro_rules! misbehaviours {
     };
 }
 
-rows_of_transport! { [rows_of_session rows_of_hello rows_of_copy rows_of_stream rows_of_read rows_of_bench misbehaviours] }
+rows_of_transport! { [rows_of_session rows_of_hello rows_of_copy rows_of_stream rows_of_read rows_of_tunnel rows_of_bench misbehaviours] }
 
 /// How often this process has found each, in the order of the list.
 static COUNTS: [AtomicU64; Misbehaviour::ALL.len()] = [const { AtomicU64::new(0) }; Misbehaviour::ALL.len()];

@@ -1,5 +1,6 @@
 """Sockets of a host, used by the test's own process: a socket stays in the network namespace in which it was made."""
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -71,6 +72,7 @@ class Server:
         self.port = self.listener.getsockname()[1]
         self.talk = talk or self.echo
         self.count = 0
+        self.streams = []
         threading.Thread(target=self._run, daemon=True).start()
 
     @staticmethod
@@ -87,6 +89,7 @@ class Server:
             except OSError:
                 return
             self.count += 1
+            self.streams.append(stream)
             threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
 
     def _serve(self, stream):
@@ -98,6 +101,10 @@ class Server:
                 pass
 
     def close(self):
+        # A thread that waits in a socket keeps it open, and with it the host's network, unless it is woken.
+        for waiting in (self.listener, *self.streams):
+            with contextlib.suppress(OSError):
+                waiting.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
     def __enter__(self):

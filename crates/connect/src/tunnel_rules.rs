@@ -158,10 +158,14 @@ impl TunnelRules {
         self.targets.iter().any(|rule| rule.has_port(port))
     }
 
-    /// Returns whether a rule has this port of this very name.
+    /// Returns whether a rule has this port of this very name, or of everything.
     pub fn names(&self, host: &str, port: u16) -> bool {
         let host = plain_name(host);
-        self.targets.iter().any(|rule| rule.has_port(port) && matches!(&rule.place, Place::Name(name) if *name == host))
+        self.targets.iter().filter(|rule| rule.has_port(port)).any(|rule| match &rule.place {
+            Place::Name(name) => *name == host,
+            Place::Any => true,
+            Place::Loopback | Place::Network(..) => false,
+        })
     }
 
     /// Those of the `found` addresses of `host` that may be connected to at `port`. `look_up` finds the addresses of

@@ -54,6 +54,10 @@ pub fn run(args: &TunnelArgs) -> Result<ExitCode, Error> {
     match forwarder.run(&caller) {
         // Whoever stops a tunnel has had what he wanted of it.
         Err(_) if caller.is_cancelled() => Ok(ExitCode::Ok),
+        Err(error) if is_json => {
+            printer::json(&json!({"event": "ended", "why": why(&error)}))?;
+            Err(error)
+        }
         ended => ended.map(|()| ExitCode::Ok),
     }
 }
@@ -85,12 +89,21 @@ fn as_line(event: &TunnelEvent, host: &str) -> String {
     }
 }
 
+/// Why a session was lost, or none can be begun.
+fn why(error: &Error) -> Value {
+    json!({
+        "code": error.code(),
+        "reason": error.to_string(),
+        "misbehaviour": error.misbehaviour().map(|how| how.name()),
+    })
+}
+
 fn as_json(event: &TunnelEvent) -> Value {
     let way = |forward: &Forward| {
         let at = forward.at();
         json!({"way": forward.letter(), "bind": at.bind, "port": at.port, "target": forward.target().map(ToString::to_string)})
     };
-    let why = |failure: &Failure| json!({"code": failure.code, "reason": failure.reason});
+    let because = |failure: &Failure| json!({"code": failure.code, "reason": failure.reason});
     match event {
         TunnelEvent::Listening { forward, port } => {
             json!({"event": "listening", "forward": way(forward), "port": port})
@@ -98,17 +111,17 @@ fn as_json(event: &TunnelEvent) -> Value {
         TunnelEvent::Connected => json!({"event": "connected"}),
         TunnelEvent::Lost { error, pause } => json!({
             "event": "lost",
-            "why": {"code": error.code(), "reason": error.to_string()},
+            "why": why(error),
             "again_in_s": pause.as_secs_f64(),
         }),
         TunnelEvent::Refused { forward, target, failure } => json!({
             "event": "refused",
             "forward": way(forward),
             "target": target.as_ref().map(ToString::to_string),
-            "why": why(failure),
+            "why": because(failure),
         }),
         TunnelEvent::NotListening { forward, failure } => {
-            json!({"event": "not-listening", "forward": way(forward), "why": why(failure)})
+            json!({"event": "not-listening", "forward": way(forward), "why": because(failure)})
         }
     }
 }

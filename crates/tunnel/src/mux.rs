@@ -33,8 +33,8 @@ use crate::windows::{WINDOW_START, Windows};
 pub(crate) const CHANNELS_MAX: usize = 1024;
 /// The most bytes that a channel brings in a turn, so that channels share the session evenly.
 const TURN: usize = 64 << 10;
-/// While blocks or the path are scarce, a block that has less waits a moment for more.
-const PACK_BYTES: usize = 64 << 10;
+/// While blocks or the path are scarce, a block is filled as long as the next bytes come within this time: many small
+/// blocks would use up the credit for blocks.
 const PACK_WAIT: Duration = Duration::from_millis(2);
 /// With less room a block is sent.
 const ROOM_MIN: usize = 4 << 10;
@@ -506,7 +506,7 @@ impl Mux {
             let mut pack = TunnelBlock::new(block);
             self.fill(&mut pack);
             let is_scarce = || !self.outlet.has_room() || self.outlet.is_short_of_blocks();
-            while pack.len() < PACK_BYTES && !pack.is_empty() && is_scarce() && self.wait_ready(PACK_WAIT) {
+            while !pack.is_empty() && pack.room() > ROOM_MIN && is_scarce() && self.wait_ready(PACK_WAIT) {
                 self.fill(&mut pack);
             }
             let is_empty = pack.is_empty();

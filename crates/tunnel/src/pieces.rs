@@ -48,10 +48,6 @@ impl TunnelBlock {
         self.block.len().saturating_sub(used)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }

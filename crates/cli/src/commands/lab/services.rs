@@ -107,7 +107,7 @@ impl Services {
         let fingerprint = make_key("daemon")?;
         make_key("client")?;
         let client = fs::read_to_string(folders.keys.join("client.pub")).unwrap_or_default();
-        let mut authorized = format!("diagnose {client}");
+        let mut authorized = format!("diagnose,tunnel=*:*,tunnel-listen=*:* {client}");
         // A user who has a key can use it in the lab as well.
         let own = default_identity_path().with_extension("pub");
         authorized.push_str(&fs::read_to_string(own).unwrap_or_default());

@@ -57,6 +57,10 @@ target!(read_records, 5000, farhaul_read::fuzzing::records);
 
 target!(read_pieces, 5000, farhaul_read::fuzzing::pieces);
 
+target!(tunnel_message, 5000, farhaul_tunnel::fuzzing::message);
+
+target!(tunnel_pieces, 5000, farhaul_tunnel::fuzzing::pieces);
+
 target!(control_message, 5000, farhaul_control::fuzzing::message);
 
 target!(control_documents, 5000, farhaul_control::fuzzing::documents);

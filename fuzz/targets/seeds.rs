@@ -113,6 +113,19 @@ fn reads() {
     );
 }
 
+#[test]
+#[ignore = "writes the seeds into the source tree"]
+fn tunnels() {
+    put("reading__tunnel_pieces", "one", b"content\x02\x00\x0f\x03\x00\x00\x00");
+    for line in include_str!("../../vectors/tunnel.txt").lines() {
+        let (name, hex) = line.split_once(' ').expect("a name and bytes");
+        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("two digits");
+        let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+        // Without its length, as it is decoded.
+        put("reading__tunnel_message", name, &bytes[1..]);
+    }
+}
+
 /// Messages that are rare in real sessions: the content of a pipe, whose size is sent at the end, and a piece
 /// that arrived damaged.
 #[test]

@@ -151,7 +151,9 @@ pub mod stream {
 
 /// Connections of TCP through a session.
 pub mod tunnel {
-    pub use farhaul_tunnel::{Forward, Forwarder, ListenPlace, Target, Tunnel, TunnelEvent, TunnelObserver, TunnelStream};
+    pub use farhaul_tunnel::{
+        Forward, Forwarder, ListenPlace, Target, Tunnel, TunnelEvent, TunnelObserver, TunnelStream,
+    };
     pub use farhaul_words::Failure;
 }
 

@@ -104,7 +104,8 @@ impl Forwarder {
         for forward in self.forwards.iter().filter(|forward| !matches!(forward, Forward::Remote { .. })) {
             let at = forward.at();
             let bound = listen(&at.bind, at.port, &|_, _| true)?;
-            let port = bound.first().and_then(|first| first.local_addr().ok()).map_or(at.port, |at| at.port());
+            let port =
+                bound.first().and_then(|first| first.local_addr().ok()).map_or(at.port, |at| at.port());
             listeners.extend(bound.into_iter().map(|listener| (forward.clone(), listener)));
             (self.observer)(TunnelEvent::Listening { forward: forward.clone(), port });
         }
@@ -122,11 +123,12 @@ impl Forwarder {
                 let body = move || {
                     take_all(listener, &|| shared.is_over(), |taken| shared.carry(forward, taken));
                 };
-                let thread = std::thread::Builder::new().name("tunnel-listen".into()).spawn_scoped(scope, body);
+                let thread =
+                    std::thread::Builder::new().name("tunnel-listen".into()).spawn_scoped(scope, body);
                 thread.map(drop).map_err(Error::no_thread)
             });
-            let ended = started
-                .and_then(|()| farhaul_session::contained(|| self.keep_session(&shared)).flatten());
+            let ended =
+                started.and_then(|()| farhaul_session::contained(|| self.keep_session(&shared)).flatten());
             shared.is_over.store(true, Ordering::Release);
             shared.set_current(None);
             ended

@@ -13,9 +13,9 @@ use farhaul_words::{Error, Misbehaviour};
 
 use crate::pieces::ChannelPiece;
 use crate::queue::ByteQueue;
-use crate::windows::{WINDOW_START, Windows};
+use crate::rooms::{ROOM_START, Rooms};
 
-/// A window that is used up by half within this time grows, so that it never holds more than eight seconds' bytes.
+/// A room that is used up by half within this time grows, so that it never holds more than eight seconds' bytes.
 const GROWTH_TIME: Duration = Duration::from_secs(4);
 /// The most pieces of a session that may wait for earlier ones: as many as the blocks under way can have.
 pub(crate) const EARLY_MAX: usize = 1 << 18;
@@ -29,8 +29,8 @@ pub(crate) trait Sink {
 }
 
 pub(crate) struct Inflow {
-    windows: Arc<Windows>,
-    window: u64,
+    rooms: Arc<Rooms>,
+    room: u64,
     /// Bytes that the far end may send in all, that have come without a gap, and that the socket has.
     granted: u64,
     next: u64,
@@ -46,12 +46,12 @@ pub(crate) struct Inflow {
 }
 
 impl Inflow {
-    /// The inflow of a new channel, whose window was taken.
-    pub(crate) fn new(windows: Arc<Windows>, early_count: Arc<AtomicUsize>, now: Instant) -> Inflow {
+    /// The inflow of a new channel, whose room was taken.
+    pub(crate) fn new(rooms: Arc<Rooms>, early_count: Arc<AtomicUsize>, now: Instant) -> Inflow {
         Inflow {
-            windows,
-            window: WINDOW_START,
-            granted: WINDOW_START,
+            rooms,
+            room: ROOM_START,
+            granted: ROOM_START,
             next: 0,
             written: 0,
             queue: ByteQueue::default(),
@@ -67,7 +67,8 @@ impl Inflow {
     pub(crate) fn accept(&mut self, piece: ChannelPiece, bytes: &[u8]) -> Result<(), Error> {
         let (at, end) = (piece.at, piece.at + piece.len);
         if end > self.granted {
-            let text = format!("bytes up to {end} of channel {}, with room up to {}", piece.channel, self.granted);
+            let text =
+                format!("bytes up to {end} of channel {}, with room up to {}", piece.channel, self.granted);
             return Err(Error::misbehaved(Misbehaviour::BeyondRoom, text));
         }
         let farthest = self.early.last_key_value().map_or(self.next, |(at, bytes)| at + bytes.len() as u64);
@@ -151,13 +152,13 @@ impl Inflow {
 
     /// The offset up to which the far end may send, if it is to be told.
     pub(crate) fn grant(&mut self, now: Instant) -> Option<u64> {
-        if self.end.is_some() || self.granted - self.written > self.window / 2 {
+        if self.end.is_some() || self.granted - self.written > self.room / 2 {
             return None;
         }
         let keeps_up = self.queue.is_empty() && now.saturating_duration_since(self.granted_at) < GROWTH_TIME;
-        let wanted = if keeps_up { self.window.saturating_mul(2) } else { self.window };
-        self.window = self.windows.change(self.window, wanted);
-        let granted = self.written + self.window;
+        let wanted = if keeps_up { self.room.saturating_mul(2) } else { self.room };
+        self.room = self.rooms.change(self.room, wanted);
+        let granted = self.written + self.room;
         (granted > self.granted).then(|| {
             (self.granted, self.granted_at) = (granted, now);
             granted
@@ -167,7 +168,7 @@ impl Inflow {
 
 impl Drop for Inflow {
     fn drop(&mut self) {
-        self.windows.end(self.window);
+        self.rooms.end(self.room);
         self.early_count.fetch_sub(self.early.len(), Ordering::Relaxed);
     }
 }
@@ -207,9 +208,9 @@ mod tests {
     }
 
     fn inflow() -> Inflow {
-        let windows = Arc::new(Windows::new(1 << 30, &Budget::default()));
-        windows.begin().unwrap();
-        Inflow::new(windows, Arc::default(), Instant::now())
+        let rooms = Arc::new(Rooms::new(1 << 30, &Budget::default()));
+        rooms.begin().unwrap();
+        Inflow::new(rooms, Arc::default(), Instant::now())
     }
 
     fn piece(at: u64, len: usize, is_last: bool) -> ChannelPiece {
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn bytes_beyond_the_room_are_misbehaviour() {
-        let start = WINDOW_START as usize;
+        let start = ROOM_START as usize;
         assert_eq!(misbehaviour(&mut inflow(), 0, start, false), None);
         assert_eq!(misbehaviour(&mut inflow(), 1, start, false), Some(Misbehaviour::BeyondRoom));
         assert_eq!(misbehaviour(&mut inflow(), u64::MAX - 5, 1, false), Some(Misbehaviour::BeyondRoom));
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_grows_while_its_socket_keeps_up_and_stays_if_not() {
+    fn the_room_grows_while_the_socket_keeps_up_and_stays_if_not() {
         let (mut fast, sink, now) = (inflow(), TestSink::default(), Instant::now());
         sink.room.set(usize::MAX);
         let mut at = 0;
@@ -291,15 +292,15 @@ mod tests {
             fast.accept(piece(at, len, false), &vec![0; len]).unwrap();
             at += len as u64;
             fast.pump(&sink).unwrap();
-            assert_eq!(fast.grant(now), Some(at + fast.window));
+            assert_eq!(fast.grant(now), Some(at + fast.room));
         }
-        assert!(fast.window >= 8 << 20, "{}", fast.window);
+        assert!(fast.room >= 8 << 20, "{}", fast.room);
         let mut slow = inflow();
-        let start = WINDOW_START as usize;
+        let start = ROOM_START as usize;
         slow.accept(piece(0, start, false), &vec![0; start]).unwrap();
         assert_eq!(slow.grant(now), None, "nothing was written");
         sink.room.set(start - 10);
         slow.pump(&sink).unwrap();
-        assert_eq!(slow.grant(now), Some(2 * WINDOW_START - 10), "bytes wait, so the window does not grow");
+        assert_eq!(slow.grant(now), Some(2 * ROOM_START - 10), "bytes wait, so the room does not grow");
     }
 }

@@ -7,7 +7,7 @@
 //! pieces of blocks (`pieces.rs`), everything else as messages (`messages.rs`). A channel's state is an `inflow.rs`
 //! and an `outflow.rs`, which know no socket and no session.
 //!
-//! Always true: a channel has room of its own at each end (`windows.rs`), and nobody sends beyond that. So a
+//! Always true: a channel has room of its own at each end (`rooms.rs`), and nobody sends beyond that. So a
 //! connection that stands still holds up no other one, and what a far end can make this one keep is bounded.
 //!
 //! Does not know: packets, files, and how the two ends have found each other.
@@ -15,6 +15,9 @@
 #![forbid(unsafe_code)]
 
 mod forwarder;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod inflow;
 mod listening;
 mod messages;
@@ -23,13 +26,13 @@ mod outflow;
 mod pieces;
 mod queue;
 mod request;
+mod rooms;
 mod rule;
 mod serve;
 mod socks;
 mod stream;
 mod targets;
 mod tunnel;
-mod windows;
 
 pub use forwarder::{Forwarder, TunnelEvent, TunnelObserver};
 pub use request::{SERVICE, admit, admit_within};

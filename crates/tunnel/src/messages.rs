@@ -81,11 +81,9 @@ impl TunnelMessage {
             122 => TunnelMessage::Refused { channel: reader.varint()?, failure: reader.failure()? },
             123 => TunnelMessage::Room { channel: reader.varint()?, until: reader.varint()? },
             124 => TunnelMessage::Reset { channel: reader.varint()? },
-            125 => TunnelMessage::Listen {
-                listener: reader.varint()?,
-                bind: host(reader)?,
-                port: port(reader)?,
-            },
+            125 => {
+                TunnelMessage::Listen { listener: reader.varint()?, bind: host(reader)?, port: port(reader)? }
+            }
             126 => TunnelMessage::Listening { listener: reader.varint()?, port: port(reader)? },
             127 => TunnelMessage::NotListening { listener: reader.varint()?, failure: reader.failure()? },
             128 => TunnelMessage::Arrived {

@@ -27,7 +27,7 @@ use crate::inflow::{Inflow, Sink};
 use crate::messages::TunnelMessage;
 use crate::outflow::Outflow;
 use crate::pieces::{ChannelPiece, TunnelBlock, parse};
-use crate::windows::{WINDOW_START, Windows};
+use crate::rooms::{ROOM_START, Rooms};
 
 /// The most channels of a session.
 pub(crate) const CHANNELS_MAX: usize = 1024;
@@ -107,7 +107,7 @@ pub(crate) struct Mux {
     is_ready: Condvar,
     epoll: OwnedFd,
     wake: OwnedFd,
-    windows: Arc<Windows>,
+    rooms: Arc<Rooms>,
     early_count: Arc<AtomicUsize>,
     is_over: AtomicBool,
     opened: AtomicU64,
@@ -131,7 +131,7 @@ impl Mux {
             is_ready: Condvar::new(),
             epoll,
             wake,
-            windows: Arc::new(Windows::new(limit, request.budget())),
+            rooms: Arc::new(Rooms::new(limit, request.budget())),
             early_count: Arc::default(),
             is_over: AtomicBool::new(false),
             opened: AtomicU64::new(0),
@@ -139,10 +139,7 @@ impl Mux {
     }
 
     /// Runs the threads that move bytes while `converse` talks with the far end.
-    pub(crate) fn run<T>(
-        self: &Arc<Self>,
-        converse: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub(crate) fn run<T>(self: &Arc<Self>, converse: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         type Body = fn(&Mux);
         let bodies: [(&str, Body); 3] =
             [("tunnel-events", Mux::watch), ("tunnel-out", Mux::send), ("tunnel-in", Mux::receive)];
@@ -197,8 +194,8 @@ impl Mux {
         let full = |error: Error| Failure::new(error.code(), error.what());
         let descriptor = self.request.budget().charge_of(Resource::Descriptors, 1);
         let descriptor = descriptor.map_err(|reached| full(reached.into()))?;
-        self.windows.begin()?;
-        let inflow = Inflow::new(self.windows.clone(), self.early_count.clone(), Instant::now());
+        self.rooms.begin()?;
+        let inflow = Inflow::new(self.rooms.clone(), self.early_count.clone(), Instant::now());
         Ok(Arc::new(Channel {
             number,
             socket: OnceLock::new(),
@@ -231,7 +228,7 @@ impl Mux {
         table.next_own += 2;
         table.channels.insert(number, channel);
         drop(table);
-        self.say(&message(number, WINDOW_START));
+        self.say(&message(number, ROOM_START));
         Ok(())
     }
 
@@ -258,7 +255,7 @@ impl Mux {
 
     /// This end has the target of a channel that the far end has opened.
     pub(crate) fn accept(&self, channel: &Arc<Channel>, socket: OwnedFd) {
-        self.say(&TunnelMessage::Opened { channel: channel.number, room: WINDOW_START });
+        self.say(&TunnelMessage::Opened { channel: channel.number, room: ROOM_START });
         self.attach(channel, socket, None);
     }
 

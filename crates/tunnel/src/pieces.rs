@@ -146,7 +146,9 @@ mod tests {
             |content: &[u8], labels: &[u8]| [content, labels, &(labels.len() as u32).to_le_bytes()].concat();
         assert_eq!(parse(&block(b"ab", &[1, 0, 4])).unwrap().len(), 1);
         assert_eq!(parse(&block(b"", &[1, 0, 1])).unwrap().len(), 1);
-        for (content, labels) in [(&b"ab"[..], &[1, 0, 6][..]), (b"ab", &[1, 0, 2]), (b"", &[1, 0, 0]), (b"", &[])] {
+        for (content, labels) in
+            [(&b"ab"[..], &[1, 0, 6][..]), (b"ab", &[1, 0, 2]), (b"", &[1, 0, 0]), (b"", &[])]
+        {
             assert_eq!(parse(&block(content, labels)), Err(Malformed));
         }
         assert_eq!(parse(&[0, 0, 0]), Err(Malformed));

@@ -99,9 +99,7 @@ fn both(text: &str) -> Result<(ListenPlace, Target), Error> {
         _ => return Err(wrong()),
     };
     let port = port.parse::<u16>().ok().filter(|&port| port > 0 && is_host(host));
-    at.zip(port)
-        .map(|(at, port)| (at, Target { host: host.into(), port }))
-        .ok_or_else(wrong)
+    at.zip(port).map(|(at, port)| (at, Target { host: host.into(), port })).ok_or_else(wrong)
 }
 
 fn place(bind: Option<&str>, port: &str) -> Option<ListenPlace> {
@@ -116,7 +114,9 @@ fn place(bind: Option<&str>, port: &str) -> Option<ListenPlace> {
 }
 
 fn is_host(text: &str) -> bool {
-    !text.is_empty() && text.len() <= crate::messages::HOST_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
+    !text.is_empty()
+        && text.len() <= crate::messages::HOST_MAX
+        && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The parts between colons; what stands in brackets is one part.
@@ -171,9 +171,24 @@ mod tests {
 
     #[test]
     fn what_is_no_way_is_refused_with_the_form_that_is_wanted() {
-        for text in ["", "80", "80:db", "80:db:0", "80::1", "x:db:1", "80:db:1:2:3", "[::1:80:db:1", "[::1]x:80:db:1", "80:d b:1", "99999:db:1"] {
+        for text in [
+            "",
+            "80",
+            "80:db",
+            "80:db:0",
+            "80::1",
+            "x:db:1",
+            "80:db:1:2:3",
+            "[::1:80:db:1",
+            "[::1]x:80:db:1",
+            "80:d b:1",
+            "99999:db:1",
+        ] {
             let error = Forward::local(text).unwrap_err();
-            assert!(error.code() == Code::BadOption && error.what().contains("[BIND:]PORT:HOST:PORT"), "{text}");
+            assert!(
+                error.code() == Code::BadOption && error.what().contains("[BIND:]PORT:HOST:PORT"),
+                "{text}"
+            );
         }
         assert!(Forward::dynamic("a:b:1").is_err() && Forward::dynamic("").is_err());
     }

@@ -28,7 +28,7 @@ const LISTENERS_MAX: usize = 64;
 /// The most bytes of blocks that a session may have at a daemon, whatever its client asks for, and the part of that
 /// which bytes may take that wait for slow connections.
 const CLIENT_MEMORY_MAX: u64 = 1 << 30;
-pub(crate) const WINDOWS_PART: u64 = 2;
+pub(crate) const ROOMS_PART: u64 = 2;
 
 /// How a served session has ended.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ fn run(
         network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
         network.testing = testing;
     }
-    let (network, limit) = (network.clone(), network.memory_bytes / WINDOWS_PART);
+    let (network, limit) = (network.clone(), network.memory_bytes / ROOMS_PART);
     let started =
         Session::start(established.session, network, ContentRole::Sender, DeliveryOrder::Any, handle)?;
     let mut dialogue = started.1;
@@ -117,7 +117,9 @@ impl Server {
     fn converse(mut self, dialogue: &mut Dialogue) -> Result<(), Error> {
         loop {
             match dialogue.step()? {
-                DialogueStep::Message(bytes) => self.hear(TunnelMessage::decode(bytes).map_err(senseless)?)?,
+                DialogueStep::Message(bytes) => {
+                    self.hear(TunnelMessage::decode(bytes).map_err(senseless)?)?
+                }
                 DialogueStep::Finish(_) => {
                     dialogue.finish();
                     return Ok(());
@@ -157,7 +159,8 @@ impl Server {
             return Err(Failure::new(Code::TooMany, text));
         }
         let rules = self.rules.clone();
-        let may = move |address: IpAddr, port| rules.as_ref().is_none_or(|rules| rules.may_listen(address, port));
+        let may =
+            move |address: IpAddr, port| rules.as_ref().is_none_or(|rules| rules.may_listen(address, port));
         let sockets = listen(bind, port, &may)?;
         let bound = sockets.first().and_then(|socket| socket.local_addr().ok()).map_or(port, |at| at.port());
         for socket in sockets {

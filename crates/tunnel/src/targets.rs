@@ -50,9 +50,7 @@ pub(crate) fn addresses(
     rules: Option<&TunnelRules>,
     look_up: &dyn Fn(&str) -> io::Result<Vec<IpAddr>>,
 ) -> Result<Vec<SocketAddr>, Failure> {
-    let forbidden = || {
-        Failure::new(Code::Forbidden, format!("your key may have no tunnel to {target}"))
-    };
+    let forbidden = || Failure::new(Code::Forbidden, format!("your key may have no tunnel to {target}"));
     let port = target.port;
     let is_possible = port > 0 && rules.is_none_or(|rules| rules.has_port(port));
     if !is_possible {
@@ -76,15 +74,15 @@ pub(crate) fn addresses(
     };
     let allowed = match rules {
         None => found,
-        Some(rules) => {
-            rules.allowed(&target.host, port, found, |name| look_up(name).unwrap_or_default())
-        }
+        Some(rules) => rules.allowed(&target.host, port, found, |name| look_up(name).unwrap_or_default()),
     };
     match allowed.is_empty() {
         true => Err(forbidden()),
-        false => {
-            Ok(allowed.into_iter().take(ADDRESSES_MAX).map(|address| SocketAddr::new(address, port)).collect())
-        }
+        false => Ok(allowed
+            .into_iter()
+            .take(ADDRESSES_MAX)
+            .map(|address| SocketAddr::new(address, port))
+            .collect()),
     }
 }
 
@@ -94,7 +92,11 @@ pub(crate) fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
 }
 
 /// Connects to the first of the addresses that answers.
-fn connect(target: &Target, addresses: &[SocketAddr], is_over: &dyn Fn() -> bool) -> Result<OwnedFd, Failure> {
+fn connect(
+    target: &Target,
+    addresses: &[SocketAddr],
+    is_over: &dyn Fn() -> bool,
+) -> Result<OwnedFd, Failure> {
     let until = Instant::now() + CONNECT_TIME;
     let mut last = None;
     for address in addresses {

@@ -27,7 +27,7 @@ use farhaul_words::{Code, Error, Failure, Misbehaviour, SessionReport};
 use crate::messages::{HOST_MAX, TunnelMessage};
 use crate::mux::{Answer, Channel, Mux};
 use crate::request::{TunnelRequest, own_features};
-use crate::serve::{WINDOWS_PART, serve_here};
+use crate::serve::{ROOMS_PART, serve_here};
 use crate::stream::TunnelStream;
 use crate::targets::{Connectors, Target};
 
@@ -109,7 +109,8 @@ impl Tunnel {
                 let _ = started.send(link);
             });
         };
-        let thread = std::thread::Builder::new().name("tunnel".into()).spawn(run).map_err(Error::no_thread)?;
+        let thread =
+            std::thread::Builder::new().name("tunnel".into()).spawn(run).map_err(Error::no_thread)?;
         let link = starting.recv().map_err(|_| Error::bug("the start of a tunnel"))??;
         Ok(Tunnel { origin: Origin::here(), link, thread: Some(thread), serving })
     }
@@ -137,11 +138,7 @@ impl Tunnel {
     }
 
     /// Opens a channel to a target; `answer` is called once by another thread, unless this fails.
-    pub(crate) fn open_channel(
-        &self,
-        target: Target,
-        answer: Answer,
-    ) -> Result<(), Failure> {
+    pub(crate) fn open_channel(&self, target: Target, answer: Answer) -> Result<(), Failure> {
         let Target { host, port } = target;
         if host.is_empty() || host.len() > HOST_MAX || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::new(Code::BadRequest, "this is no name of a host"));
@@ -232,7 +229,7 @@ impl Drop for Tunnel {
 /// Starts the session on this thread, and keeps it going to its end.
 fn run(established: EstablishedSession, started: impl FnOnce(Result<Arc<Link>, Error>)) {
     let (network, handle) = (established.opening.network, Handle::new());
-    let limit = network.memory_bytes / WINDOWS_PART;
+    let limit = network.memory_bytes / ROOMS_PART;
     handle.begin();
     let begun = contained(|| {
         let role = ContentRole::Sender;
@@ -294,7 +291,9 @@ impl Link {
                 Some(_) => dialogue.step_after_finish()?,
             };
             match step {
-                DialogueStep::Message(bytes) => self.hear(TunnelMessage::decode(bytes).map_err(senseless)?)?,
+                DialogueStep::Message(bytes) => {
+                    self.hear(TunnelMessage::decode(bytes).map_err(senseless)?)?
+                }
                 DialogueStep::Finish(theirs) if finished.is_some() => return Ok(theirs),
                 DialogueStep::Finish(_) => return Err(unexpected("finish")),
                 DialogueStep::Idle if finished.is_some_and(|at| at.elapsed() > END_TIME) => {

@@ -26,9 +26,8 @@ pub fn run(args: &TunnelArgs) -> Result<ExitCode, Error> {
         }
     }
     if forwards.is_empty() {
-        return Err(Error::new(Code::BadOption, "a tunnel needs -L, -R or -D").with_hint(
-            "such as: farhaul tunnel -L 5432:db:5432 user@host",
-        ));
+        return Err(Error::new(Code::BadOption, "a tunnel needs -L, -R or -D")
+            .with_hint("such as: farhaul tunnel -L 5432:db:5432 user@host"));
     }
     let place = LocationSpec::parse_host(&args.host)?;
     let caller = Handle::new();

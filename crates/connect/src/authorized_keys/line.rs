@@ -167,7 +167,8 @@ impl Options {
         let name = &option[..equals.unwrap_or(option.len())];
         let value = equals.map(|equals| &option[equals + 1..]);
         // No option has such a name: the list of the option before goes on.
-        let goes_on = value.is_none() && !name.is_empty() && (name.contains(&b':') || name[0].is_ascii_digit());
+        let goes_on =
+            value.is_none() && !name.is_empty() && (name.contains(&b':') || name[0].is_ascii_digit());
         if let Some(list) = self.list.filter(|_| goes_on) {
             return self.add_list(list, name);
         }
@@ -212,8 +213,14 @@ impl Options {
                 List::Listens => parsed.and_then(TunnelRule::listen).map(|rule| self.tunnel.add_listen(rule)),
             };
             let (name, wanted) = match list {
-                List::Targets => ("tunnel", "write HOST:PORT, such as db:5432, 10.1.0.0/16:443 or [2001:db8::/32]:8000-8099, at most 256"),
-                List::Listens => ("tunnel-listen", "write a port of the loopback interface, or ADDRESS:PORT, such as 8080 or 10.0.0.5:8080, at most 256"),
+                List::Targets => (
+                    "tunnel",
+                    "write HOST:PORT, such as db:5432, 10.1.0.0/16:443 or [2001:db8::/32]:8000-8099, at most 256",
+                ),
+                List::Listens => (
+                    "tunnel-listen",
+                    "write a port of the loopback interface, or ADDRESS:PORT, such as 8080 or 10.0.0.5:8080, at most 256",
+                ),
             };
             if added != Some(true) {
                 return Err(LineError::Wrong { name, value: shown(rule), wanted });
@@ -373,8 +380,14 @@ mod tests {
             ("max-rate=\"1.5Mbit/s\"", Rights { rate_max_bps: Some(1_500_000), ..all() }),
             ("memory=64M", Rights { memory_max: Some(64 << 20), ..all() }),
             ("diagnose", Rights { diagnose: true, ..all() }),
-            ("tunnel=db:5432,10.1.0.0/16:443,tunnel-listen=8080,9090", tunnels(&["db:5432", "10.1.0.0/16:443"], &["8080", "9090"])),
-            ("tunnel=\"db:5432,*:443\",diagnose", Rights { diagnose: true, ..tunnels(&["db:5432", "*:443"], &[]) }),
+            (
+                "tunnel=db:5432,10.1.0.0/16:443,tunnel-listen=8080,9090",
+                tunnels(&["db:5432", "10.1.0.0/16:443"], &["8080", "9090"]),
+            ),
+            (
+                "tunnel=\"db:5432,*:443\",diagnose",
+                Rights { diagnose: true, ..tunnels(&["db:5432", "*:443"], &[]) },
+            ),
             ("tunnel-listen=10.0.0.5:80,tunnel=[::1]:22", tunnels(&["[::1]:22"], &["10.0.0.5:80"])),
             ("root=/srv", all()),
             ("root=/srv/", all()),

@@ -139,6 +139,8 @@ const PASSES: &[Code] = &[
     Code::NoCarrier,
     Code::NoPort,
     Code::CannotListen,
+    Code::TargetRefused,
+    Code::TargetUnreachable,
     Code::NoSecret,
     Code::GrantRefused,
     Code::GrantUsed,

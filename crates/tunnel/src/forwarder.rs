@@ -93,6 +93,8 @@ struct Shared {
     current: Mutex<Option<Arc<Tunnel>>>,
     changed: Condvar,
     is_over: AtomicBool,
+    /// Why a listener has failed, which ends all.
+    failure: Mutex<Option<Error>>,
     talking: AtomicUsize,
 }
 
@@ -115,13 +117,17 @@ impl Forwarder {
             current: Mutex::default(),
             changed: Condvar::new(),
             is_over: AtomicBool::new(false),
+            failure: Mutex::default(),
             talking: AtomicUsize::new(0),
         });
         std::thread::scope(|scope| {
             let started = listeners.iter().try_for_each(|(forward, listener)| {
                 let shared = shared.clone();
                 let body = move || {
-                    take_all(listener, &|| shared.is_over(), |taken| shared.carry(forward, taken));
+                    let take = || take_all(listener, &|| shared.is_over(), |taken| shared.carry(forward, taken));
+                    if let Err(panic) = farhaul_session::contained(take) {
+                        shared.fail(panic);
+                    }
                 };
                 let thread =
                     std::thread::Builder::new().name("tunnel-listen".into()).spawn_scoped(scope, body);
@@ -131,7 +137,7 @@ impl Forwarder {
                 started.and_then(|()| farhaul_session::contained(|| self.keep_session(&shared)).flatten());
             shared.is_over.store(true, Ordering::Release);
             shared.set_current(None);
-            ended
+            shared.failure.lock().in_any_case().take().map_or(ended, Err)
         })
     }
 
@@ -209,6 +215,11 @@ impl Forwarder {
 impl Shared {
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire) || self.caller.is_cancelled()
+    }
+
+    fn fail(&self, error: Error) {
+        self.failure.lock().in_any_case().get_or_insert(error);
+        self.is_over.store(true, Ordering::Release);
     }
 
     fn set_current(&self, tunnel: Option<Arc<Tunnel>>) {

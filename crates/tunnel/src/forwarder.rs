@@ -124,7 +124,8 @@ impl Forwarder {
             let started = listeners.iter().try_for_each(|(forward, listener)| {
                 let shared = shared.clone();
                 let body = move || {
-                    let take = || take_all(listener, &|| shared.is_over(), |taken| shared.carry(forward, taken));
+                    let take =
+                        || take_all(listener, &|| shared.is_over(), |taken| shared.carry(forward, taken));
                     if let Err(panic) = farhaul_session::contained(take) {
                         shared.fail(panic);
                     }

@@ -15,8 +15,10 @@ use crate::pieces::ChannelPiece;
 use crate::queue::ByteQueue;
 use crate::rooms::{ROOM_START, Rooms};
 
-/// A room that is used up by half within this time grows, so that it never holds more than eight seconds' bytes.
-const GROWTH_TIME: Duration = Duration::from_secs(4);
+/// The far end is told of more room when this part of it was used. So news that is late or lost does not stop it.
+const NEWS_PART: u64 = 4;
+/// A room of which that part is used within this time grows, so that it never holds more than eight seconds' bytes.
+const GROWTH_TIME: Duration = Duration::from_secs(2);
 /// The most pieces of a session that may wait for earlier ones: as many as the blocks under way can have.
 pub(crate) const EARLY_MAX: usize = 1 << 18;
 
@@ -152,7 +154,7 @@ impl Inflow {
 
     /// The offset up to which the far end may send, if it is to be told.
     pub(crate) fn grant(&mut self, now: Instant) -> Option<u64> {
-        if self.end.is_some() || self.granted - self.written > self.room / 2 {
+        if self.end.is_some() || self.granted - self.written > self.room - self.room / NEWS_PART {
             return None;
         }
         let keeps_up = self.queue.is_empty() && now.saturating_duration_since(self.granted_at) < GROWTH_TIME;

@@ -25,10 +25,9 @@ use crate::targets::{Connectors, Target, listen};
 
 /// The most listeners of a session.
 const LISTENERS_MAX: usize = 64;
-/// The most bytes of blocks that a session may have at a daemon, whatever its client asks for, and the part of that
-/// which bytes may take that wait for slow connections.
+/// The most bytes of blocks that a session may have at a daemon, whatever its client asks for. As many more may wait for
+/// slow connections.
 const CLIENT_MEMORY_MAX: u64 = 1 << 30;
-pub(crate) const ROOMS_PART: u64 = 2;
 
 /// How a served session has ended.
 #[derive(Debug)]
@@ -79,7 +78,7 @@ fn run(
         network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
         network.testing = testing;
     }
-    let (network, limit) = (network.clone(), network.memory_bytes / ROOMS_PART);
+    let (network, limit) = (network.clone(), network.memory_bytes);
     let started =
         Session::start(established.session, network, ContentRole::Sender, DeliveryOrder::Any, handle)?;
     let mut dialogue = started.1;

@@ -27,7 +27,7 @@ use farhaul_words::{Code, Error, Failure, Misbehaviour, SessionReport};
 use crate::messages::{HOST_MAX, TunnelMessage};
 use crate::mux::{Answer, Channel, Mux};
 use crate::request::{TunnelRequest, own_features};
-use crate::serve::{ROOMS_PART, serve_here};
+use crate::serve::serve_here;
 use crate::stream::TunnelStream;
 use crate::targets::{Connectors, Target};
 
@@ -229,7 +229,7 @@ impl Drop for Tunnel {
 /// Starts the session on this thread, and keeps it going to its end.
 fn run(established: EstablishedSession, started: impl FnOnce(Result<Arc<Link>, Error>)) {
     let (network, handle) = (established.opening.network, Handle::new());
-    let limit = network.memory_bytes / ROOMS_PART;
+    let limit = network.memory_bytes;
     handle.begin();
     let begun = contained(|| {
         let role = ContentRole::Sender;

@@ -348,6 +348,7 @@ def test_listening_at_a_daemon_is_a_right_of_its_own(own_net, allow):
     with listen(own_net.beta) as free:
         port = free.getsockname()[1]
     for options, bind, is_allowed in ((f"tunnel=*:{port}", "", False), (f"tunnel-listen={port}", "", True),
+                                      (f"tunnel-listen={port}", "localhost:", True), (f"tunnel-listen=*:{port}", "beta:", False),
                                       (f"tunnel-listen={port}", "*:", False), (f"tunnel-listen={own_net.beta.v4}:{port}", "", False),
                                       (f"tunnel-listen={own_net.beta.v4}:{port}", f"{own_net.beta.v4}:", True)):
         allow(options)

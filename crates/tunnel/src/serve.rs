@@ -157,6 +157,15 @@ impl Server {
             let text = format!("the session has {LISTENERS_MAX} listeners, which is the limit");
             return Err(Failure::new(Code::TooMany, text));
         }
+        // A daemon looks up no names for whoever may listen nowhere, and waits for no name server here.
+        let bind = if bind == "localhost" { "" } else { bind };
+        let is_address = bind.is_empty() || bind == "*" || bind.parse::<IpAddr>().is_ok();
+        if self.rules.is_some() && !is_address {
+            return Err(Failure::new(
+                Code::Forbidden,
+                "you may not listen on a name here, only on an address",
+            ));
+        }
         let rules = self.rules.clone();
         let may =
             move |address: IpAddr, port| rules.as_ref().is_none_or(|rules| rules.may_listen(address, port));

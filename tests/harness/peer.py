@@ -29,7 +29,7 @@ DELETED, NOT_DELETED, NAMES, MARKS, RENAMED, KEPT, BACKED_UP = 21, 22, 23, 24, 2
 FINISH, ABORT, FLOW_DOWN, START = range(32, 36)
 OPEN, FAIL = 59, 60
 #: Messages of the session itself; all others are those of a request.
-OWN = {FINISH, ABORT, FLOW_DOWN, START, 36, 37, 48, 52, 53, 56, 57, 58, OPEN, FAIL, 61}
+OWN = {FINISH, ABORT, FLOW_DOWN, START, 36, 37, 48, 52, 53, 56, 57, 58, OPEN, FAIL}
 #: The request that a session begins with.
 FIRST = 1
 SEND, SKIP, HAVE, LISTED = range(4)

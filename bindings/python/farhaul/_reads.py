@@ -55,7 +55,8 @@ def _entry(said: tuple[Any, ...]) -> Entry:
 
 class Remote:
     """A host, or a place on it. All files of one `Remote` share one session, and any number of threads may use it. Changes of
-    names share another one, which begins with the first change. Paths begin at its place, unless they begin with a slash.
+    names share another one, which begins with the first change. A session that was lost is begun again by the next call. Paths
+    begin at its place, unless they begin with a slash.
     """
 
     def __init__(self, place: Place, *, connection: Connection | None = None, **network: Any) -> None:
@@ -94,14 +95,9 @@ class Remote:
     @property
     def _changing(self) -> _native.Names:
         self._check_open()
-        if (names := self._names) is None:
+        if (names := self._names) is None or names.is_over:
             names = self._names = _native.connect_names(self._document)
         return names
-
-    @property
-    def _is_over(self) -> bool:
-        sessions = [session for session in (self._native, self._names) if session is not None]
-        return self._is_closed or any(session.is_over for session in sessions)
 
     def stat(self, path: str | bytes = "", *, follow: bool = True) -> Entry:
         """The attributes of a path; of a symbolic link itself without `follow`."""
@@ -291,7 +287,7 @@ def _remote(place: Place, connection: Connection | None, *, changes: bool = Fals
     key = json.dumps([host, _documents.connection(connection)], sort_keys=True)
     with _lock:
         remote = _sessions.get(key)
-        if remote is None or remote._is_over:
+        if remote is None or remote._is_closed:
             at = f"{host}/" if kind == "daemon" else host.replace("ssh://", "scp://") + "/"
             remote = _sessions[key] = Remote._unconnected(at, connection)
         # Whoever else wants this host waits for the session and shares it.

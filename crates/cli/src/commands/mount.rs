@@ -9,11 +9,11 @@ use std::time::Duration;
 use farhaul::copy::{Location, LocationSpec};
 use farhaul::errors::{Code, ExitCode};
 use farhaul::options::NetworkOptions;
-use farhaul::read::Remote;
+use farhaul::read::{Dial, Remote};
 use farhaul::target::SshMessages;
 use farhaul::{Error, Handle};
 use farhaul_cache::{Cache, Place};
-use farhaul_mount::{Dial, MountOptions, UnmountForce};
+use farhaul_mount::{MountOptions, UnmountForce};
 use rustix::fs::{Mode, OFlags};
 
 use super::cp;

@@ -389,12 +389,12 @@ impl ClientSession {
         self.request.wake_dialogue();
     }
 
-    /// The error with which the session has ended early, if it has.
+    /// The error with which the session has ended, if it has.
     pub(super) fn ended(&self) -> Option<Error> {
         if let Err(error) = self.is_here() {
             return Some(error);
         }
-        self.state().ended.as_ref().and_then(|(_, error)| error.clone())
+        self.state().ended.as_ref().map(|(_, error)| error.clone().unwrap_or_else(closed))
     }
 
     /// How the session has ended.

@@ -15,6 +15,9 @@ use super::super::pieces::AnswerPiece;
 use super::spans::{SPANS_MAX, Spans};
 use super::stream_inlet::StreamInlet;
 
+/// A range that is longer than any memory is one whose file's size the caller does not know.
+const KNOWN_MAX: u64 = 1 << 48;
+
 /// The answer to a range, with its number in a queue.
 pub(super) type RangeAnswer = (u64, Result<Vec<u8>, Failure>);
 
@@ -118,10 +121,17 @@ impl PendingRanges {
         if incoming.come.add(piece.at, end)? {
             let (at, end) = (piece.at as usize, end as usize);
             if incoming.bytes.len() < end {
-                // The first piece of a range shows that room for all of it is needed.
-                let all = if piece.is_last { end } else { incoming.len as usize };
+                // The first piece of a range shows that room for all of it is needed. A range whose length nobody
+                // knows gets room as it comes.
+                let is_open = incoming.len > KNOWN_MAX;
+                let all = if piece.is_last || is_open { end } else { incoming.len as usize };
+                let missing = all - incoming.bytes.len();
+                let reserved = match is_open {
+                    true => incoming.bytes.try_reserve(missing),
+                    false => incoming.bytes.try_reserve_exact(missing),
+                };
                 // A file may claim to be larger than any memory.
-                if incoming.bytes.try_reserve_exact(all - incoming.bytes.len()).is_err() {
+                if reserved.is_err() {
                     self.parts.remove(&piece.range);
                     let failure = Failure::new(Code::NoMemory, "there is not enough memory for the range");
                     let _ = self.to.send((self.base + piece.range, Err(failure)));

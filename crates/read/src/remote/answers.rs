@@ -117,10 +117,10 @@ impl<'a, I: Iterator<Item = (Vec<u8>, FileRange)>> Answers<'a, I, Vec<u8>> {
             let (opening, _) = bounded(1);
             let file = link.open(remote.full(path), opening)?;
             let (to, answer) = unbounded();
-            let mut waiting = PendingRanges::new(0, to);
-            let len = range.len.min(END_MAX.saturating_sub(range.offset));
-            waiting.expect(0, len);
-            let ranges = vec![FileRange { len, ..*range }];
+            let mut waiting = PendingRanges::of_unknown_size(file, to);
+            let range = FileRange { len: range.len.min(END_MAX.saturating_sub(range.offset)), ..*range };
+            waiting.expect(0, range);
+            let ranges = vec![range];
             let read = |op| ReadMessage::Read { op, file, first: 0, ranges };
             let op = link.ask(PendingCall::Ranges(waiting), read).inspect_err(|_| link.close(file))?;
             let answer = move |link: &Arc<ClientSession>| {

@@ -181,6 +181,12 @@ async def main():
     await opened.close()
 asyncio.run(main())
 asyncio.run(main())
+# A file system for coroutines has files for everybody else.
+there = fsspec.filesystem(fs.protocol, host=fs.host, port=fs.port, asynchronous=True, **options)
+with there.open(path + "/by-another", "wb") as written:
+    written.write(b"written")
+with there.open(path + "/by-another") as opened:
+    assert opened.read() == b"written"
 """, url, json.dumps(options), folder)
 
 
@@ -337,3 +343,53 @@ def test_the_package_works_without_fsspec(net):
         else:
             raise SystemExit("there is no fsspec")
     """)
+
+
+LIBRARIES = ROOT / "target/files/bin/python"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LIBRARIES.exists(), reason="there are no libraries: ./x test --full installs them")
+def test_real_libraries_read_and_write_what_is_there(net):
+    folder, url, options = place(net, "daemon", "libraries")
+    subprocess.run([LIBRARIES, ROOT / "bench/far_libraries.py", "make", folder, "0.003"], check=True, timeout=120)
+    script = """
+import asyncio, json, os, sys
+import fsspec, h5py, numpy, pandas, pyarrow.parquet, uproot, xarray, zarr
+
+url, options, folder = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+here, far = f"{folder}/table.parquet", f"{url}/table.parquet"
+local = pandas.read_parquet(here)
+assert pandas.read_parquet(far, storage_options=options).equals(local)
+assert pandas.read_parquet(far, columns=["c1", "c7"], storage_options=options).equals(local[["c1", "c7"]])
+local.to_parquet(url + "/written/by pandas.parquet", storage_options=options)
+assert pandas.read_parquet(folder + "/written/by pandas.parquet").equals(local)
+frame = pandas.DataFrame({"a": [1, 2]})
+frame.to_csv(url + "/written/table.csv", index=False, storage_options=options)
+assert pandas.read_csv(url + "/written/table.csv", storage_options=options).equals(frame)
+fs, path = fsspec.url_to_fs(url, **options)
+assert pyarrow.parquet.read_table(path + "/table.parquet", filesystem=fs).num_rows == len(local)
+
+values = zarr.open_array(folder + "/array.zarr", mode="r")[:]
+store = zarr.storage.FsspecStore.from_url(url + "/array.zarr", storage_options=options, read_only=True)
+assert (zarr.open_array(store, mode="r")[:] == values).all()
+dataset = xarray.Dataset({"t": (("time", "x"), values[:50])}, coords={"time": numpy.arange(50)})
+dataset.to_zarr(url + "/written/t.zarr", storage_options=options)
+assert xarray.open_zarr(url + "/written/t.zarr", storage_options=options, chunks=None).load().equals(dataset)
+dataset.to_netcdf(folder + "/t.nc")
+with fs.open(path + "/t.nc") as file:
+    assert xarray.open_dataset(file).load().equals(dataset)
+
+with h5py.File(folder + "/rows.h5") as there, fs.open(path + "/rows.h5") as opened, h5py.File(opened, "r") as file:
+    for row in range(0, len(there["rows"]), 7):
+        assert (file["rows"][row, ::5] == there["rows"][row, ::5]).all()
+
+branches = ["b3", "b50", "b99"]
+wanted = uproot.open(folder + "/events.root")["events"].arrays(branches, library="np")
+with uproot.open(url + "/events.root", handler=uproot.source.fsspec.FSSpecSource, **options) as file:
+    got = file["events"].arrays(branches, library="np")
+assert all((got[name] == wanted[name]).all() for name in branches)
+"""
+    argv = [LIBRARIES, "-X", "faulthandler", "-c", script, url, json.dumps(options), folder]
+    done = net.alpha.run([*map(str, argv)], env=extension.environment(), timeout=240)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

@@ -13,7 +13,7 @@ import warnings
 from concurrent.futures import Future
 from typing import Any, BinaryIO
 
-from fsspec.asyn import AbstractAsyncStreamedFile, sync
+from fsspec.asyn import AbstractAsyncStreamedFile, get_loop, sync
 from fsspec.caching import BaseCache, register_cache
 from fsspec.spec import AbstractBufferedFile
 
@@ -113,6 +113,11 @@ class FarCache(BaseCache):
 register_cache(FarCache, clobber=True)
 
 
+def _waited(fs: Any, call: Any, *arguments: Any) -> Any:
+    """Waits for a coroutine of the file system. One that is for coroutines has no loop of its own."""
+    return sync(fs.loop or get_loop(), call, *arguments)
+
+
 class FarFile(AbstractBufferedFile):
     """A far file. It is read as it was when it was opened. What is written lies in a temporary file of this host, and is copied
     when the file is closed: the far name is there when all of it is. If a `with` block ends by an exception, nothing is copied.
@@ -130,9 +135,9 @@ class FarFile(AbstractBufferedFile):
         if mode == "rb":
             far: RemoteFile = fs._opened(path)
             self._far, size = far, far.size
-        elif mode == "xb" and fs.exists(path):
+        elif mode == "xb" and _waited(fs, fs._exists, path):
             raise FileExistsError(17, "there is such a file already", path)
-        elif fs.isdir(path):
+        elif _waited(fs, fs._isdir, path):
             raise IsADirectoryError(21, "it is a directory", path)
         super().__init__(fs, path, mode, block_size, autocommit=autocommit, cache_type=cache_type, cache_options=cache_options,
                          size=size, **options)
@@ -165,7 +170,7 @@ class FarFile(AbstractBufferedFile):
         self._spool.close()
         mode = "create" if self.mode == "xb" else "overwrite"
         try:
-            sync(self.fs.loop or None, self.fs._write_from, os.path.join(self._folder, "content"), self.path, mode)
+            _waited(self.fs, self.fs._write_from, os.path.join(self._folder, "content"), self.path, mode)
         finally:
             self.discard()
 

@@ -55,6 +55,8 @@ def parquet(address, options):
 def chunks(address, options):
     import zarr
 
+    # By default zarr waits for ten chunks at a time, and a long path with it.
+    zarr.config.set({"async.concurrency": 256})
     store = zarr.storage.FsspecStore.from_url(address, storage_options=options, read_only=True)
     return [zarr.open_array(store, mode="r")[:]]
 

@@ -152,7 +152,8 @@ def trees(results, chosen):
             "farhaul": lambda: ours(place, targets["farhaul"], place.folder / "cache", "--metadata-time", "600"),
             "sshfs": lambda: mounted(place, targets["sshfs"], "sshfs", "-f", "-F", ssh, f"lab-b:{place.folder}", str(targets["sshfs"])),
             "rclone": lambda: mounted(place, targets["rclone"], "rclone", "mount", "--config", "/dev/null", "--read-only", "--vfs-cache-mode", "full",
-                                      "--cache-dir", str(place.folder / "rclone"), f":sftp,ssh='ssh -F {ssh} lab-b':{place.folder}", str(targets["rclone"])),
+                                      "--cache-dir", str(place.folder / "rclone"), "--sftp-ssh", f"ssh -F {ssh} lab-b", f":sftp:{place.folder}",
+                                      str(targets["rclone"])),
         }
         local = min(place.run("sh", "-c", f"find {there} -type f -printf '%s %T@ %p\\n' >/dev/null")[1] for _ in range(3))
         for name, start in starts.items():

@@ -35,16 +35,16 @@ QUICK = "not edge_cases"
 
 
 @pytest.mark.parametrize(("way", "chosen"), [
-    ("daemon", QUICK), pytest.param("daemon", "edge_cases", marks=pytest.mark.slow), pytest.param("ssh", "", marks=pytest.mark.slow)])
+    ("daemon", QUICK), pytest.param("daemon", "edge_cases", marks=pytest.mark.slow), pytest.param("ssh", QUICK, marks=pytest.mark.slow)])
 def test_the_suites_of_fsspec_pass(net, way, chosen):
     folder, url, options = place(net, way, f"suite-{way}")
     said = {"FSSPEC_PLACE": json.dumps({"url": url, "options": options})}
     # Not the hosts of these tests: the suites run on alpha, and so do their local files.
     argv = [sys.executable, "-m", "pytest", "-q", "--tb=short", "--noconftest", "-p", "no:cacheprovider", "--rootdir", SUITE.parent, SUITE, "-k", chosen]
-    done = net.alpha.run([*map(str, argv)], env=extension.environment(**said), timeout=600)
+    done = net.alpha.run([*map(str, argv)], env=extension.environment(**said), timeout=900)
     assert done.returncode == 0, done.stdout.decode()[-6000:] + done.stderr.decode()[-2000:]
     passed = re.search(rb"(\d+) passed", done.stdout)
-    assert passed and int(passed[1]) >= {QUICK: 35, "edge_cases": 90, "": 130}[chosen], done.stdout
+    assert passed and int(passed[1]) >= {QUICK: 35, "edge_cases": 90}[chosen], done.stdout
     # Some of the tests leave what they have made. Temporary names begin with a dot.
     assert [path for path in folder.rglob(".*")] == [], "something was left behind"
 

@@ -23,15 +23,15 @@ from .aio import in_thread
 
 #: Blocks that stay in memory.
 _BLOCKS_MAX = 64
-#: A read of this many blocks or more goes past the cache.
-_LARGE = 8
+#: A read of this many bytes or more, at a place to which somebody has jumped, is fetched as it is asked for.
+_LARGE = 64 << 10
 #: How many blocks are fetched ahead of somebody who reads on, at most.
 _AHEAD_MAX = 32
 
 
 class FarCache(BaseCache):
-    """Blocks of a far file. Small reads anywhere cost one block each; whoever reads on has ever more blocks fetched ahead, by a
-    thread of its own, so that the path is never idle.
+    """Blocks of a far file. A small read anywhere costs a block, a larger one its own bytes. Whoever reads on has blocks fetched
+    ahead, half as much as was read without a jump, by a thread of its own, so that the path is never idle.
     """
 
     name = "farhaul"
@@ -39,7 +39,7 @@ class FarCache(BaseCache):
     def __init__(self, blocksize: int, fetcher: Any, size: int) -> None:
         super().__init__(blocksize, fetcher, size)
         self._blocks: collections.OrderedDict[int, bytes] = collections.OrderedDict()
-        self._next, self._ahead = 0, 0
+        self._next, self._run, self._ahead = 0, 0, 0
         #: First block, the block behind the last, and the bytes to come.
         self._coming: tuple[int, int, Future[bytes]] | None = None
 
@@ -48,15 +48,18 @@ class FarCache(BaseCache):
         if first >= last:
             return b""
         goes_on = 0 <= first - self._next < self.blocksize
+        self._run = self._run + last - first if goes_on and first > 0 else 0
         self._next = last
         low, high = first // self.blocksize, -(-last // self.blocksize)
-        self._ahead = min(_AHEAD_MAX, 2 * self._ahead + 1) if goes_on and first > 0 else 0
+        self._ahead = min(_AHEAD_MAX, self._run // self.blocksize // 2)
         missing = [number for number in range(low, high) if number not in self._blocks]
         if missing and self._coming and self._coming[0] <= missing[0] < self._coming[1]:
             self._take_coming()
             missing = [number for number in missing if number not in self._blocks]
-        if len(missing) >= _LARGE and len(missing) == high - low and not self._ahead:
+        is_as_asked = last - first >= _LARGE and not goes_on or high - low > _AHEAD_MAX
+        if is_as_asked and len(missing) == high - low:
             self.miss_count += 1
+            self.total_requested_bytes += last - first
             return bytes(self.fetcher(first, last))
         self.miss_count += bool(missing)
         self.hit_count += not missing

@@ -89,7 +89,7 @@ impl LastingRemote {
                 Patience::While(_) => state.wanted = Some(Instant::now()),
                 Patience::OneAttempt => {
                     if let Some((at, error)) = &state.failed
-                        && (*at >= asked || at.elapsed() < FAILURE_HOLDS)
+                        && (*at >= asked || holds(*at, error))
                     {
                         return Err(error.clone());
                     }
@@ -170,6 +170,11 @@ impl LastingRemote {
         state.attempt = Some(attempt);
         Ok(())
     }
+}
+
+/// Whether a failed attempt is the answer to later callers, too. One that was cancelled says nothing about the place.
+fn holds(at: Instant, error: &Error) -> bool {
+    error.code() != Code::Interrupted && at.elapsed() < FAILURE_HOLDS
 }
 
 /// Connects until there is a session, or nobody waits for several attempts.
@@ -346,6 +351,19 @@ mod tests {
         assert!(attempts.load(SeqCst) < 4);
         let found = place.session(Patience::While(&|| true)).unwrap();
         assert_eq!((found.0, attempts.load(SeqCst)), (0, 4));
+    }
+
+    #[test]
+    fn an_attempt_that_was_cancelled_is_no_answer_to_later_callers() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, attempts) = (folder.path().to_path_buf(), AtomicU32::new(0));
+        let dial = move |_: &Handle| match attempts.fetch_add(1, SeqCst) {
+            0 => Err(Error::interrupted()),
+            _ => Remote::open(&path),
+        };
+        let place = LastingRemote::new(Box::new(dial));
+        assert_eq!(place.session(Patience::OneAttempt).err().unwrap().code(), Code::Interrupted);
+        assert_eq!(place.session(Patience::OneAttempt).unwrap().0, 0);
     }
 
     #[test]

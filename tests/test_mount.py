@@ -437,6 +437,8 @@ def test_clean_removes_what_mounts_keep(net, here, own_daemon):
     time.sleep(6)
     cache = net.alpha.home / ".cache/farhaul/chunks"
     chunks = lambda: [path for path in cache.rglob("v1/chunks/*/*") if path.is_file()]
+    # Other tests may have left some in the same home.
+    here.run("farhaul", "clean", "--cache")
     here.mount(own_daemon.url())
     content = (here.seen / "file").read_bytes()
     wait_until(lambda: len(chunks()) == 2, 60, what="both chunks are kept")

@@ -46,8 +46,12 @@ def said(net, call, script):
         return extension.run(net.alpha, PROGRAM, far.program, call, timeout=SECONDS_MAX).strip()
 
 
+#: tests/test_python.py has all cases of the package itself.
+QUICK = ["overlapping", "two_ends", "more_than_its_room", "b'../up'", "b'below/it'"]
+
+
 @pytest.mark.parametrize("call", ["ls", pytest.param("find", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", LISTS)
+@pytest.mark.parametrize("case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in LISTS])
 def test_a_list_that_makes_no_sense_is_an_exception(net, case, call):
     def script(server):
         LISTS[case](server, server.asked(LIST).leb())

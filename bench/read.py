@@ -4,71 +4,18 @@ Always true: peers read the same file over the same link in the same run, in tur
 """
 
 import argparse
-import contextlib
 import json
 import os
-import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
-from ground import GIB, MIB, ROOT, Results, parts
-
-from harness import lab, trees
+from far_lab import HTTP_PORT, XROOTD_PORT, Lab
+from ground import GIB, ROOT, Results, parts
 
 PARTS = ("random", "latency", "clients", "list", "cat")
-HTTP_PORT, XROOTD_PORT = 8080, 1094
 READ = 64 << 10
-
-
-class Lab(contextlib.AbstractContextManager):
-    """A lab whose folder is in memory, and the processes in it."""
-
-    def __init__(self, *link):
-        self.home = tempfile.TemporaryDirectory(prefix="farhaul-read-", dir="/dev/shm")
-        self.folder = pathlib.Path(self.home.name)
-        os.chmod(self.folder, 0o755)
-        self.up = lab.Up("--home", str(self.folder), *link)
-        self.options = self.up.environment["FARHAUL_LAB_CP_OPTIONS"].split()
-        self.url = self.up.environment["FARHAUL_LAB_URL"]
-        self.running = []
-
-    def __exit__(self, *_):
-        for process in self.running:
-            process.terminate()
-            process.wait()
-        self.up.__exit__()
-        self.home.cleanup()
-
-    def start(self, host, *program, **options):
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        return subprocess.Popen(lab.command("exec", "--lab", self.up.name, host, "--", *program), **options)
-
-    def run(self, *program, timeout=300):
-        begin = time.monotonic()
-        done = self.up.execute("a", *program, timeout=timeout)
-        return done.stdout, time.monotonic() - begin
-
-    def bench(self, path, *words):
-        out, _ = self.run("farhaul", "bench", "read", "--json", "-q", *self.options, *words, self.url + path)
-        return json.loads(out)["rows"][0]
-
-    def file(self, name, size):
-        trees.make_file(self.folder / name, size, seed=name)
-
-    def serve(self, *program, port):
-        self.running.append(self.start("b", *program, stdout=subprocess.DEVNULL))
-        for _ in range(200):
-            listening = self.up.execute("b", "ss", "-Hltn", f"sport = :{port}").stdout
-            if listening:
-                return
-            if self.running[-1].poll() is not None:
-                raise SystemExit(f"{program[0]}: {self.running[-1].stderr.read().decode()}")
-            time.sleep(0.05)
-        raise SystemExit(f"{program[0]} does not listen")
 
 
 def steady(by_second):
@@ -85,21 +32,8 @@ def randoms(results, chosen):
     rate = 1e9
     with Lab("--rtt", "100ms", "--loss", "0.1%", "--rate", "1g") as place:
         place.file("file", 4 * GIB)
-        beta = place.up.environment["FARHAUL_LAB_B"]
-        conf = place.folder / "nginx.conf"
-        conf.write_text(f"daemon off; user root; pid {place.folder}/pid; error_log /dev/null;\nevents {{}}\n"
-                        f"http {{ access_log off; sendfile on; keepalive_requests 1000000;\n"
-                        f"server {{ listen {HTTP_PORT}; root {place.folder}; }} }}\n")
-        place.serve("nginx", "-c", str(conf), port=HTTP_PORT)
-        own = place.folder / "xrootd"
-        own.mkdir()
-        (own / "config").write_text(f"all.export {place.folder}\nall.adminpath {own}/admin\nall.pidpath {own}/pid\n"
-                                    f"xrd.port {XROOTD_PORT}\nxrd.allow host *\n")
-        for path in (own, *own.iterdir(), place.folder, place.folder / "file"):
-            os.chmod(path, 0o777)
-            shutil.chown(path, "nobody", "nogroup")
-        place.serve("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "xrootd", "-c", str(own / "config"), "-l", str(own / "log"), "-n",
-                    "bench", port=XROOTD_PORT)
+        place.nginx()
+        place.xrootd()
         seconds = str(chosen.seconds)
         ranges = ("/usr/bin/python3", str(ROOT / "bench/ranges.py"))
         size = str(4 * GIB)
@@ -114,8 +48,8 @@ def randoms(results, chosen):
             "single": lambda: ours("--at-once", "512"),
             "vectors": lambda: ours("--at-once", "512", "--vector", "32"),
             "few": lambda: ours("--at-once", "32"),
-            "http": lambda: theirs("http", beta, str(HTTP_PORT), "file", size, "32", str(READ)),
-            "xrootd": lambda: theirs("xrootd", beta, str(XROOTD_PORT), str(place.folder / "file"), size, "16", "32", str(READ)),
+            "http": lambda: theirs("http", place.beta, str(HTTP_PORT), "file", size, "32", str(READ)),
+            "xrootd": lambda: theirs("xrootd", place.beta, str(XROOTD_PORT), str(place.folder / "file"), size, "16", "32", str(READ)),
         }
         found = {case: [] for case in cases}
         for _ in range(chosen.runs):

@@ -4,12 +4,13 @@ the pages. Every run types the first block of each page; `--full` types all bloc
 import json
 import pathlib
 import re
+import sys
 import tomllib
 
 import pytest
 
-from harness import c_library, guide, product
 from harness.hosts import wait_until
+from harness import c_library, extension, guide, product
 from harness.town import Town
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -146,6 +147,15 @@ def of_node(town):
     town.here.at("/usr/local/bin/farhaul").unlink()
 
 
+def of_pandas(town):
+    """The reader's Python has the package, and fsspec."""
+    extension.needed()
+    pytest.importorskip("fsspec", reason="fsspec is not installed: ./x bindings")
+    far_data(town)
+    town.far.folder("/data/run7", "alice")
+    town.here.put("/usr/local/bin/python3", f"#!/bin/sh\nPYTHONPATH={extension.PACKAGE} exec {sys.executable} \"$@\"\n", mode=0o755)
+
+
 def of_names(town):
     far_data(town)
     town.far.folder("/data/old", "alice")
@@ -223,6 +233,7 @@ PREPARED = {
     "guide/node.md": of_node,
     "guide/mount.md": lambda town: None,
     "guide/names.md": of_names,
+    "guide/pandas.md": of_pandas,
     "guide/read.md": of_read,
     "guide/receipts.md": of_receipts,
     "guide/sync.md": of_sync,
@@ -442,6 +453,12 @@ def saw_watch(town, typed):
     assert re.search(r"/instrument/out", typed["farhaul watch list"]), typed
 
 
+def saw_pandas(town, typed):
+    assert town.far.at("/data/run7/table.csv").read_text() == "run,energy\n7,91.2\n8,125.1\n"
+    (said,) = typed.values()
+    assert "b'run,energy\\n'" in said and "['/data/run7/table.csv'] b'125.1\\n'" in said, said
+
+
 CHECKS = {
     "guide/automate.md": saw_automate,
     "guide/browser.md": saw_link,
@@ -452,6 +469,7 @@ CHECKS = {
     "guide/limit-rate.md": saw_caps,
     "guide/node.md": saw_node,
     "guide/names.md": saw_names,
+    "guide/pandas.md": saw_pandas,
     "guide/read.md": saw_read,
     "guide/receipts.md": saw_receipt,
     "guide/sync.md": saw_sync,

@@ -16,6 +16,7 @@ import time
 import pytest
 
 from conftest import FAILING_PORTS
+from harness import product
 from harness.hosts import USER, wait_until
 from harness.product import EXIT_FILES, EXIT_OK, EXIT_USAGE, Daemon
 from harness.trees import make_file, make_tree
@@ -403,11 +404,41 @@ def test_a_link_that_is_cut_for_a_while_and_a_far_program_that_is_killed(net, he
     assert digest(copy) == digest(source)
 
 
+def test_a_line_of_fstab_mounts(net, here, own_daemon):
+    make_file(own_daemon.root / "file", 1000)
+    (own_daemon.root / "sub").mkdir()
+    here.run("farhaul", "ls", "--accept-new", own_daemon.url())
+    # The helper is where mount(8) looks, for this process and no other one.
+    helpers = net.folder("helpers")
+    (helpers / "mount.farhaul").symlink_to(product.binary().resolve())
+    here.run("mount", "-t", "overlay", "overlay", "-o", f"lowerdir={helpers}:/usr/sbin", "/usr/sbin")
+    table = net.folder("table") / "fstab"
+    spaced = str(here.target).replace(" ", "\\040")
+    table.write_text(f"{own_daemon.url()} {spaced} farhaul _netdev,nofail,noatime,x-systemd.automount,allow_other,metadata_time=1m 0 0\n")
+    here.run("mount", "-T", table, here.target)
+    mounted = next(line for line in pathlib.Path(f"/proc/{here.keeper.pid}/mountinfo").read_text().splitlines() if f" {here.target} " in line)
+    assert "fuse.farhaul" in mounted and "allow_other" in mounted and " ro," in mounted, mounted
+    assert sorted(os.listdir(here.seen)) == ["file", "sub"]
+    words = pathlib.Path(f"/proc/{here.server()}/cmdline").read_bytes().split(b"\0")
+    assert {b"--allow-other", b"--metadata-time=1m"} <= set(words), words
+    # What is mounted is not mounted again.
+    here.run("mount", "-a", "-T", table)
+    here.run("umount", here.target)
+    wait_until(lambda: not here.is_mounted(), what="it is not mounted any more")
+    said = here.run("mount", "-t", "farhaul", own_daemon.url("sub"), here.target, "-o", "no_such_option", expect=EXIT_USAGE)
+    assert "no-such-option" in said, said
+    here.run("mount", "-t", "farhaul", own_daemon.url("sub"), here.target)
+    assert os.listdir(here.seen) == []
+    here.run("umount", here.target)
+
+
 def test_clean_removes_what_mounts_keep(net, here, own_daemon):
     make_file(own_daemon.root / "file", MIB + 1)
     time.sleep(6)
     cache = net.alpha.home / ".cache/farhaul/chunks"
     chunks = lambda: [path for path in cache.rglob("v1/chunks/*/*") if path.is_file()]
+    # Other tests may have left some in the same home.
+    here.run("farhaul", "clean", "--cache")
     here.mount(own_daemon.url())
     content = (here.seen / "file").read_bytes()
     wait_until(lambda: len(chunks()) == 2, 60, what="both chunks are kept")

@@ -129,6 +129,9 @@ def test_a_wheel_brings_the_command_and_the_python_package(packages, tmp_path):
     assert run(tmp_path / "environment/bin/python", "-I", "-c", script, cwd=tmp_path).stdout == f"1 {VERSION}\n"
     assert (tmp_path / "copy").read_bytes() == b"content"
     assert (tmp_path / "environment/share/man/man1/farhaul-cp.1").exists()
+    # fsspec finds the file systems by these.
+    found = "import importlib.metadata as m; print(*sorted(point.name for point in m.entry_points(group='fsspec.specs')))"
+    assert run(tmp_path / "environment/bin/python", "-I", "-c", found).stdout == "fh fh+ssh\n"
 
 
 def test_each_verb_has_a_man_page_that_man_reads_without_a_warning(packages):

@@ -195,6 +195,7 @@ def wheel(made: pathlib.Path, out: pathlib.Path, effort: Effort) -> pathlib.Path
         f"Metadata-Version: 2.4\nName: {NAME}\nVersion: {version()}\nSummary: {SUMMARY}\n"
         f"License-Expression: {workspace()['license']}\n" + "".join(f"License-File: {licence}\n" for licence in sorted(licences))
         + f"Project-URL: Homepage, {workspace()['repository']}\nRequires-Python: >=3.11\n"
+        "Provides-Extra: fsspec\nRequires-Dist: fsspec>=2025.3.0; extra == \"fsspec\"\n"
         "Classifier: Operating System :: POSIX :: Linux\nDescription-Content-Type: text/plain\n\n" + DESCRIPTION + "\n"
     )
     described = f"Wheel-Version: 1.0\nGenerator: farhaul ({version()})\nRoot-Is-Purelib: false\nTag: {tag}\n"

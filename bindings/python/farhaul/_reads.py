@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, TYPE_CHECKING
 
@@ -55,7 +55,8 @@ def _entry(said: tuple[Any, ...]) -> Entry:
 
 class Remote:
     """A host, or a place on it. All files of one `Remote` share one session, and any number of threads may use it. Changes of
-    names share another one, which begins with the first change. Paths begin at its place, unless they begin with a slash.
+    names share another one, which begins with the first change. A session that was lost is begun again by the next call. Paths
+    begin at its place, unless they begin with a slash.
     """
 
     def __init__(self, place: Place, *, connection: Connection | None = None, **network: Any) -> None:
@@ -71,10 +72,10 @@ class Remote:
         self._is_closed = False
 
     @classmethod
-    def _unconnected(cls, place: Place, connection: Connection | None) -> Remote:
+    def _unconnected(cls, place: Place, connection: Connection | None, network: dict[str, Any] | None = None) -> Remote:
         """One that connects when it is asked for something."""
         remote = cls.__new__(cls)
-        remote._begin(place, connection, {})
+        remote._begin(place, connection, network or {})
         return remote
 
     def _check_open(self) -> None:
@@ -94,14 +95,9 @@ class Remote:
     @property
     def _changing(self) -> _native.Names:
         self._check_open()
-        if (names := self._names) is None:
+        if (names := self._names) is None or names.is_over:
             names = self._names = _native.connect_names(self._document)
         return names
-
-    @property
-    def _is_over(self) -> bool:
-        sessions = [session for session in (self._native, self._names) if session is not None]
-        return self._is_closed or any(session.is_over for session in sessions)
 
     def stat(self, path: str | bytes = "", *, follow: bool = True) -> Entry:
         """The attributes of a path; of a symbolic link itself without `follow`."""
@@ -121,6 +117,19 @@ class Remote:
                 if len(item) > 3 and item[0]:
                     yield _entry(item)
 
+    def _below(self, path: bytes, depth: int | None) -> Iterator[tuple[str, Entry]]:
+        """A path itself, whose name is empty, and what is below it, without what cannot be looked at."""
+        listing = self._open.list(path, 0 if depth is None else max(1, depth))
+        while items := listing.take(_AT_ONCE):
+            for item in items:
+                if len(item) > 3:
+                    entry = _entry(item)
+                    yield entry.path, entry
+
+    def _stats(self, paths: builtins.list[bytes]) -> builtins.list[Entry | None]:
+        """What many paths lead to; `None` where nothing is."""
+        return [None if isinstance(said, BaseException) else _entry(said) for said in self._open.stats(paths, True)]
+
     def find(self, pattern: str | bytes) -> builtins.list[str]:
         """The paths that match a pattern, as `farhaul cp` understands it."""
         return [os.fsdecode(path) for path in self._open.find(os.fsencode(pattern))]
@@ -129,9 +138,22 @@ class Remote:
         """Opens a file for reading."""
         return RemoteFile(self, self._open.file(os.fsencode(path)))
 
+    def _again_if_lost(self, change: Callable[[_native.Names], None]) -> None:
+        """Makes a change that may be made twice. That a session was lost shows only when something is asked of it."""
+        names = self._changing
+        try:
+            change(names)
+        except FarhaulError:
+            if not names.is_over:
+                raise
+            change(self._changing)
+
     def mkdir(self, path: str | bytes, *, parents: bool = False) -> None:
         """Makes a directory. With `parents` those above it are made, too, and it may be there already."""
-        self._changing.make_directory(os.fsencode(path), parents)
+        if parents:
+            self._again_if_lost(lambda names: names.make_directory(os.fsencode(path), True))
+        else:
+            self._changing.make_directory(os.fsencode(path), False)
 
     def rename(self, source: str | bytes, destination: str | bytes, *, replace: bool = True) -> None:
         """Gives a file, a directory or a link another name. A file that has the new name is replaced, an empty directory by a
@@ -143,10 +165,13 @@ class Remote:
         """Removes a file, or a link itself; with `recursive` also a directory and everything in it. With `missing_ok` it need
         not be there.
         """
+        extent = "tree" if recursive else "file"
+        if not missing_ok:
+            return self._changing.remove(os.fsencode(path), extent)
         try:
-            self._changing.remove(os.fsencode(path), "tree" if recursive else "file")
+            self._again_if_lost(lambda names: names.remove(os.fsencode(path), extent))
         except FarhaulError as error:
-            if not (missing_ok and error.code == "FH-NOT-FOUND"):
+            if error.code != "FH-NOT-FOUND":
                 raise
 
     def rmdir(self, path: str | bytes) -> None:
@@ -186,6 +211,11 @@ class RemoteFile:
     def size(self) -> int:
         """The size in bytes."""
         return self._open.size
+
+    @property
+    def version(self) -> tuple[int, int, int, int]:
+        """What tells this version of the file from others: size, time of the content and of any change in nanoseconds, inode."""
+        return self._open.version
 
     def read_at(self, offset: int, length: int) -> bytes:
         """The bytes of a range; fewer if the file ends within it."""
@@ -279,7 +309,8 @@ def _place(place: Place) -> tuple[str, str, bytes]:
     return kind, host, path if kind in ("ssh", "daemon") else os.path.abspath(path)
 
 
-def _remote(place: Place, connection: Connection | None, *, changes: bool = False) -> tuple[Remote, bytes]:
+def _remote(place: Place, connection: Connection | None, *, changes: bool = False,
+            network: dict[str, Any] | None = None) -> tuple[Remote, bytes]:
     """The host of a place, by a session that may be shared, and the path there."""
     global _sessions_of, _lock
     kind, host, path = _place(place)
@@ -288,12 +319,12 @@ def _remote(place: Place, connection: Connection | None, *, changes: bool = Fals
         _sessions.clear()
     if kind not in ("ssh", "daemon"):
         return Remote._unconnected(place if kind == "pipe" else "/", connection), path
-    key = json.dumps([host, _documents.connection(connection)], sort_keys=True)
+    key = json.dumps([host, _documents.connection(connection), network or {}], sort_keys=True)
     with _lock:
         remote = _sessions.get(key)
-        if remote is None or remote._is_over:
+        if remote is None or remote._is_closed:
             at = f"{host}/" if kind == "daemon" else host.replace("ssh://", "scp://") + "/"
-            remote = _sessions[key] = Remote._unconnected(at, connection)
+            remote = _sessions[key] = Remote._unconnected(at, connection, network)
         # Whoever else wants this host waits for the session and shares it.
         _ = remote._changing if changes else remote._open
     return remote, path

@@ -64,7 +64,7 @@ impl Names {
 
     /// Whether the session has ended by itself.
     #[getter]
-    fn is_over(&self, py: Python<'_>) -> bool {
-        self.0.get(py).map_or(true, |names| names.has_ended())
+    fn is_over(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.0.get(py)?.has_ended())
     }
 }

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farhaul::document::{ReadDocument, location};
 use farhaul::errors::Code;
+use farhaul::names::FileTime;
 use farhaul::options::Algorithm;
-use farhaul::read::{self, Depth, FileRange, ListEntry, ListItem};
+use farhaul::read::{self, Depth, FileRange, LastingFile, LastingRemote, ListEntry, ListItem, Patience};
 use farhaul::{Error, Handle};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -15,9 +16,9 @@ use crate::errors::{OrRaise as _, exception};
 use crate::owned::Owned;
 use crate::waiting::wait;
 
-/// A host, and a place on it where paths begin.
+/// A host, and a place on it where paths begin. A session that was lost is begun again by the next call.
 #[pyclass(frozen, module = "farhaul._native")]
-pub(crate) struct Remote(Owned<Arc<read::Remote>>);
+pub(crate) struct Remote(Owned<Arc<LastingRemote>>);
 
 /// What a location is: `local`, `ssh`, `daemon` or `pipe`; its host as the text that names it, and its path.
 #[pyfunction]
@@ -46,11 +47,25 @@ pub(crate) fn parse<'py>(
 pub(crate) fn connect(py: Python<'_>, document: &str) -> PyResult<Remote> {
     let document = ReadDocument::read(document.as_bytes()).or_raise(py)?;
     let place = document.place().or_raise(py)?;
-    let caller = Handle::new();
-    let held = caller.clone();
-    let work = move || read::Remote::called_by(&held, &place, document.network);
-    let remote = wait(py, || caller.cancel(), work)?.or_raise(py)?;
-    Ok(Remote(Owned::new(Arc::new(remote))))
+    let dial = move |caller: &Handle| read::Remote::called_by(caller, &place, document.network.clone());
+    let place = LastingRemote::new(Box::new(dial));
+    let held = place.clone();
+    // A place that is not there is known at once.
+    wait(py, || place.interrupt(), move || held.session(Patience::OneAttempt).map(drop))?.or_raise(py)?;
+    Ok(Remote(Owned::new(place)))
+}
+
+/// Answers, or the error of the first one that failed if the session was lost, so that all are asked for again.
+fn unless_lost<T>(
+    remote: &read::Remote,
+    answers: Vec<Result<T, Error>>,
+) -> Result<Vec<Result<T, Error>>, Error> {
+    if remote.ended().is_some()
+        && let Some(lost) = answers.iter().find_map(|answer| answer.as_ref().err())
+    {
+        return Err(lost.clone());
+    }
+    Ok(answers)
 }
 
 /// An entry as the package's `Entry` is made of it.
@@ -77,11 +92,11 @@ impl Remote {
     fn ask<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&read::Remote) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&read::Remote) -> Result<T, Error> + Send + 'static,
     ) -> PyResult<T> {
-        let remote = self.0.get(py)?;
-        let (held, handle) = (remote.clone(), remote.handle().clone());
-        wait(py, || handle.cancel(), move || work(&held))?.or_raise(py)
+        let place = self.0.get(py)?;
+        let held = place.clone();
+        wait(py, || place.interrupt(), move || held.ask(Patience::OneAttempt, work))?.or_raise(py)
     }
 }
 
@@ -96,17 +111,63 @@ impl Remote {
     }
 
     fn file(&self, py: Python<'_>, path: Vec<u8>) -> PyResult<RemoteFile> {
-        let file = self.ask(py, move |remote| remote.file(&path))?;
-        let handle = self.0.get(py)?.handle().clone();
-        Ok(RemoteFile { file: Owned::new(Arc::new(file)), handle: Owned::new(handle) })
+        let place = self.0.get(py)?;
+        let held = place.clone();
+        let open = move || LastingFile::open(&held, &path, Patience::OneAttempt);
+        let file = wait(py, || place.interrupt(), open)?.or_raise(py)?;
+        Ok(RemoteFile { file: Owned::new(Arc::new(file)), place: Owned::new(place.clone()) })
     }
 
     /// The entries of a directory; `depth` 0 is everything below it.
     fn list(&self, py: Python<'_>, path: Vec<u8>, depth: u64) -> PyResult<RemoteList> {
         let depth = if depth == 0 { Depth::All } else { Depth::Levels(depth) };
-        let list = self.ask(py, move |remote| remote.list(&path, depth))?;
-        let handle = self.0.get(py)?.handle().clone();
-        Ok(RemoteList { list: Owned::new(Arc::new(Mutex::new(list))), handle: Owned::new(handle) })
+        let list = self.ask(py, move |remote| {
+            // The first items also show whether the session is still there.
+            let mut list = remote.list(&path, depth)?;
+            let first = list.next().transpose()?;
+            Ok((first, list))
+        })?;
+        let place = self.0.get(py)?.clone();
+        Ok(RemoteList { list: Owned::new(Arc::new(Mutex::new(list))), place: Owned::new(place) })
+    }
+
+    /// The attributes of many paths; an exception in the place of those that there are not.
+    fn stats<'py>(
+        &self,
+        py: Python<'py>,
+        paths: Vec<Vec<u8>>,
+        follow: bool,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let stats = self.ask(py, move |remote| {
+            let stats = remote.stats(paths.iter().cloned(), follow).map(|(_, entry)| entry);
+            unless_lost(remote, stats.collect())
+        })?;
+        let answer = |stat: Result<ListEntry, Error>| match stat {
+            Ok(found) => entry(py, &found).map(Bound::into_any),
+            Err(error) => Ok(exception(py, &error, None).into_value(py).into_bound(py).into_any()),
+        };
+        stats.into_iter().map(answer).collect()
+    }
+
+    /// Parts of many files, each by its path, an offset and a length; an exception in the place of those that cannot be
+    /// read.
+    fn parts<'py>(
+        &self,
+        py: Python<'py>,
+        parts: Vec<(Vec<u8>, u64, u64)>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let read = self.ask(py, move |remote| {
+            let range = |(path, offset, len): &(Vec<u8>, u64, u64)| {
+                (path.clone(), FileRange { offset: *offset, len: *len })
+            };
+            let read = remote.parts(parts.iter().map(range)).map(|(_, bytes)| bytes);
+            unless_lost(remote, read.collect())
+        })?;
+        let answer = |bytes: Result<Vec<u8>, Error>| match bytes {
+            Ok(bytes) => PyBytes::new(py, &bytes).into_any(),
+            Err(error) => exception(py, &error, None).into_value(py).into_bound(py).into_any(),
+        };
+        Ok(read.into_iter().map(answer).collect())
     }
 
     /// The paths that match a pattern.
@@ -114,19 +175,16 @@ impl Remote {
         let paths = self.ask(py, move |remote| remote.find(&pattern))?;
         Ok(paths.iter().map(|path| PyBytes::new(py, path)).collect())
     }
-
-    /// Whether the session has ended by itself.
-    #[getter]
-    fn is_over(&self, py: Python<'_>) -> bool {
-        self.0.get(py).map_or(true, |remote| remote.ended().is_some())
-    }
 }
+
+/// The first item of a list, unless it was taken, and those behind it.
+type BegunList = (Option<ListItem>, read::RemoteList);
 
 /// A list that is under way.
 #[pyclass(frozen, module = "farhaul._native")]
 pub(crate) struct RemoteList {
-    list: Owned<Arc<Mutex<read::RemoteList>>>,
-    handle: Owned<Handle>,
+    list: Owned<Arc<Mutex<BegunList>>>,
+    place: Owned<Arc<LastingRemote>>,
 }
 
 #[pymethods]
@@ -134,12 +192,13 @@ impl RemoteList {
     /// Up to `count` further items; none at the end. An item is an entry, a path with a code and a reason if it could not
     /// be looked at, or the path of a directory on which something is mounted.
     fn take<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let (list, handle) = (self.list.get(py)?.clone(), self.handle.get(py)?);
+        let (list, place) = (self.list.get(py)?.clone(), self.place.get(py)?);
         let work = move || -> Result<Vec<ListItem>, Error> {
             let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
-            list.by_ref().take(count).collect()
+            let (first, list) = &mut *list;
+            first.take().map(Ok).into_iter().chain(list).take(count).collect()
         };
-        let items = wait(py, || handle.cancel(), work)?.or_raise(py)?;
+        let items = wait(py, || place.interrupt(), work)?.or_raise(py)?;
         items
             .iter()
             .map(|item| match item {
@@ -156,18 +215,18 @@ impl RemoteList {
 /// An open file.
 #[pyclass(frozen, module = "farhaul._native")]
 pub(crate) struct RemoteFile {
-    file: Owned<Arc<read::RemoteFile>>,
-    handle: Owned<Handle>,
+    file: Owned<Arc<LastingFile>>,
+    place: Owned<Arc<LastingRemote>>,
 }
 
 impl RemoteFile {
     fn ask<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&read::RemoteFile) -> Result<T, Error> + Send + 'static,
+        work: impl Fn(&read::RemoteFile) -> Result<T, Error> + Send + 'static,
     ) -> PyResult<T> {
-        let (file, handle) = (self.file.get(py)?.clone(), self.handle.get(py)?);
-        wait(py, || handle.cancel(), move || work(&file))?.or_raise(py)
+        let (file, place) = (self.file.get(py)?.clone(), self.place.get(py)?);
+        wait(py, || place.interrupt(), move || file.ask(Patience::OneAttempt, work))?.or_raise(py)
     }
 }
 
@@ -176,6 +235,14 @@ impl RemoteFile {
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.file.get(py)?.size())
+    }
+
+    /// What tells this version of the file from others: size, time of the content, time of any change, inode.
+    #[getter]
+    fn version(&self, py: Python<'_>) -> PyResult<(u64, i128, i128, u64)> {
+        let identity = self.file.get(py)?.identity();
+        let ns = |time: FileTime| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
+        Ok((identity.size, ns(identity.mtime), ns(identity.ctime), identity.inode))
     }
 
     fn read_at<'py>(&self, py: Python<'py>, offset: u64, len: u64) -> PyResult<Bound<'py, PyBytes>> {
@@ -217,20 +284,22 @@ impl RemoteFile {
                 .iter()
                 .map(|(offset, memory)| FileRange { offset: *offset, len: memory.len() })
                 .collect();
-            let mut places: Vec<_> = places.into_iter().map(|place| Some(place.1)).collect();
-            let mut counts = vec![0; wanted.len()];
+            let mut counts = vec![None; wanted.len()];
             let mut queue = file.read_vectored(&wanted)?;
             while let Some((number, bytes)) = queue.next() {
                 let bytes = bytes?;
                 let place = usize::try_from(number).ok().filter(|number| *number < places.len());
                 let place = place.ok_or_else(|| Error::bug("the number of a range"))?;
-                let memory = places[place].take().ok_or_else(|| Error::bug("a range that came twice"))?;
-                counts[place] = memory.fill(|to| {
+                let count = places[place].1.fill(|to| {
                     to[..bytes.len()].copy_from_slice(&bytes);
                     Ok(bytes.len())
                 })?;
+                if counts[place].replace(count).is_some() {
+                    return Err(Error::bug("a range that came twice"));
+                }
             }
-            Ok(counts)
+            let counts = counts.into_iter().collect::<Option<Vec<_>>>();
+            counts.ok_or_else(|| Error::bug("a range that did not come"))
         };
         self.ask(py, work)
     }
@@ -266,16 +335,14 @@ impl Memory {
 
     /// Lets `fill` write to the memory.
     #[allow(unsafe_code, reason = "a thread without the interpreter writes where Python said")]
-    fn fill(self, fill: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<usize, Error> {
+    fn fill(&self, fill: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<usize, Error> {
         let (at, len) = (self.0.buf_ptr().cast::<u8>(), self.0.item_count());
         if len == 0 {
             return fill(&mut []);
         }
-        // SAFETY: the buffer is contiguous, can be written to, and stays where it is until `self` is dropped below. A
-        // program that touches it from another thread meanwhile sees some of the bytes that come, as with `readinto` of
-        // Python's own files.
-        let done = fill(unsafe { std::slice::from_raw_parts_mut(at, len) });
-        drop(self);
-        done
+        // SAFETY: the buffer is contiguous, can be written to, and stays where it is as long as `self`. A program that
+        // touches it from another thread meanwhile sees some of the bytes that come, as with `readinto` of Python's own
+        // files.
+        fill(unsafe { std::slice::from_raw_parts_mut(at, len) })
     }
 }

@@ -19,6 +19,8 @@ mod test_hooks;
 mod ui;
 mod values;
 
+use std::os::unix::process::CommandExt as _;
+
 use clap::Parser;
 use clap::error::ErrorKind;
 use farhaul::errors::ExitCode;
@@ -30,6 +32,9 @@ use ui::printer;
 const DESCRIPTORS: u64 = 64 << 10;
 
 fn main() -> std::process::ExitCode {
+    if let Some(words) = args::mount_helper::words(std::env::args_os()) {
+        return as_mount(&words);
+    }
     arenas::share_if_address_space_is_limited();
     name_sources::keep_to_what_is_linked();
     if let Err(error) = descriptors::take_passed().and_then(|()| test_hooks::take()) {
@@ -47,6 +52,19 @@ fn main() -> std::process::ExitCode {
         }
         Err(error) => exit::process_code(told(&error)),
     }
+}
+
+/// Becomes `farhaul mount`. At the start of a system there may be no home directory in the environment.
+fn as_mount(words: &[std::ffi::OsString]) -> std::process::ExitCode {
+    let own = std::env::current_exe().unwrap_or_else(|_| "farhaul".into());
+    let mut command = std::process::Command::new(own);
+    command.arg0("farhaul").args(words);
+    if let Some(home) = std::env::home_dir() {
+        command.env("HOME", home);
+    }
+    let error = command.exec();
+    printer::error(&farhaul::Error::of_host("cannot start farhaul mount", error), None);
+    exit::process_code(ExitCode::Internal)
 }
 
 /// Prints the parser's message, or hints for users of other tools in its place. Help and version were asked for

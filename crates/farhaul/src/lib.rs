@@ -160,8 +160,8 @@ pub mod tunnel {
 /// Files that stay where they are.
 pub mod read {
     pub use farhaul_read::{
-        Answers, Depth, FileIdentity, FileRange, KeyNames, ListEntry, ListItem, PathKind, RangeQueue,
-        RangeReader, Remote, RemoteFile, RemoteList,
+        Answers, Depth, Dial, FileIdentity, FileRange, KeyNames, LastingFile, LastingRemote, ListEntry,
+        ListItem, PathKind, Patience, RangeQueue, RangeReader, Remote, RemoteFile, RemoteList,
     };
 }
 

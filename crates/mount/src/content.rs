@@ -13,12 +13,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use farhaul::names::FileTime;
-use farhaul::read::{FileIdentity, RemoteFile};
+use farhaul::read::{FileIdentity, LastingFile, LastingRemote, Patience};
 use farhaul_cache::{Cache, ChunkAddress, FileVersion, Place};
 use farhaul_handover::Held as _;
 use rustix::io::Errno;
 
-use super::far::{Far, errno_of};
+use super::failure::errno_of;
 use super::tickets::Ticket;
 use super::workers::Workers;
 
@@ -35,7 +35,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
 /// What all contents share.
 pub(crate) struct Store {
-    pub(crate) far: Arc<Far>,
+    pub(crate) far: Arc<LastingRemote>,
     pub(crate) cache: Option<Cache>,
     pub(crate) place: Place,
     /// The directory of the mount at that place.
@@ -49,14 +49,11 @@ pub(crate) struct Store {
 
 pub(crate) struct Content {
     store: Arc<Store>,
-    path: Vec<u8>,
-    identity: FileIdentity,
+    file: LastingFile,
     version: FileVersion,
     is_settled: bool,
     chunks: Mutex<Chunks>,
     changed: Condvar,
-    /// The open file, and the session that it belongs to.
-    file: Mutex<Option<(u64, Arc<RemoteFile>)>>,
     is_closed: AtomicBool,
 }
 
@@ -133,60 +130,31 @@ impl Content {
         let is_settled = identity.ctime.secs < settled_before && identity.mtime.secs < settled_before;
         Arc::new(Content {
             store: store.clone(),
-            path: path.to_vec(),
-            identity,
+            file: LastingFile::expected(&store.far, path, identity),
             version,
             is_settled,
             chunks: Mutex::default(),
             changed: Condvar::new(),
-            file: Mutex::new(None),
             is_closed: AtomicBool::new(false),
         })
     }
 
-    /// The file at the far end in this session.
-    fn file(&self, goes_on: &dyn Fn() -> bool) -> Result<(u64, Arc<RemoteFile>), Errno> {
-        let (number, _) = self.store.far.session(goes_on)?;
-        if let Some((of, file)) = &*self.file.lock().in_any_case()
-            && *of == number
-        {
-            return Ok((number, file.clone()));
-        }
-        let opened = self.store.far.ask(goes_on, |number, remote| Ok((number, remote.file(&self.path)?)))?;
-        let opened = (opened.0, Arc::new(opened.1));
-        if !is_same(opened.1.identity(), &self.identity) {
-            return Err(Errno::STALE);
-        }
-        *self.file.lock().in_any_case() = Some(opened.clone());
-        Ok(opened)
-    }
-
     /// Makes sure that the far end still has this version, unless its first chunk is here anyway.
     pub(crate) fn open(&self, ticket: &Ticket) -> Result<(), Errno> {
-        if self.identity.size == 0 || self.take_cached(0) {
+        if self.file.size() == 0 || self.take_cached(0) {
             return Ok(());
         }
-        self.file(&|| !ticket.is_answered()).map(|_| ())
+        let opened = self.file.opened_within(Patience::While(&|| !ticket.is_answered()));
+        opened.map_err(|error| errno_of(&error))
     }
 
     /// Bytes of a range, read as they are asked for. `goes_on` says whether they are still wanted.
     fn fetch(&self, offset: u64, len: u64, goes_on: &dyn Fn() -> bool) -> Result<Vec<u8>, Errno> {
-        loop {
-            let (number, file) = self.file(goes_on)?;
-            match file.read_at(offset, len) {
-                Ok(bytes) if bytes.len() as u64 == len => return Ok(bytes),
-                Ok(_) => return Err(Errno::STALE),
-                Err(error) => {
-                    // If the session has broken, the next one is asked.
-                    let (now, remote) = self.store.far.session(goes_on)?;
-                    if now == number && remote.ended().is_none() {
-                        return Err(errno_of(&error));
-                    }
-                    if error.code() == farhaul::errors::Code::Misbehaved {
-                        return Err(Errno::IO);
-                    }
-                }
-            }
+        let read = self.file.ask(Patience::While(goes_on), |file| file.read_at(offset, len));
+        match read {
+            Ok(bytes) if bytes.len() as u64 == len => Ok(bytes),
+            Ok(_) => Err(Errno::STALE),
+            Err(error) => Err(errno_of(&error)),
         }
     }
 
@@ -198,7 +166,7 @@ impl Content {
         len: u64,
         ticket: &Ticket,
     ) -> Result<Vec<u8>, Errno> {
-        let size = self.identity.size;
+        let size = self.file.size();
         let len = len.min(size.saturating_sub(offset));
         if len == 0 {
             return Ok(Vec::new());
@@ -255,7 +223,7 @@ impl Content {
     }
 
     fn len_of(&self, index: u64) -> u64 {
-        CHUNK.min(self.identity.size - index * CHUNK)
+        CHUNK.min(self.file.size() - index * CHUNK)
     }
 
     fn address(&self, index: u64) -> ChunkAddress {
@@ -387,7 +355,7 @@ impl Content {
     /// Nobody reads it any more: what is under way ends, and memory is given back.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, SeqCst);
-        *self.file.lock().in_any_case() = None;
+        self.file.let_go();
     }
 }
 
@@ -396,11 +364,6 @@ impl Drop for Content {
         let chunks = std::mem::take(&mut *self.chunks.lock().in_any_case());
         chunks.slots.values().for_each(|slot| self.count(slot, false));
     }
-}
-
-/// Whether both are one version. The number of a file system may change when its host is started anew.
-fn is_same(one: &FileIdentity, other: &FileIdentity) -> bool {
-    FileIdentity { device: 0, ..*one } == FileIdentity { device: 0, ..*other }
 }
 
 #[cfg(test)]

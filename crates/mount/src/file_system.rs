@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use farhaul::read::{Depth, FileIdentity, ListEntry, ListItem, PathKind};
+use farhaul::Error;
+use farhaul::read::{Depth, FileIdentity, ListEntry, ListItem, PathKind, Patience, Remote};
 use farhaul_handover::Held as _;
 use rustix::io::Errno;
 
 use super::content::{Content, Pattern, Store};
-use super::far::Far;
+use super::failure::errno_of;
 use super::nodes::{Nodes, ROOT};
 use super::tickets::Ticket;
 use super::wire::{self, Shown};
@@ -63,8 +64,13 @@ impl FileSystem {
         }
     }
 
-    fn far(&self) -> &Arc<Far> {
-        &self.store.far
+    /// Asks the far end, again after each loss of the session while `goes_on` says so.
+    fn ask<T>(
+        &self,
+        goes_on: &dyn Fn() -> bool,
+        question: impl Fn(&Remote) -> Result<T, Error>,
+    ) -> Result<T, Errno> {
+        self.store.far.ask(Patience::While(goes_on), question).map_err(|error| errno_of(&error))
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
@@ -119,7 +125,7 @@ impl FileSystem {
     }
 
     fn stat(&self, path: &[u8], ticket: &Ticket) -> Result<ListEntry, Errno> {
-        self.far().ask(&|| !ticket.is_answered(), |_, remote| match path.is_empty() {
+        self.ask(&|| !ticket.is_answered(), |remote| match path.is_empty() {
             // The location itself may be a link to a directory.
             true => remote.stat(path),
             false => remote.stat_link(path),
@@ -256,7 +262,7 @@ impl FileSystem {
     fn list(&self, path: &[u8], ticket: &Ticket) -> Result<Arc<Listing>, Errno> {
         let goes_on = || !ticket.is_answered();
         let seen = Instant::now();
-        let entries = self.far().ask(&goes_on, |_, remote| {
+        let entries = self.ask(&goes_on, |remote| {
             let mut entries = Vec::new();
             for item in remote.list(path, Depth::One)? {
                 match item? {

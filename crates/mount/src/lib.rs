@@ -3,8 +3,8 @@
 //! How to read it: [`mount`] (`mounting.rs`) asks the kernel for a connection, and `server.rs` answers what comes over it
 //! (`wire.rs` has the bytes), each request on a thread of its own (`workers.rs`). A request has a ticket (`tickets.rs`),
 //! by which it is answered once: by what was found, by a signal, or by the end of its time. `file_system.rs` has the
-//! operations, over nodes (`nodes.rs`), contents with their read-ahead (`content.rs`), and a session with the far host
-//! that is renewed when it breaks (`far.rs`).
+//! operations, over nodes (`nodes.rs`) and contents with their read-ahead (`content.rs`). `failure.rs` turns errors of the
+//! far end into those that the kernel knows.
 //!
 //! Always true: a node is one version of a file, so that the kernel's page cache never has bytes of two. A read returns
 //! bytes of the version that was opened, or an error. No request waits longer than its time, or after a signal.
@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod content;
-mod far;
+mod failure;
 mod file_system;
 mod mounting;
 mod nodes;
@@ -25,6 +25,5 @@ mod unmounting;
 mod wire;
 mod workers;
 
-pub use far::Dial;
 pub use mounting::{MountOptions, Mounted, mount};
 pub use unmounting::{UnmountForce, unmount};

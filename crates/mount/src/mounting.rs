@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use farhaul::errors::Code;
+use farhaul::read::{Dial, LastingRemote};
 use farhaul::{Error, Handle};
 use farhaul_cache::{Cache, Place};
 use rustix::fs::{Mode, OFlags};
@@ -23,7 +24,6 @@ use rustix::net::{
 };
 
 use super::content::Store;
-use super::far::{Dial, Far};
 use super::file_system::FileSystem;
 use super::server::{Waits, serve};
 use super::unmounting::{KIND, UnmountForce, unmount};
@@ -84,7 +84,7 @@ pub fn mount(dial: Dial, caller: &Handle, target: &Path, options: &MountOptions)
     if let Some(keys) = remote.keys() {
         (place.identity, place.key) = (keys.own.clone(), keys.far.clone());
     }
-    let far = Far::new(dial, caller.clone(), remote);
+    let far = LastingRemote::begun(dial, remote);
     let store = Store {
         far,
         cache,

@@ -26,7 +26,8 @@ mod work;
 
 pub use messages::{FileIdentity, FileRange, ListEntry, PathKind};
 pub use remote::{
-    Answers, Depth, KeyNames, ListItem, RangeQueue, RangeReader, Remote, RemoteFile, RemoteList,
+    Answers, Depth, Dial, KeyNames, LastingFile, LastingRemote, ListItem, Patience, RangeQueue, RangeReader,
+    Remote, RemoteFile, RemoteList,
 };
 pub use request::{SERVICE, admit, admit_within};
 pub use serve::{ReadOutcome, ReadServerPolicy, serve};

@@ -118,15 +118,10 @@ impl ReadScope {
             }
             Some((root, path)) => {
                 let found = match follow {
-                    true => root.metadata_followed(&path),
-                    false => root.metadata(&path),
+                    true => root.metadata_followed(&path).map(|found| found.map(|meta| (meta, Vec::new()))),
+                    false => root.entry_followed(&path),
                 };
-                let meta = found.map_err(cannot)?.ok_or_else(|| cannot(rustix::io::Errno::NOENT.into()))?;
-                let target = match meta.kind {
-                    FileKind::Symlink => root.read_link(&path).map_err(cannot)?,
-                    _ => Vec::new(),
-                };
-                (meta, target)
+                found.map_err(cannot)?.ok_or_else(|| cannot(rustix::io::Errno::NOENT.into()))?
             }
         };
         Ok(entry(path.to_vec(), &meta, target))
@@ -233,6 +228,27 @@ mod tests {
         let over_ssh = ReadScope::over_ssh(Some(&within(top.join("in")))).unwrap();
         let at_daemon = ReadScope::below(Root::open(top).unwrap(), Some(within("/in".into()))).unwrap();
         [(over_ssh, top.display().to_string()), (at_daemon, String::new())]
+    }
+
+    #[test]
+    fn a_path_leads_to_what_has_it_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let scope = ReadScope::below(Root::open(&top).unwrap(), None).unwrap();
+        for number in 1..4 {
+            std::fs::create_dir(top.join("sub")).unwrap();
+            std::fs::write(top.join("sub/file"), vec![0; number]).unwrap();
+            symlink("sub", top.join("link")).unwrap();
+            for path in [&b"/sub/file"[..], b"/link/file"] {
+                assert_eq!(scope.stat(path, false).unwrap().identity.size, number as u64);
+                assert_eq!(scope.stat(path, true).unwrap().identity.size, number as u64);
+            }
+            assert_eq!(scope.stat(b"/link", false).unwrap().target, b"sub");
+            assert_eq!(scope.stat(b"/", false).unwrap().kind, PathKind::Directory);
+            std::fs::rename(top.join("sub"), top.join(format!("old{number}"))).unwrap();
+            std::fs::remove_file(top.join("link")).unwrap();
+            assert!(scope.stat(b"/sub/file", false).is_err_and(|failure| failure.code == Code::NotFound));
+        }
     }
 
     #[test]

@@ -261,6 +261,41 @@ fn digests_are_what_the_tools_tell() {
     }
 }
 
+#[test]
+fn parts_of_many_files_come_in_the_order_in_which_they_are_asked_for() {
+    let bytes = content((5 << 20) + 1);
+    let folder = folder(&[("large", &bytes), ("small", b"0123456789"), ("empty", b"")]);
+    let remote = remote(folder.path());
+    let part = |path: &str, offset, len| (path.as_bytes().to_vec(), FileRange { offset, len });
+    let whole = |path| part(path, 0, u64::MAX);
+    let asked = (0..400).flat_map(|number| {
+        [part("small", number % 10, 3), whole("nothing"), whole("empty"), part("small", 1 << 62, u64::MAX)]
+    });
+    let asked: Vec<_> = [whole("large"), part("large", 7, 2 << 20), part("large", u64::MAX, 9)]
+        .into_iter()
+        .chain(asked)
+        .collect();
+    let got: Vec<_> = remote.parts(asked.clone()).collect();
+    assert_eq!(got.len(), asked.len());
+    for ((about, read), expected) in got.into_iter().zip(asked) {
+        assert_eq!(about, expected);
+        let (path, range) = about;
+        let content = match &path[..] {
+            b"large" => &bytes[..],
+            b"small" => b"0123456789",
+            b"empty" => b"",
+            _ => {
+                assert!(read.is_err_and(|error| error.code() == Code::NotFound));
+                continue;
+            }
+        };
+        let from = usize::try_from(range.offset).unwrap().min(content.len());
+        let to = usize::try_from(range.offset.saturating_add(range.len)).unwrap().min(content.len());
+        assert!(read.unwrap() == content[from..to], "{range:?}");
+    }
+    assert!(remote.file(b"small").is_ok());
+}
+
 /// The kernel's own files have the size of a page, and less content.
 #[test]
 fn a_digest_of_a_file_that_has_less_than_it_says_has_an_end() {

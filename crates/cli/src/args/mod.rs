@@ -27,6 +27,7 @@ pub mod foreign_words;
 pub mod gateway;
 pub mod lab;
 pub mod mount;
+pub mod mount_helper;
 pub mod names_verbs;
 pub mod network;
 pub mod read_verbs;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use farhaul::copy::{Location, LocationSpec};
 use farhaul::errors::{Code, ExitCode};
 use farhaul::options::NetworkOptions;
-use farhaul::read::Remote;
+use farhaul::read::{Dial, Remote};
 use farhaul::target::SshMessages;
 use farhaul::{Error, Handle};
 use farhaul_cache::{Cache, Place};
-use farhaul_mount::{Dial, MountOptions, UnmountForce};
+use farhaul_mount::{MountOptions, UnmountForce};
 use rustix::fs::{Mode, OFlags};
 
 use super::cp;
@@ -122,9 +122,11 @@ fn options(args: &MountArgs, location: &Location) -> MountOptions {
 fn in_background() -> Result<ExitCode, Error> {
     let program =
         std::env::current_exe().map_err(|error| Error::of_host("cannot find this program", error))?;
+    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
+    // Right behind the verb: a word `--` may stand further on.
+    words.insert(words.len().min(1), "--to-background".into());
     let mut child = Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .arg("--to-background")
+        .args(words)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| Error::of_host("cannot start the process of the mount", error))?;

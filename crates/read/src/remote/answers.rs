@@ -1,33 +1,35 @@
-//! One question about many paths. Each is asked before the earlier answers have come, so that they do not
-//! cost a round trip each.
+//! One question about many paths, or about parts of many files. Each is asked before the earlier answers have come, so
+//! that they do not cost a round trip each.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{bounded, unbounded};
 use farhaul_volume::Algorithm;
 use farhaul_words::{Code, Error};
 
-use super::super::messages::{ListEntry, ReadMessage};
+use super::super::messages::{FileRange, ListEntry, ReadMessage};
 use super::Remote;
 use super::client_session::ClientSession;
 use super::file::RemoteFile;
-use super::pending_calls::PendingCall;
+use super::pending_calls::{PendingCall, PendingRanges};
 
 /// The most questions under way at a time; it is below the number of files that a far end may have open.
 const AT_ONCE: usize = 256;
 /// The most files that are open ahead of the one that is read.
 const OPEN_AHEAD: usize = 16;
+/// No file ends behind this offset.
+const END_MAX: u64 = i64::MAX as u64;
 
-/// Answers in the order of their paths. Dropping it cancels the questions under way.
-pub struct Answers<'a, I, T> {
+/// Answers in the order of what was asked about. Dropping it cancels the questions under way.
+pub struct Answers<'a, I: Iterator, T> {
     remote: &'a Remote,
     paths: I,
-    ask: AskFn<T>,
+    ask: AskFn<I::Item, T>,
     /// The most questions that are asked now. It falls if each keeps a file open at the far end, and the far
     /// end cannot open that many.
     at_once: usize,
-    questions: VecDeque<(Vec<u8>, Question<T>)>,
+    questions: VecDeque<(I::Item, Question<T>)>,
 }
 
 enum Question<T> {
@@ -37,8 +39,8 @@ enum Question<T> {
     Answered(Result<T, Error>),
 }
 
-/// Asks about a path.
-type AskFn<T> = Box<dyn Fn(&Remote, &[u8]) -> Result<PendingAnswer<T>, Error> + Send>;
+/// Asks about a path, or about a part of a file.
+type AskFn<K, T> = Box<dyn Fn(&Remote, &K) -> Result<PendingAnswer<T>, Error> + Send>;
 
 struct PendingAnswer<T> {
     link: Arc<ClientSession>,
@@ -54,7 +56,7 @@ type AnswerFn<T> = Box<dyn FnOnce(&Arc<ClientSession>) -> Result<T, Error> + Sen
 
 impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, ListEntry> {
     pub(super) fn stats(remote: &'a Remote, follow: bool, paths: I) -> Answers<'a, I, ListEntry> {
-        let ask = move |remote: &Remote, path: &[u8]| {
+        let ask = move |remote: &Remote, path: &Vec<u8>| {
             let (put, answer) = bounded(1);
             let (link, path) = (remote.link.clone(), remote.full(path));
             let op = link.ask(PendingCall::Stat(put), |op| ReadMessage::Stat { op, path, follow })?;
@@ -71,7 +73,7 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, (Vec<u8>, u64)> {
         algorithm: Algorithm,
         paths: I,
     ) -> Answers<'a, I, (Vec<u8>, u64)> {
-        let ask = move |remote: &Remote, path: &[u8]| {
+        let ask = move |remote: &Remote, path: &Vec<u8>| {
             let link = remote.link.clone();
             // If the file cannot be opened, the digest fails with the reason.
             let (opening, _) = bounded(1);
@@ -93,7 +95,7 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, (Vec<u8>, u64)> {
 
 impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, RemoteFile> {
     pub(super) fn files(remote: &'a Remote, paths: I) -> Answers<'a, I, RemoteFile> {
-        let ask = move |remote: &Remote, path: &[u8]| {
+        let ask = move |remote: &Remote, path: &Vec<u8>| {
             let (put, answer) = bounded(1);
             let link = remote.link.clone();
             let number = link.open(remote.full(path), put)?;
@@ -107,8 +109,34 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, RemoteFile> {
     }
 }
 
-impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
-    type Item = (Vec<u8>, Result<T, Error>);
+impl<'a, I: Iterator<Item = (Vec<u8>, FileRange)>> Answers<'a, I, Vec<u8>> {
+    pub(super) fn parts(remote: &'a Remote, parts: I) -> Answers<'a, I, Vec<u8>> {
+        let ask = move |remote: &Remote, (path, range): &(Vec<u8>, FileRange)| {
+            let link = remote.link.clone();
+            // If the file cannot be opened, the read fails with the reason.
+            let (opening, _) = bounded(1);
+            let file = link.open(remote.full(path), opening)?;
+            let (to, answer) = unbounded();
+            let mut waiting = PendingRanges::of_unknown_size(file, to);
+            let range = FileRange { len: range.len.min(END_MAX.saturating_sub(range.offset)), ..*range };
+            waiting.expect(0, range);
+            let ranges = vec![range];
+            let read = |op| ReadMessage::Read { op, file, first: 0, ranges };
+            let op = link.ask(PendingCall::Ranges(waiting), read).inspect_err(|_| link.close(file))?;
+            let answer = move |link: &Arc<ClientSession>| {
+                let answer = link.wait(&answer);
+                link.close(file);
+                let (_, bytes) = answer?;
+                bytes.map_err(Error::from)
+            };
+            Ok(PendingAnswer { link, op: Some(op), file: Some(file), answer: Some(Box::new(answer)) })
+        };
+        Answers { remote, paths: parts, ask: Box::new(ask), at_once: AT_ONCE, questions: VecDeque::new() }
+    }
+}
+
+impl<I: Iterator, T> Iterator for Answers<'_, I, T> {
+    type Item = (I::Item, Result<T, Error>);
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -130,7 +158,7 @@ impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
     }
 }
 
-impl<I: Iterator<Item = Vec<u8>>, T> Answers<'_, I, T> {
+impl<I: Iterator, T> Answers<'_, I, T> {
     fn ask_more(&mut self) {
         let mut room = self.at_once.saturating_sub(self.asked());
         for (path, question) in &mut self.questions {
@@ -168,8 +196,8 @@ impl<I: Iterator<Item = Vec<u8>>, T> Answers<'_, I, T> {
 }
 
 impl<T> Question<T> {
-    fn ask(ask: &AskFn<T>, remote: &Remote, path: &[u8]) -> Question<T> {
-        match ask(remote, path) {
+    fn ask<K>(ask: &AskFn<K, T>, remote: &Remote, about: &K) -> Question<T> {
+        match ask(remote, about) {
             Ok(pending) => Question::Asked(pending),
             Err(error) => Question::Answered(Err(error)),
         }

@@ -1,7 +1,7 @@
 //! The session of a [`Remote`](super::Remote): the thread that gets the server's messages, and what all
 //! callers share with it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use farhaul_words::{Code, Error, Failure, Misbehaviour, SessionReport};
 use super::super::files::OPEN_MAX;
 use super::super::messages::ReadMessage;
 use super::super::pieces::parse;
-use super::pending_calls::{OpenWaiter, PendingCall, PieceBytes, SharedBlock, unasked};
+use super::pending_calls::{OpenWaiter, PendingCall, PendingRanges, PieceBytes, SharedBlock, unasked};
 
 /// The most ranges and other operations that may be waited for at a time: half of what a server allows, as
 /// the server learns later what is over.
@@ -50,9 +50,14 @@ pub(super) struct ClientSession {
 struct State {
     waiting: HashMap<u64, PendingCall>,
     opening: HashMap<u64, OpenWaiter>,
+    /// The sizes of open files.
+    sizes: HashMap<u64, u64>,
+    /// The operations that read a file whose size has not come yet, by the file.
+    unknown: HashMap<u64, u64>,
     outstanding: usize,
     streams: usize,
-    files: usize,
+    /// The files that are open or being opened.
+    open_files: HashSet<u64>,
     next_op: u64,
     next_file: u64,
     is_finishing: bool,
@@ -88,9 +93,11 @@ pub(super) fn run(established: EstablishedSession, started: impl FnOnce(Result<A
     let state = State {
         waiting: HashMap::new(),
         opening: HashMap::new(),
+        sizes: HashMap::new(),
+        unknown: HashMap::new(),
         outstanding: 0,
         streams: 0,
-        files: 0,
+        open_files: HashSet::new(),
         next_op: 0,
         next_file: 0,
         is_finishing: false,
@@ -160,8 +167,7 @@ impl ClientSession {
     fn hear(&self, message: ReadMessage) -> Result<(), Error> {
         match message {
             ReadMessage::Opened { file, identity } => {
-                let opening =
-                    self.state().opening.remove(&file).ok_or_else(|| unasked("a file's identity"))?;
+                let opening = self.state().opened(file, identity.size)?;
                 let _ = opening.send(Ok(identity));
                 Ok(())
             }
@@ -297,7 +303,7 @@ impl ClientSession {
     /// while too much is outstanding.
     pub(super) fn ask(
         &self,
-        waiting: PendingCall,
+        mut waiting: PendingCall,
         message: impl FnOnce(u64) -> ReadMessage,
     ) -> Result<u64, Error> {
         self.is_here()?;
@@ -313,6 +319,14 @@ impl ClientSession {
         state.next_op += 1;
         state.outstanding += weight;
         state.streams += streams;
+        if let PendingCall::Ranges(ranges) = &mut waiting
+            && let Some(file) = ranges.unknown_file
+        {
+            match state.sizes.get(&file) {
+                Some(&size) => ranges.learn_size(size)?,
+                None => drop(state.unknown.insert(file, op)),
+            }
+        }
         state.waiting.insert(op, waiting);
         drop(state);
         self.say(&message(op));
@@ -326,13 +340,13 @@ impl ClientSession {
         if let Some((_, error)) = &state.ended {
             return Err(error.as_ref().map_or_else(closed, Error::clone));
         }
-        if state.files == OPEN_MAX {
+        if state.open_files.len() == OPEN_MAX {
             let text = format!("no more than {OPEN_MAX} files can be open in one session");
             return Err(Error::new(Code::Misuse, text));
         }
         let file = state.next_file;
         state.next_file += 1;
-        state.files += 1;
+        state.open_files.insert(file);
         state.opening.insert(file, to);
         drop(state);
         self.say(&ReadMessage::Open { file, path });
@@ -343,7 +357,10 @@ impl ClientSession {
         if self.is_here().is_err() {
             return;
         }
-        self.state().files -= 1;
+        let mut state = self.state();
+        state.open_files.remove(&file);
+        state.sizes.remove(&file);
+        drop(state);
         self.say(&ReadMessage::Close { file });
     }
 
@@ -389,12 +406,12 @@ impl ClientSession {
         self.request.wake_dialogue();
     }
 
-    /// The error with which the session has ended early, if it has.
+    /// The error with which the session has ended, if it has.
     pub(super) fn ended(&self) -> Option<Error> {
         if let Err(error) = self.is_here() {
             return Some(error);
         }
-        self.state().ended.as_ref().and_then(|(_, error)| error.clone())
+        self.state().ended.as_ref().map(|(_, error)| error.clone().unwrap_or_else(closed))
     }
 
     /// How the session has ended.
@@ -413,9 +430,27 @@ impl State {
         self.outstanding + weight <= OUTSTANDING_MAX && self.streams + streams <= STREAMS_MAX
     }
 
+    /// A file is open. Returns who waits for that.
+    fn opened(&mut self, file: u64, size: u64) -> Result<OpenWaiter, Error> {
+        let waiter = self.opening.remove(&file).ok_or_else(|| unasked("a file's identity"))?;
+        // Nobody closes a file again that was closed before it was open.
+        if self.open_files.contains(&file) {
+            self.sizes.insert(file, size);
+        }
+        if let Some(op) = self.unknown.remove(&file)
+            && let Some(PendingCall::Ranges(ranges)) = self.waiting.get_mut(&op)
+        {
+            ranges.learn_size(size)?;
+        }
+        Ok(waiter)
+    }
+
     /// Removes an operation that is over from what is outstanding.
     fn forget(&mut self, op: u64) -> Option<PendingCall> {
         let waiting = self.waiting.remove(&op)?;
+        if let PendingCall::Ranges(PendingRanges { unknown_file: Some(file), .. }) = &waiting {
+            self.unknown.remove(file);
+        }
         self.outstanding -= waiting.weight();
         self.streams -= waiting.streams();
         Some(waiting)

@@ -198,7 +198,7 @@ impl RangeQueue {
             for some in ranges.chunks(RANGES_MAX) {
                 let mut waiting = PendingRanges::new(self.next, self.to.clone());
                 for (number, range) in (0..).zip(some) {
-                    waiting.expect(number, range.len);
+                    waiting.expect(number, *range);
                 }
                 let RemoteHandle { link, number: file, .. } = &*self.open;
                 let read = |op| ReadMessage::Read { op, file: *file, first: 0, ranges: some.to_vec() };

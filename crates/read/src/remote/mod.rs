@@ -3,7 +3,8 @@
 //! How to read it: [`Remote`] has the calls of a program. One thread ("read") keeps the session going and
 //! gets the server's messages (`remote/client_session.rs`), another one hands arriving content to the calls
 //! that wait for it. All waiting calls are in one table (`remote/pending_calls.rs`). [`RemoteFile`],
-//! [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`RemoteList`] is in `remote/list.rs`.
+//! [`RangeQueue`] and [`RangeReader`] are in `remote/file.rs`, [`RemoteList`] is in `remote/list.rs`. A
+//! [`LastingRemote`] holds a [`Remote`] and begins another one when it was lost (`remote/lasting.rs`).
 //!
 //! Always true: a waiting call is woken by an answer or by the end of the session. Content that a server
 //! sends unasked ends the session.
@@ -11,6 +12,7 @@
 mod answers;
 mod client_session;
 mod file;
+mod lasting;
 mod list;
 mod pending_calls;
 mod spans;
@@ -34,12 +36,13 @@ use farhaul_text::plain;
 use farhaul_volume::{Algorithm, Root, is_way_out};
 use farhaul_words::{Code, Error, Failure, SessionReport};
 
-use super::messages::{FileIdentity, ListEntry, ReadMessage};
+use super::messages::{FileIdentity, FileRange, ListEntry, ReadMessage};
 use super::request::{ReadRequest, own_features};
 use super::serve::serve_here;
 pub use answers::Answers;
 use client_session::ClientSession;
 pub use file::{RangeQueue, RangeReader, RemoteFile};
+pub use lasting::{Dial, LastingFile, LastingRemote, Patience};
 pub use list::{Depth, ListItem, RemoteList};
 use pending_calls::PendingCall;
 
@@ -188,6 +191,15 @@ impl Remote {
         paths: I,
     ) -> Answers<'_, I::IntoIter, (Vec<u8>, u64)> {
         Answers::digests(self, algorithm, paths.into_iter())
+    }
+
+    /// Parts of many files, in the order in which they are asked for, each of the version that its file has when its turn
+    /// comes. A range may go beyond the end of its file. Each answer is in memory as a whole.
+    pub fn parts<I: IntoIterator<Item = (Vec<u8>, FileRange)>>(
+        &self,
+        parts: I,
+    ) -> Answers<'_, I::IntoIter, Vec<u8>> {
+        Answers::parts(self, parts.into_iter())
     }
 
     /// The handle by which the session is watched, and its rate set.

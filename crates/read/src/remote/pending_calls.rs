@@ -10,10 +10,13 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 use farhaul_words::{Code, Error, Failure, Misbehaviour};
 
-use super::super::messages::{FileIdentity, ListEntry};
+use super::super::messages::{FileIdentity, FileRange, ListEntry};
 use super::super::pieces::AnswerPiece;
 use super::spans::{SPANS_MAX, Spans};
 use super::stream_inlet::StreamInlet;
+
+/// The most that may come of a file before its size does.
+const EARLY_MAX: u64 = 1 << 30;
 
 /// The answer to a range, with its number in a queue.
 pub(super) type RangeAnswer = (u64, Result<Vec<u8>, Failure>);
@@ -61,10 +64,13 @@ pub(super) struct PendingRanges {
     parts: HashMap<u64, IncomingRange>,
     /// The number that the first one has in the queue.
     base: u64,
+    /// The file, if its size is not known yet.
+    pub(super) unknown_file: Option<u64>,
     to: Sender<RangeAnswer>,
 }
 
 struct IncomingRange {
+    offset: u64,
     len: u64,
     bytes: Vec<u8>,
     come: Spans,
@@ -95,12 +101,30 @@ pub(super) struct PendingStream {
 
 impl PendingRanges {
     pub(super) fn new(base: u64, to: Sender<RangeAnswer>) -> PendingRanges {
-        PendingRanges { parts: HashMap::new(), base, to }
+        PendingRanges { parts: HashMap::new(), base, unknown_file: None, to }
     }
 
-    pub(super) fn expect(&mut self, number: u64, len: u64) {
-        let incoming = IncomingRange { len, bytes: Vec::new(), come: Spans::default(), end: None };
+    /// The same for ranges of a file that is being opened.
+    pub(super) fn of_unknown_size(file: u64, to: Sender<RangeAnswer>) -> PendingRanges {
+        PendingRanges { unknown_file: Some(file), ..PendingRanges::new(0, to) }
+    }
+
+    pub(super) fn expect(&mut self, number: u64, range: FileRange) {
+        let FileRange { offset, len } = range;
+        let incoming = IncomingRange { offset, len, bytes: Vec::new(), come: Spans::default(), end: None };
         self.parts.insert(number, incoming);
+    }
+
+    /// The size of the file has come: no more of it can.
+    pub(super) fn learn_size(&mut self, size: u64) -> Result<(), Error> {
+        self.unknown_file = None;
+        for incoming in self.parts.values_mut() {
+            incoming.len = incoming.len.min(size.saturating_sub(incoming.offset));
+            if incoming.come.end() > incoming.len {
+                return Err(unasked("more of a file than it has"));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn count(&self) -> usize {
@@ -115,13 +139,23 @@ impl PendingRanges {
             return Err(unasked("a piece lies beyond its range"));
         }
         let end = piece.at + piece.len;
+        if self.unknown_file.is_some() && end > EARLY_MAX {
+            return Err(unasked("more of a file than it may before it says how large that is"));
+        }
         if incoming.come.add(piece.at, end)? {
             let (at, end) = (piece.at as usize, end as usize);
             if incoming.bytes.len() < end {
-                // The first piece of a range shows that room for all of it is needed.
-                let all = if piece.is_last { end } else { incoming.len as usize };
+                // The first piece of a range shows that room for all of it is needed. As long as nobody knows how long
+                // it is, it gets room as it comes.
+                let is_unknown = self.unknown_file.is_some();
+                let all = if piece.is_last || is_unknown { end } else { incoming.len as usize };
+                let missing = all - incoming.bytes.len();
+                let reserved = match is_unknown {
+                    true => incoming.bytes.try_reserve(missing),
+                    false => incoming.bytes.try_reserve_exact(missing),
+                };
                 // A file may claim to be larger than any memory.
-                if incoming.bytes.try_reserve_exact(all - incoming.bytes.len()).is_err() {
+                if reserved.is_err() {
                     self.parts.remove(&piece.range);
                     let failure = Failure::new(Code::NoMemory, "there is not enough memory for the range");
                     let _ = self.to.send((self.base + piece.range, Err(failure)));
@@ -251,7 +285,7 @@ impl PendingCall {
     /// Tells the waiting caller that nothing more comes.
     pub(super) fn fail(self, failure: &Failure) {
         match self {
-            PendingCall::Ranges(PendingRanges { parts, base, to }) => {
+            PendingCall::Ranges(PendingRanges { parts, base, to, .. }) => {
                 for number in parts.keys() {
                     let _ = to.send((base + number, Err(failure.clone())));
                 }
@@ -291,7 +325,7 @@ mod tests {
     fn ranges(lens: &[u64]) -> (PendingCall, Receiver<RangeAnswer>) {
         let (to, answers) = unbounded();
         let mut ranges = PendingRanges::new(100, to);
-        (0..).zip(lens).for_each(|(number, &len)| ranges.expect(number, len));
+        (0..).zip(lens).for_each(|(number, &len)| ranges.expect(number, FileRange { offset: 0, len }));
         (PendingCall::Ranges(ranges), answers)
     }
 
@@ -323,6 +357,29 @@ mod tests {
         assert_eq!(waiting.take(&piece(0, 0, 3, false), alone(b"abc")).unwrap(), (1, false));
         assert_eq!(waiting.take(&piece(1, 0, 0, true), alone(b"")).unwrap(), (1, true));
         assert_eq!(answers.try_iter().map(|(_, bytes)| bytes.unwrap().len()).collect::<Vec<_>>(), [3, 0]);
+    }
+
+    #[test]
+    fn a_file_whose_size_comes_late_has_no_more_than_that() {
+        let pending = || {
+            let (to, answers) = unbounded();
+            let mut ranges = PendingRanges::of_unknown_size(3, to);
+            ranges.expect(0, FileRange { offset: 10, len: u64::MAX });
+            (ranges, answers)
+        };
+        let (mut ranges, answers) = pending();
+        assert_eq!(ranges.take(&piece(0, 0, 2, false), b"ab").unwrap(), 0);
+        ranges.learn_size(14).unwrap();
+        assert_eq!(ranges.take(&piece(0, 2, 2, true), b"cd").unwrap(), 1);
+        assert_eq!(answers.try_recv().unwrap(), (0, Ok(b"abcd".to_vec())));
+        let (mut ranges, _answers) = pending();
+        ranges.take(&piece(0, 0, 2, false), b"ab").unwrap();
+        assert!(is_unasked(ranges.learn_size(11)));
+        let (mut ranges, _answers) = pending();
+        ranges.learn_size(11).unwrap();
+        assert!(is_unasked(ranges.take(&piece(0, 0, 2, false), b"ab")));
+        let (mut ranges, _answers) = pending();
+        assert!(is_unasked(ranges.take(&piece(0, EARLY_MAX, 1, true), b"a")));
     }
 
     #[test]

@@ -148,7 +148,36 @@ impl Root {
         std::fs::read_link(format!("/proc/self/fd/{}", there.as_raw_fd()))
     }
 
-    /// The metadata of the entry at `path`, if there is one.
+    /// The metadata of the entry itself at `path`, and its target if it is a link. Directories that others may replace
+    /// meanwhile are resolved anew each time, through symbolic links that do not lead out of this root.
+    pub fn entry_followed(&self, path: &RelPath) -> io::Result<Option<(Metadata, Vec<u8>)>> {
+        let (dir, name) = path.split();
+        if name.is_empty() {
+            return Ok(self.metadata_followed(path)?.map(|meta| (meta, Vec::new())));
+        }
+        let above = match dir {
+            b"" => RelPath::empty(),
+            dir => RelPath::from_bytes(dir).map_err(io::Error::other)?,
+        };
+        let above = match self.open_followed(&above, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(above) => above,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let meta = match fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Metadata::from(&stat),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let target = match meta.kind {
+            FileKind::Symlink => fs::readlinkat(&above, name, Vec::new())?.into_bytes(),
+            _ => Vec::new(),
+        };
+        Ok(Some((meta, target)))
+    }
+
+    /// The metadata of the entry at `path`, if there is one. A directory on the way may be one that was moved away since it
+    /// was used last.
     pub fn metadata(&self, path: &RelPath) -> io::Result<Option<Metadata>> {
         let stat = match self.spot(path) {
             Ok((dir, b".")) => fs::fstat(&dir),

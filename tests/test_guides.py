@@ -9,8 +9,8 @@ import tomllib
 
 import pytest
 
-from harness.hosts import wait_until
 from harness import c_library, extension, guide, product
+from harness.hosts import wait_until
 from harness.town import Town
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -1,9 +1,12 @@
-//! The raw calls that no safe crate has: the ioctl of ethtool, and the state of the clock.
+//! The raw calls that no safe crate has: the ioctls of ethtool and NVMe, the state of the clock, quotas, names of
+//! addresses.
 //!
 //! The only `unsafe` of this crate. Always true: each function owns everything that it passes to the kernel.
 
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::zeroed;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -89,4 +92,126 @@ pub(crate) fn has_udp_option(socket: &std::net::UdpSocket, option: libc::c_int) 
         )
     };
     outcome == 0
+}
+
+/// What a user has used of a file system, and may use. Bytes of limits are in units of 1 KiB.
+pub(crate) struct Quota {
+    pub(crate) bytes_used: u64,
+    pub(crate) bytes_soft: u64,
+    pub(crate) bytes_hard: u64,
+    pub(crate) files_used: u64,
+    pub(crate) files_soft: u64,
+    pub(crate) files_hard: u64,
+}
+
+/// Returns this user's quota on a device, if it has any there.
+pub(crate) fn own_quota(device: &str) -> Option<Quota> {
+    let device = CString::new(device).ok()?;
+    let user = rustix::process::getuid().as_raw();
+    // SAFETY: a dqblk is plain data, for which all zeros are a valid value.
+    let mut quota: libc::dqblk = unsafe { zeroed() };
+    let command = libc::QCMD(libc::Q_GETQUOTA, libc::USRQUOTA);
+    // SAFETY: quotactl reads the path, which ends with a zero, and writes one dqblk; both are live and ours.
+    let outcome =
+        unsafe { libc::quotactl(command, device.as_ptr(), user as libc::c_int, (&raw mut quota).cast()) };
+    (outcome == 0).then_some(Quota {
+        bytes_used: quota.dqb_curspace,
+        bytes_soft: quota.dqb_bsoftlimit,
+        bytes_hard: quota.dqb_bhardlimit,
+        files_used: quota.dqb_curinodes,
+        files_soft: quota.dqb_isoftlimit,
+        files_hard: quota.dqb_ihardlimit,
+    })
+}
+
+/// A command to an NVMe disk. From: struct nvme_admin_cmd of linux/nvme_ioctl.h.
+#[repr(C)]
+#[derive(Default)]
+struct NvmeCommand {
+    opcode: u8,
+    flags: u8,
+    reserved: u16,
+    namespace: u32,
+    words_2_and_3: [u32; 2],
+    metadata: u64,
+    address: u64,
+    metadata_length: u32,
+    length: u32,
+    words_10_to_15: [u32; 6],
+    timeout_ms: u32,
+    result: u32,
+}
+
+const _: () = assert!(size_of::<NvmeCommand>() == 72);
+/// _IOWR('N', 0x41, struct nvme_admin_cmd)
+const NVME_IOCTL_ADMIN: libc::c_ulong = 3 << 30 | 72 << 16 | (b'N' as libc::c_ulong) << 8 | 0x41;
+const GET_LOG_PAGE: u8 = 2;
+const HEALTH_LOG: u32 = 2;
+const HEALTH_BYTES: usize = 512;
+
+/// Returns the health log of an NVMe disk.
+pub(crate) fn nvme_health(path: &str) -> io::Result<[u8; HEALTH_BYTES]> {
+    let device = std::fs::File::open(path)?;
+    let mut log = [0u8; HEALTH_BYTES];
+    let mut command = NvmeCommand {
+        opcode: GET_LOG_PAGE,
+        namespace: u32::MAX,
+        address: log.as_mut_ptr() as u64,
+        length: HEALTH_BYTES as u32,
+        words_10_to_15: [HEALTH_LOG | (HEALTH_BYTES as u32 / 4 - 1) << 16, 0, 0, 0, 0, 0],
+        timeout_ms: 1000,
+        ..NvmeCommand::default()
+    };
+    // SAFETY: the command is laid out as the kernel's, and live; it has the disk write `length` bytes to `address`, which
+    // is the log: as long, live and ours. The command reads a log and changes nothing.
+    let outcome = unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ADMIN as _, &raw mut command) };
+    match outcome {
+        0 => Ok(log),
+        ..0 => Err(io::Error::last_os_error()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Returns the name of an address, as the resolver knows it.
+pub(crate) fn name_of(address: IpAddr) -> Option<String> {
+    // SAFETY: a sockaddr_storage is plain data, for which all zeros are a valid value.
+    let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
+    let length = match address {
+        IpAddr::V4(four) => {
+            let of_four = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: 0,
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(four.octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: a sockaddr_storage is as large and as aligned as any address, and ours.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(of_four) };
+            size_of::<libc::sockaddr_in>()
+        }
+        IpAddr::V6(six) => {
+            // SAFETY: a sockaddr_in6 is plain data, for which all zeros are a valid value.
+            let mut of_six: libc::sockaddr_in6 = unsafe { zeroed() };
+            of_six.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            of_six.sin6_addr.s6_addr = six.octets();
+            // SAFETY: a sockaddr_storage is as large and as aligned as any address, and ours.
+            unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(of_six) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    let mut name = [0u8; libc::NI_MAXHOST as usize];
+    // SAFETY: getnameinfo reads `length` bytes of the address, and writes at most the given number of bytes to `name`, with a
+    // zero at the end; both are live and ours.
+    let outcome = unsafe {
+        libc::getnameinfo(
+            (&raw const storage).cast(),
+            length as libc::socklen_t,
+            name.as_mut_ptr().cast(),
+            name.len() as libc::socklen_t,
+            std::ptr::null_mut(),
+            0,
+            libc::NI_NAMEREQD,
+        )
+    };
+    let name = CStr::from_bytes_until_nul(&name).ok()?;
+    (outcome == 0).then(|| name.to_string_lossy().into_owned())
 }

@@ -224,7 +224,7 @@ def test_a_recording_of_this_host_is_judged_like_the_host(tmp_path):
     for target in ((), ("--for", "100G", "--role", "dtn")):
         live, kept = findings(*target), findings(*target, "--from", tmp_path)
         # Counters go on while the second one is made.
-        counted = {"udp-errors", "softnet-drops", "softirq-budget", "steal", "free-space", "nic-drops"}
+        counted = {"udp-errors", "softnet-drops", "softirq-budget", "steal", "free-space", "nic-drops", "busy-core", "reverse-dns"}
         assert ids(live) - counted == ids(kept) - counted
 
 

@@ -202,6 +202,45 @@ def test_a_path_on_which_ssh_hangs_is_given_up():
     assert b"has not answered for 3 s" in done.stderr and b"large packets" in done.stderr, done.stderr.decode()
 
 
+@contextlib.contextmanager
+def two_routers(net):
+    """Between alpha and beta: alpha chooses one by ports, beta answers straight."""
+    routers = [f"{net.alpha.netns}r{number}" for number in (1, 2)]
+    try:
+        for number, router in enumerate(routers, 1):
+            for argv in (
+                f"netns add {router}",
+                f"link add r{number} netns {net.alpha.netns} type veth peer name near netns {router}",
+                f"link add r{number} netns {net.beta.netns} type veth peer name far netns {router}",
+                f"-n {net.alpha.netns} addr add 10.78.{number}.1/24 dev r{number}",
+                f"-n {router} addr add 10.78.{number}.2/24 dev near",
+                f"-n {router} addr add 10.79.{number}.2/24 dev far",
+                f"-n {net.beta.netns} addr add 10.79.{number}.1/24 dev r{number}",
+                f"-n {net.alpha.netns} link set r{number} up",
+                f"-n {net.beta.netns} link set r{number} up",
+                f"-n {router} link set near up",
+                f"-n {router} link set far up",
+                f"-n {router} route add {net.alpha.v4} via 10.78.{number}.1",
+                f"-n {router} route add {net.beta.v4} via 10.79.{number}.1",
+                f"netns exec {router} sysctl -qw net.ipv4.ip_forward=1 net.ipv4.icmp_ratelimit=0",
+            ):
+                subprocess.run(["ip", *argv.split()], check=True)
+        net.alpha.run(["sysctl", "-qw", "net.ipv4.fib_multipath_hash_policy=1"], check=True)
+        hops = "nexthop via 10.78.1.2 nexthop via 10.78.2.2"
+        subprocess.run(["ip", *f"-n {net.alpha.netns} route add {net.beta.v4}/32 src {net.alpha.v4} {hops}".split()], check=True)
+        yield
+    finally:
+        for router in routers:
+            subprocess.run(["ip", "netns", "delete", router], check=False)
+
+
+def test_routers_that_choose_a_way_by_ports_are_found(own_net):
+    with two_routers(own_net):
+        report = examined(own_net, own_net.beta.v4, "--peer-time", "10s", "-o", "StrictHostKeyChecking=no")
+    found = {one["id"]: one["what"] for one in report["path"]}
+    assert found.get("several-paths", "").startswith("2 ways were seen behind router 1"), report["path"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("link", "expected"), [
     (["--loss", "2%"], "path-loss"),

@@ -59,6 +59,7 @@ pub const LIMITS: &[Limit] = &[
             "rings",
             "pause-frames",
             "mtu-probing",
+            "several-routes",
         ],
     },
     Limit {
@@ -104,6 +105,9 @@ pub const LIMITS: &[Limit] = &[
             "nvme-heat",
             "disk-node",
             "direct-io",
+            "file-system",
+            "zfs",
+            "gpfs",
         ],
     },
     Limit {
@@ -136,7 +140,7 @@ pub const LIMITS: &[Limit] = &[
                 gain: "as many times as there are more cores; without digests, all of their time",
             },
         ],
-        checks: &["governor", "steal", "cgroup-limits", "idle-states"],
+        checks: &["governor", "steal", "cgroup-limits", "idle-states", "busy-core"],
     },
     Limit {
         id: "slow-sender-program",
@@ -178,6 +182,7 @@ pub const LIMITS: &[Limit] = &[
             "iommu",
             "nic-node",
             "kernel-version",
+            "busy-core",
         ],
     },
     Limit {
@@ -226,6 +231,11 @@ pub const LIMITS: &[Limit] = &[
             "nvme-heat",
             "dirty-limits",
             "direct-io",
+            "file-system",
+            "zfs",
+            "gpfs",
+            "quota",
+            "disk-wear",
         ],
     },
     Limit {
@@ -239,7 +249,7 @@ pub const LIMITS: &[Limit] = &[
             },
             Remedy { what: "give it more cores", gain: "as many times as there are more cores" },
         ],
-        checks: &["governor", "steal", "cgroup-limits"],
+        checks: &["governor", "steal", "cgroup-limits", "busy-core"],
     },
     Limit {
         id: "slow-receiver-finish",
@@ -298,6 +308,7 @@ pub const LIMITS: &[Limit] = &[
             "mtu",
             "iommu",
             "nic-node",
+            "busy-core",
         ],
     },
 ];

@@ -7,6 +7,7 @@ use farhaul_words::PathSigns;
 use serde::Serialize;
 
 use crate::check::Weight;
+use crate::hops::SeveralWays;
 
 /// What was seen of a path while packets were sent at one rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -70,6 +71,8 @@ pub struct PathFacts {
     pub clock_doubt_ms: f64,
     /// Whether the far end sees another address than this host has.
     pub is_translated: Option<bool>,
+    /// Whether routers choose among several ways by ports.
+    pub several_ways: Option<SeveralWays>,
 }
 
 /// Something that was found on a path.
@@ -129,6 +132,7 @@ const MARKED: &str =
     "nothing to do: the router marks packets in place of dropping them, and Farhaul heeds the marks";
 const NAT: &str =
     "keep the UDP timeout of the device above 30 s; how long it is, is not measured, as that takes minutes";
+const SEVERAL: &str = "more flows use more of the ways: --flows 4; one flow has one way";
 const SKEW: &str =
     "synchronise both clocks (chrony, systemd-timesyncd): times of files and logs are compared across hosts";
 const ASYMMETRY: &str =
@@ -260,6 +264,17 @@ pub const PATH_SIGNS: &[PathSign] = &[
         source: ("RFC 4787, section 4.3", "https://www.rfc-editor.org/rfc/rfc4787#section-4.3"),
     },
     PathSign {
+        id: "several-paths",
+        row: "P10",
+        gain: "up to as many times as there are ways, if one of them is full",
+        title: "Routers choose among several ways (ECMP)",
+        meaning: "Small datagrams with limits of hops were sent from eight ports, and at one distance other routers have answered for other \
+                  ports, the same again for each. A hash of addresses and ports decides which way a flow takes. Routers that say \
+                  nothing are not seen.",
+        advice: SEVERAL,
+        source: ("RFC 9198", "https://www.rfc-editor.org/rfc/rfc9198"),
+    },
+    PathSign {
         id: "asymmetry",
         row: "P5",
         gain: "up to the rate of the other way",
@@ -326,6 +341,11 @@ pub fn judge(facts: &PathFacts) -> Vec<PathFinding> {
     found.extend(asymmetry(&facts.ways));
     if facts.is_translated == Some(true) {
         found.push(of("nat", Weight::Note, "", "the far end sees another address than this host has".into()));
+    }
+    if let Some(SeveralWays { hop, ways }) = facts.several_ways {
+        let what =
+            format!("{ways} ways were seen behind router {hop}, and the port decides which one a flow takes");
+        found.push(of("several-paths", Weight::Note, "to", what));
     }
     if let Some(ahead) = facts.clock_offset_ms.filter(|ahead| ahead.abs() - facts.clock_doubt_ms > 1000.0) {
         let (seconds, word) = (ahead.abs() / 1e3, if ahead > 0.0 { "ahead" } else { "behind" });
@@ -705,6 +725,9 @@ mod tests {
         assert!(judge(&at(900.0, 1.0, false)).is_empty() && judge(&at(-1500.0, 600.0, false)).is_empty());
         assert!(judge(&at(-5000.0, 10.0, false))[0].what.contains("5.0 s behind"));
         assert_eq!(judge(&at(0.0, 1.0, true))[0].id, "nat");
+        let several_ways = Some(SeveralWays { hop: 2, ways: 3 });
+        let found = judge(&PathFacts { several_ways, ..PathFacts::default() });
+        assert!(found[0].id == "several-paths" && found[0].what.starts_with("3 ways"));
     }
 
     #[test]

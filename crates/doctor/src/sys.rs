@@ -1,5 +1,5 @@
 //! The raw calls that no safe crate has: the ioctls of ethtool and NVMe, the state of the clock, quotas, names of
-//! addresses.
+//! addresses, errors that come by ICMP.
 //!
 //! The only `unsafe` of this crate. Always true: each function owns everything that it passes to the kernel.
 
@@ -214,4 +214,41 @@ pub(crate) fn name_of(address: IpAddr) -> Option<String> {
     };
     let name = CStr::from_bytes_until_nul(&name).ok()?;
     (outcome == 0).then(|| name.to_string_lossy().into_owned())
+}
+
+/// Has the kernel keep errors that come by ICMP for a socket, with the address of whoever has sent them.
+pub(crate) fn keep_errors(socket: &std::net::UdpSocket, is_ipv6: bool) -> io::Result<()> {
+    let (level, option) = match is_ipv6 {
+        true => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        false => (libc::IPPROTO_IP, libc::IP_RECVERR),
+    };
+    let on: libc::c_int = 1;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: setsockopt reads `length` bytes of `on`, which is as long and live.
+    let outcome =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), length) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes the next error that was kept for a socket: the first byte that was sent, if the error quotes it, and the control
+/// messages. `None` if there is no error.
+pub(crate) fn next_error(socket: &std::net::UdpSocket) -> Option<(Option<u8>, Vec<u8>)> {
+    let mut sent = [0u8; 64];
+    // Control messages begin with a long number.
+    let mut control = [0u64; 64];
+    let mut part = libc::iovec { iov_base: sent.as_mut_ptr().cast(), iov_len: sent.len() };
+    // SAFETY: a msghdr is plain data, for which all zeros are a valid value.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: recvmsg writes to the parts and to the control messages that `message` names, no more than the lengths there say;
+    // all are live and ours.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    let length = usize::try_from(length).ok()?;
+    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let first = (length > 0).then_some(sent[0]);
+    Some((first, bytes.into_iter().take(message.msg_controllen as usize).collect()))
 }

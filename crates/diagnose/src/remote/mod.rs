@@ -16,6 +16,7 @@ use farhaul_connect as connect;
 use farhaul_connect::HelloParams;
 use farhaul_connect::features::Features;
 use farhaul_copy::Location;
+use farhaul_doctor::hops;
 use farhaul_doctor::path::{self, PathFacts, PathFinding, PathStep};
 use farhaul_doctor::target::Role;
 use farhaul_session::content_role::{ContentRole, DeliveryOrder};
@@ -33,6 +34,8 @@ use super::findings::{Consultation, PeerDiagnosis, clock_us};
 use super::messages::DiagnoseMessage;
 use super::request::{DiagnoseRequest, Way};
 
+/// The share of the time in which several ways are looked for.
+const HOPS_SHARE: u32 = 10;
 /// How long the far end may take to hear that the examination is over.
 const END_TIME: Duration = Duration::from_secs(2);
 
@@ -125,6 +128,11 @@ pub fn examine(asked: &Examination<'_>, caller: &Handle, tell: &dyn Fn(&str)) ->
             is_translated: said.consultation.your_address.map(|address| !is_own(address)),
             ..PathFacts::default()
         };
+        if let Some(peer) = consultation.dialogue.peer_ip() {
+            tell("several ways");
+            let round_trip = Duration::from_secs_f64(said.doubt_ms * 2e-3);
+            facts.several_ways = hops::several_ways(peer, round_trip, asked.time / HOPS_SHARE);
+        }
         let (mut ways, mut unfinished) = (Vec::new(), Vec::new());
         for (way, until) in Way::BOTH.into_iter().zip([limit.half(), limit.end()]) {
             tell(&format!("the way {}", way.name()));

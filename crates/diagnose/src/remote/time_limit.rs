@@ -70,7 +70,7 @@ impl TimeLimit {
             return error;
         }
         let what = format!("the time of {} s was over before it was done", self.time.as_secs());
-        Error::new(Code::PeerSilent, what).with_hint("`--peer-time 60` gives it more time")
+        Error::new(Code::PeerSilent, what).with_hint("`peer-time` gives it more")
     }
 }
 

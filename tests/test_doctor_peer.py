@@ -28,10 +28,10 @@ def at_daemon(net, *arguments, options="diagnose", **expect):
     return examined(net, f"fh://beta:{net.daemon.port}", "--accept-new", *arguments, **expect)
 
 
-def in_lab(link, where, *arguments):
+def in_lab(link, where, *arguments, time="60s"):
     """Examines host B of a lab from host A."""
     peer = {"ssh": "$FARHAUL_LAB_B", "daemon": "$FARHAUL_LAB_URL $FARHAUL_LAB_CP_OPTIONS"}[where]
-    script = f"exec {product.binary().resolve()} doctor --json --peer-time 60s --peer {peer} {' '.join(arguments)}"
+    script = f"exec {product.binary().resolve()} doctor --json --peer-time {time} --peer {peer} {' '.join(arguments)}"
     done = lab.run(["-q", *link], ["bash", "-c", script], check=False, timeout=200)
     assert done.returncode in EXAMINED, done.stderr.decode()
     return json.loads(done.stdout)
@@ -171,7 +171,7 @@ def test_a_policer_one_way_and_a_long_queue_the_other():
 
 def test_large_packets_that_vanish_are_named_first():
     """Only at a daemon, as ssh hangs on such a path."""
-    report = in_lab(["--rtt", "10ms", "--rate", "50m", "--path-mtu", "1300", "--too-big", "silent"], "daemon")
+    report = in_lab(["--rtt", "10ms", "--rate", "50m", "--path-mtu", "1300", "--too-big", "silent"], "daemon", time="30s")
     assert report["path"][0]["id"] == "mtu-black-hole", report["path"]
     assert "mtu-black-hole" in of_way(report, "to") and "mtu-black-hole" in of_way(report, "from"), report["path"]
 
@@ -236,7 +236,7 @@ def two_routers(net):
 
 def test_routers_that_choose_a_way_by_ports_are_found(own_net):
     with two_routers(own_net):
-        report = examined(own_net, own_net.beta.v4, "--peer-time", "10s", "-o", "StrictHostKeyChecking=no")
+        report = examined(own_net, own_net.beta.v4, "--peer-time", "6s", "-o", "StrictHostKeyChecking=no")
     found = {one["id"]: one["what"] for one in report["path"]}
     assert found.get("several-paths", "").startswith("2 ways were seen behind router 1"), report["path"]
 

@@ -497,8 +497,12 @@ fn policed(facts: &WayFacts, steps: &[&PathStep], base: f64) -> Option<f64> {
     let first = steps.iter().position(|step| is_lossy(step))?;
     let (below, above) = steps.split_at(first);
     let reached: Vec<&&PathStep> = above.iter().filter(|step| has_reached(step)).collect();
-    let longest_below = below.iter().map(|step| step.rtt_ms).fold(facts.rtt_min_ms, f64::max);
-    let is_queued = |step: &PathStep| step.rtt_ms > longest_below + QUEUE_MS;
+    // The middle one: a pause of a host makes one of them longer.
+    let mut below_ms: Vec<f64> = below.iter().map(|step| step.rtt_ms).collect();
+    below_ms.sort_by(f64::total_cmp);
+    let usual_ms =
+        below_ms.get(below_ms.len().saturating_sub(1) / 2).map_or(0.0, |ms| ms.max(facts.rtt_min_ms));
+    let is_queued = |step: &PathStep| step.rtt_ms > usual_ms + QUEUE_MS;
     // A rate without loss must be known, and at least two beyond it, of which each loses its excess.
     if below.is_empty() || reached.len() < 2 || above.iter().any(|step| is_queued(step)) {
         return None;
@@ -603,6 +607,16 @@ mod tests {
             [(10, 0.0, 10.1), (60, 0.05, 10.1), (100, 0.05, 10.2), (120, 0.05, 10.2), (150, 0.05, 10.2)];
         let short =
             [(10, 0.0, 20.2), (60, 0.0, 21.4), (100, 0.04, 37.0), (120, 0.28, 39.3), (150, 0.4, 39.0)];
+        // One of the rates was held up by a pause of this host.
+        let paused = [
+            (10, 0.0, 20.2),
+            (60, 0.0, 164.0),
+            (85, 0.0, 21.4),
+            (100, 0.04, 37.0),
+            (120, 0.28, 39.3),
+            (150, 0.4, 39.0),
+        ];
+        assert!(!ids(way_of(&paused)).contains(&"policer"));
         for steps in [queued, once, uneven, short] {
             assert!(!ids(way_of(&steps)).contains(&"policer"), "{steps:?}");
         }

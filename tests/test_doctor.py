@@ -125,6 +125,51 @@ def test_what_somebody_else_has_changed_is_named_and_left(space, tmp_path):
     assert "somebody has changed" in done.stdout and space.value("tcp_rmem") == ["4096", "5000", "6000"]
 
 
+def test_a_firewall_that_drops_by_default_is_found_by_root_and_hidden_from_others(space):
+    assert "firewall" not in ids(findings(namespace=space.name))
+    space.run("nft 'table inet t { chain c { type filter hook input priority 0; policy drop; udp dport 9 accept; }; }'")
+    (found,) = [one for one in findings("--notes", namespace=space.name)["findings"] if one["id"] == "firewall"]
+    assert "drops what no rule lets in (1 rules)" in found["what"], found
+    argv = ["ip", "netns", "exec", space.name, "setpriv", "--reuid=65534", "--clear-groups", str(binary().resolve()), "doctor"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd="/", check=False)
+    assert "not visible to this user" in done.stderr and "firewalls" in done.stderr, done
+
+
+def test_a_route_whose_ways_are_not_used_by_flows_is_found_mended_and_undone(space, tmp_path):
+    space.run("ip address add 10.9.1.1/24 dev data0; ip address add 10.9.2.1/24 dev data1")
+    space.run("ip route add 10.10.0.0/16 nexthop via 10.9.1.2 nexthop via 10.9.2.2")
+    (found,) = [one for one in findings(namespace=space.name)["findings"] if one["id"] == "several-routes"]
+    assert "2 ways" in found["what"] and found["changes"] == [{"place": "proc/sys/net/ipv4/fib_multipath_hash_policy", "value": "1"}]
+    undo = tmp_path / "undo.json"
+    doctor("--apply", "several-routes", "--undo-file", undo, namespace=space.name)
+    assert space.value("fib_multipath_hash_policy") == ["1"] and "several-routes" not in ids(findings(namespace=space.name))
+    doctor("--undo", "--all", "--undo-file", undo, namespace=space.name)
+    assert space.value("fib_multipath_hash_policy") == ["0"]
+
+
+def test_a_core_that_somebody_keeps_busy_is_named():
+    core = max(os.sched_getaffinity(0))
+    busy = subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", "echo; while :; do :; done"], stdout=subprocess.PIPE)
+    try:
+        busy.stdout.readline()
+        (found,) = [one for one in findings("--for", "10G", "--role", "dtn")["findings"] if one["id"] == "busy-core"]
+        assert f"cpu{core}" in found["what"] or found["what"].startswith("all "), found
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def test_a_log_directory_on_a_slow_mount_is_named():
+    """A mount namespace has its own /var/log: a directory that FUSE serves, over a file descriptor that nobody answers."""
+    script = f"""mount --make-rprivate /
+        exec 9<>/dev/fuse
+        mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0,subtype=s3fs far /var/log
+        {binary().resolve()} doctor --json --notes"""
+    done = subprocess.run(["unshare", "-m", "bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    found = [one for one in json.loads(done.stdout)["findings"] if one["id"] == "log-directory"]
+    assert [one["what"] for one in found] == ["/var/log is on /var/log (fuse.s3fs)"], done
+
+
 @pytest.mark.skipif(not shutil.which("ethtool"), reason="needs ethtool to turn an offload off")
 def test_an_offload_that_is_off_is_turned_on_and_off_again(space, tmp_path):
     space.run("ethtool -K data0 tso off")
@@ -179,7 +224,7 @@ def test_a_recording_of_this_host_is_judged_like_the_host(tmp_path):
     for target in ((), ("--for", "100G", "--role", "dtn")):
         live, kept = findings(*target), findings(*target, "--from", tmp_path)
         # Counters go on while the second one is made.
-        counted = {"udp-errors", "softnet-drops", "softirq-budget", "steal", "free-space", "nic-drops"}
+        counted = {"udp-errors", "softnet-drops", "softirq-budget", "steal", "free-space", "nic-drops", "busy-core", "reverse-dns"}
         assert ids(live) - counted == ids(kept) - counted
 
 

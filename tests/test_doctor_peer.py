@@ -1,7 +1,11 @@
 """`farhaul doctor --peer` across links with faults, over SSH and at a daemon: what is wrong is found and named first."""
 
+import contextlib
 import json
+import os
+import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -24,10 +28,10 @@ def at_daemon(net, *arguments, options="diagnose", **expect):
     return examined(net, f"fh://beta:{net.daemon.port}", "--accept-new", *arguments, **expect)
 
 
-def in_lab(link, where, *arguments):
+def in_lab(link, where, *arguments, time="60s"):
     """Examines host B of a lab from host A."""
     peer = {"ssh": "$FARHAUL_LAB_B", "daemon": "$FARHAUL_LAB_URL $FARHAUL_LAB_CP_OPTIONS"}[where]
-    script = f"exec {product.binary().resolve()} doctor --json --peer {peer} {' '.join(arguments)}"
+    script = f"exec {product.binary().resolve()} doctor --json --peer-time {time} --peer {peer} {' '.join(arguments)}"
     done = lab.run(["-q", *link], ["bash", "-c", script], check=False, timeout=200)
     assert done.returncode in EXAMINED, done.stderr.decode()
     return json.loads(done.stdout)
@@ -95,13 +99,62 @@ def test_a_peer_is_a_host(net):
         assert done.returncode == EXIT_USAGE, (peer, done)
 
 
-def test_blocked_udp_is_named_first(net):
-    with net.beta.dropping("meta l4proto udp"):
+def test_blocked_udp_is_named_first_and_the_firewall_beside_it(net):
+    with net.alpha.dropping("meta l4proto udp"), net.beta.dropping("meta l4proto udp"):
         report = examined(net, "beta")
+    assert "firewall" in {one["id"] for one in report["here"]["findings"]}
+    # Rules of firewalls never leave a host.
+    assert "firewall" not in {one["id"] for one in report["there"]["findings"]}
+    causes = report["verdicts"][0]["causes"]
+    assert any("[udp-blocked]" in line for line in causes) and any("[firewall]" in line for line in causes), causes
     assert report["path"][0]["id"] == "udp-blocked" and report["path"][0]["weight"] == "fail", report["path"]
     assert {one["transport"] for one in report["ways"]} <= {"tcp", "ssh"}
     # On a busy machine the two ways may differ in rate as well.
     assert of_way(report, "to")[0] == "udp-blocked" == of_way(report, "from")[0]
+
+
+BLKIO = pathlib.Path("/sys/fs/cgroup/blkio")
+
+
+@contextlib.contextmanager
+def slow_disk(folder, bytes_a_second):
+    """A file system on a disk that gives the processes of a control group this much, and the group."""
+    image, mount, group = folder / "image", folder / "disk", BLKIO / f"doctor{os.getpid()}"
+    with open(image, "wb") as file:
+        file.truncate(96 << 20)
+    device = subprocess.run(["losetup", "-f", "--show", image], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True)
+        mount.mkdir()
+        subprocess.run(["mount", device, mount], check=True)
+        try:
+            group.mkdir()
+            number = (pathlib.Path("/sys/block") / pathlib.Path(device).name / "dev").read_text().strip()
+            (group / "blkio.throttle.read_bps_device").write_text(f"{number} {bytes_a_second}\n")
+            yield mount, group
+        finally:
+            subprocess.run(["umount", mount], check=True)
+            if group.exists():
+                group.rmdir()
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BLKIO.is_dir(), reason="needs control groups that slow a disk down")
+def test_a_slow_disk_is_what_limits_the_way_there(net):
+    with slow_disk(net.folder("slow"), 4 << 20) as (disk, group):
+        file = disk / "data"
+        file.write_bytes(os.urandom(24 << 20))
+        argv = net.alpha.command(["farhaul", "doctor", "--json", "--peer", "beta", "--peer-time", "10s", "--read", file])
+        join = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+        done = subprocess.run(["sh", "-c", join, "sh", *argv], cwd=net.alpha.home, env=net.alpha.environment(),
+                              capture_output=True, timeout=300, check=False)
+        assert done.returncode in EXAMINED, done
+    to = json.loads(done.stdout)["verdicts"][0]
+    assert (to["limit_id"], to["end"], to["direction"]) == ("slow-sender-disk", "here", "to"), to
+    assert to["disk_bps"] < 60 * MBIT and to["gain"] > 1 and to["behind"][0][0] != "disk here", to
+    assert all(len(one["gain"]) > 10 for one in to["remedies"])
 
 
 def test_a_policer_one_way_and_a_long_queue_the_other():
@@ -118,14 +171,81 @@ def test_a_policer_one_way_and_a_long_queue_the_other():
 
 def test_large_packets_that_vanish_are_named_first():
     """Only at a daemon, as ssh hangs on such a path."""
-    report = in_lab(["--rtt", "10ms", "--rate", "50m", "--path-mtu", "1300", "--too-big", "silent"], "daemon")
+    report = in_lab(["--rtt", "10ms", "--rate", "50m", "--path-mtu", "1300", "--too-big", "silent"], "daemon", time="30s")
     assert report["path"][0]["id"] == "mtu-black-hole", report["path"]
     assert "mtu-black-hole" in of_way(report, "to") and "mtu-black-hole" in of_way(report, "from"), report["path"]
+
+
+def test_a_queue_that_codel_keeps_short_is_no_bufferbloat_and_packets_that_come_late_are_found():
+    """CoDel on the way there, whose queue could hold half a second; two packets in a hundred come late on the way back."""
+    report = in_lab(["--rtt", "20ms", "--rate", "40m", "--queue", "500ms/auto", "--codel", "on/off", "--reorder", "off/2%:15ms"], "ssh")
+    to, back = of_way(report, "to"), of_way(report, "from")
+    assert "managed-queue" in to and "bufferbloat" not in to and "reordering" not in to, report
+    assert "reordering" in back and "path-loss" not in back and "managed-queue" not in back, report
+
+
+def test_a_far_end_that_says_nothing_more_is_given_up(net):
+    """Its first session answers, and the next one never does."""
+    folder = net.folder("stalls")
+    program = folder / "once"
+    program.write_text(f"#!/bin/sh\nmkdir {folder}/asked 2>/dev/null && exec {product.binary().resolve()} \"$@\"\nexec sleep 600\n")
+    program.chmod(0o755)
+    report = examined(net, "beta", "--peer-time", "5s", "--remote-program", str(program))
+    assert report["there"]["findings"] and report["ways"] == []
+    assert report["refused"] == ["the way to: the time of 5 s was over before it was done", "the way from: the time of 5 s was over before it was done"]
+
+
+def test_a_path_on_which_ssh_hangs_is_given_up():
+    link = ["--rtt", "10ms", "--rate", "50m", "--path-mtu", "700", "--too-big", "silent"]
+    script = f"exec {product.binary().resolve()} doctor --answer-wait 3s --peer $FARHAUL_LAB_B"
+    done = lab.run(["-q", *link], ["bash", "-c", script], check=False, timeout=200)
+    assert b"has not answered for 3 s" in done.stderr and b"large packets" in done.stderr, done.stderr.decode()
+
+
+@contextlib.contextmanager
+def two_routers(net):
+    """Between alpha and beta: alpha chooses one by ports, beta answers straight."""
+    routers = [f"{net.alpha.netns}r{number}" for number in (1, 2)]
+    try:
+        for number, router in enumerate(routers, 1):
+            for argv in (
+                f"netns add {router}",
+                f"link add r{number} netns {net.alpha.netns} type veth peer name near netns {router}",
+                f"link add r{number} netns {net.beta.netns} type veth peer name far netns {router}",
+                f"-n {net.alpha.netns} addr add 10.78.{number}.1/24 dev r{number}",
+                f"-n {router} addr add 10.78.{number}.2/24 dev near",
+                f"-n {router} addr add 10.79.{number}.2/24 dev far",
+                f"-n {net.beta.netns} addr add 10.79.{number}.1/24 dev r{number}",
+                f"-n {net.alpha.netns} link set r{number} up",
+                f"-n {net.beta.netns} link set r{number} up",
+                f"-n {router} link set near up",
+                f"-n {router} link set far up",
+                f"-n {router} route add {net.alpha.v4} via 10.78.{number}.1",
+                f"-n {router} route add {net.beta.v4} via 10.79.{number}.1",
+                f"netns exec {router} sysctl -qw net.ipv4.ip_forward=1 net.ipv4.icmp_ratelimit=0",
+            ):
+                subprocess.run(["ip", *argv.split()], check=True)
+        net.alpha.run(["sysctl", "-qw", "net.ipv4.fib_multipath_hash_policy=1"], check=True)
+        hops = "nexthop via 10.78.1.2 nexthop via 10.78.2.2"
+        subprocess.run(["ip", *f"-n {net.alpha.netns} route add {net.beta.v4}/32 src {net.alpha.v4} {hops}".split()], check=True)
+        yield
+    finally:
+        for router in routers:
+            subprocess.run(["ip", "netns", "delete", router], check=False)
+
+
+def test_routers_that_choose_a_way_by_ports_are_found(own_net):
+    with two_routers(own_net):
+        report = examined(own_net, own_net.beta.v4, "--peer-time", "6s", "-o", "StrictHostKeyChecking=no")
+    found = {one["id"]: one["what"] for one in report["path"]}
+    assert found.get("several-paths", "").startswith("2 ways were seen behind router 1"), report["path"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("link", "expected"), [
     (["--loss", "2%"], "path-loss"),
+    (["--reorder", "2%:15ms"], "reordering"),
+    (["--codel", "on", "--queue", "500ms"], None),
     (["--policer", "300m:200000", "--rate", "900m"], "policer"),
     (["--path-mtu", "1300", "--too-big", "answered"], None),
     ([], None),

@@ -27,6 +27,8 @@ pub(crate) struct LoadSigns {
     pub(crate) path: PathSigns,
     /// Content that has arrived here.
     pub(crate) content_bytes: u64,
+    /// Content that was given to the transport here.
+    pub(crate) content_sent: u64,
     /// Datagrams that this host's sockets had no room for, since the host has started; of all its programs.
     pub(crate) full_sockets: u64,
     /// True if the content travels over UDP.
@@ -36,7 +38,10 @@ pub(crate) struct LoadSigns {
 impl LoadSigns {
     /// Makes numbers of it that can be counted with, whatever the far end has said.
     pub(crate) fn tame(mut self) -> LoadSigns {
-        for number in [&mut self.path.rtt_min_ms, &mut self.path.rtt_ms, &mut self.path.reordering_ms] {
+        let path = &mut self.path;
+        for number in
+            [&mut path.rtt_min_ms, &mut path.rtt_ms, &mut path.rtt_latest_ms, &mut path.reordering_ms]
+        {
             *number = if number.is_finite() { number.clamp(0.0, 1e6) } else { 0.0 };
         }
         self
@@ -47,6 +52,7 @@ impl LoadSigns {
 pub(crate) struct Mover {
     is_over: Arc<AtomicBool>,
     moved: Arc<AtomicU64>,
+    sent: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,8 +60,14 @@ impl Mover {
     /// Starts to send, or to drop what arrives.
     pub(crate) fn start(request: &Arc<Request>, role: ContentRole) -> Result<Mover, Error> {
         let (is_over, moved) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let sent = Arc::<AtomicU64>::default();
         let charge = request.budget().charge_of(Resource::Threads, 1)?;
-        let mover = Moving { request: request.clone(), is_over: is_over.clone(), moved: moved.clone() };
+        let mover = Moving {
+            request: request.clone(),
+            is_over: is_over.clone(),
+            moved: moved.clone(),
+            sent: sent.clone(),
+        };
         let work = move || {
             let _charge = charge;
             let done = contained(|| match role {
@@ -67,7 +79,7 @@ impl Mover {
             }
         };
         let thread = Builder::new().name("load".into()).spawn(work).map_err(Error::no_thread)?;
-        Ok(Mover { is_over, moved, thread: Some(thread) })
+        Ok(Mover { is_over, moved, sent, thread: Some(thread) })
     }
 
     /// Content that has arrived here.
@@ -89,6 +101,7 @@ struct Moving {
     request: Arc<Request>,
     is_over: Arc<AtomicBool>,
     moved: Arc<AtomicU64>,
+    sent: Arc<AtomicU64>,
 }
 
 impl Moving {
@@ -107,6 +120,7 @@ impl Moving {
             if !outlet.put(load, || self.is_done()) {
                 return;
             }
+            self.sent.fetch_add(BLOCK_CONTENT as u64, Relaxed);
         }
     }
 
@@ -130,6 +144,7 @@ pub(crate) fn signs(dialogue: &Dialogue, mover: &Mover) -> LoadSigns {
     LoadSigns {
         path: dialogue.path_signs(),
         content_bytes: mover.moved(),
+        content_sent: mover.sent.load(Relaxed),
         full_sockets: full_sockets(),
         is_udp: dialogue.carrier().is_some_and(Carrier::has_udp),
     }

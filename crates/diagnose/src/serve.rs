@@ -26,7 +26,7 @@ use super::request::{DiagnoseRequest, Way};
 /// The longest time of a consultation, with all its tests.
 const CONSULT_MAX: Duration = Duration::from_secs(120);
 /// The longest time of one test.
-const LOAD_MAX: Duration = Duration::from_secs(15);
+pub(crate) const LOAD_MAX: Duration = Duration::from_secs(15);
 
 /// A daemon's one place for somebody who asks its doctor.
 #[derive(Debug, Default)]

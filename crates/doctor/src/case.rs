@@ -261,6 +261,16 @@ impl<'a> Case<'a> {
             .count()
     }
 
+    /// The memory of the host; 0 if it does not say.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let text = self.whole("proc/meminfo").unwrap_or_default();
+        let total = text
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:"))
+            .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        total.unwrap_or(0).saturating_mul(1024)
+    }
+
     /// How many NUMA nodes there are; 1 if the host does not say.
     pub(crate) fn nodes(&self) -> usize {
         let names = self.list("sys/devices/system/node");

@@ -45,6 +45,16 @@ impl Found {
     }
 }
 
+/// A place that is not shown, for somebody who does not know places.
+fn place_words(place: &str) -> String {
+    match place.split('/').collect::<Vec<_>>()[..] {
+        ["asked", "firewall"] => "firewalls".into(),
+        ["asked", "memory"] => "slots of memory".into(),
+        ["asked", "wear", disk] => format!("the wear of {disk}"),
+        _ => place.into(),
+    }
+}
+
 /// Everything that a person would type for a finding.
 pub fn commands(finding: &Finding) -> Vec<String> {
     finding.changes.iter().map(check::Change::command).chain(finding.commands.iter().cloned()).collect()
@@ -92,7 +102,8 @@ impl Diagnosis {
         if self.denied.is_empty() {
             return None;
         }
-        Some(format!("not visible to this user: {}; run it as root to see all", self.denied.join(", ")))
+        let places: Vec<String> = self.denied.iter().map(|place| place_words(place)).collect();
+        Some(format!("not visible to this user: {}; run it as root to see all", places.join(", ")))
     }
 
     /// The whole as JSON, schema 1.

@@ -4,6 +4,7 @@
 //! machine. `case` makes network cards, disks and mounts of it. [`check`] has the table of checks, each a pure function
 //! of a case and a [`target`]. [`Diagnosis`] runs them all. [`remedy`] changes what findings propose, measures, and takes
 //! back. [`limit`] explains the limits that a transfer's report names. `page` writes the page of all of this.
+//! [`path`] judges what tests of a path have measured, and [`hops`] looks for several ways.
 //!
 //! Nothing is changed but by [`remedy`].
 #![deny(unsafe_code)]
@@ -12,6 +13,7 @@ mod case;
 pub mod check;
 mod diagnosis;
 mod error;
+pub mod hops;
 pub mod host;
 pub mod limit;
 pub mod page;

@@ -1,5 +1,7 @@
 //! Explains the limits that the report of a transfer names by `limit_id`.
 
+use serde::Serialize;
+
 /// A limit of transfers, explained.
 pub struct Limit {
     /// The ID under which it is explained.
@@ -9,9 +11,18 @@ pub struct Limit {
     /// What that means, and how to see it.
     pub meaning: &'static str,
     /// What to do, the first first.
-    pub remedies: &'static [&'static str],
+    pub remedies: &'static [Remedy],
     /// The checks that look for causes.
     pub checks: &'static [&'static str],
+}
+
+/// Something to do about a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// What to do.
+    pub what: &'static str,
+    /// What is expected of it, as long as no other stage becomes the limit.
+    pub gain: &'static str,
 }
 
 /// Every limit.
@@ -22,10 +33,22 @@ pub const LIMITS: &[Limit] = &[
         meaning: "Both ends wait for the path: its bottleneck is full, it loses packets, or somebody holds UDP to a rate. If the report \
                   says that UDP is policed, a device on the way drops what is beyond that rate.",
         remedies: &[
-            "compare with what the path should carry: farhaul bench link --rate RATE HOST",
-            "look at both ends: farhaul doctor here and there",
-            "if UDP is policed, the transfer uses TCP as well, by itself; ask the network's people for the rule",
-            "if other transfers share the path, --policy fair shares with them; several paths: --path",
+            Remedy {
+                what: "compare with what the path should carry: farhaul bench link --rate RATE HOST",
+                gain: "nothing by itself: it shows how far this is from what the path should carry",
+            },
+            Remedy {
+                what: "look at both ends: farhaul doctor here and there",
+                gain: "with buffers that are too small, up to the rate of the path; else nothing",
+            },
+            Remedy {
+                what: "if UDP is policed, the transfer uses TCP as well, by itself; ask the network's people for the rule",
+                gain: "up to what TCP reaches beside it; with the rule lifted, what the path carries",
+            },
+            Remedy {
+                what: "if other transfers share the path, --policy fair shares with them; several paths: --path",
+                gain: "an equal share of the path; with several paths, about their sum",
+            },
         ],
         checks: &[
             "link",
@@ -36,6 +59,7 @@ pub const LIMITS: &[Limit] = &[
             "rings",
             "pause-frames",
             "mtu-probing",
+            "several-routes",
         ],
     },
     Limit {
@@ -43,8 +67,14 @@ pub const LIMITS: &[Limit] = &[
         title: "The rate that was set",
         meaning: "Neither host nor path: --rate, the policy, a cap of the node, or max-rate of the key at the daemon.",
         remedies: &[
-            "farhaul cp --help: --rate, --policy",
-            "at a node: farhaul cap list; in the daemon's list of keys: max-rate=",
+            Remedy {
+                what: "farhaul cp --help: --rate, --policy",
+                gain: "up to the rate that is set, while the path carries it",
+            },
+            Remedy {
+                what: "at a node: farhaul cap list; in the daemon's list of keys: max-rate=",
+                gain: "up to the cap that is set, while the path carries it",
+            },
         ],
         checks: &[],
     },
@@ -54,9 +84,18 @@ pub const LIMITS: &[Limit] = &[
         meaning: "The sender waits for content, and reading it is the busiest part of getting it: the disk, the array, the file \
                   system's server, or the program that feeds a pipe.",
         remedies: &[
-            "measure the disk by itself: farhaul bench disk FILE",
-            "many small files are slow to open: compare with one large file",
-            "data on several disks without a RAID are read from all at a time: --spread",
+            Remedy {
+                what: "measure the disk by itself: farhaul bench disk FILE",
+                gain: "nothing by itself: it says what the disk gives at most",
+            },
+            Remedy {
+                what: "many small files are slow to open: compare with one large file",
+                gain: "several times as fast, if opening files is what takes the time",
+            },
+            Remedy {
+                what: "data on several disks without a RAID are read from all at a time: --spread",
+                gain: "as many times as there are disks, until the network is the limit",
+            },
         ],
         checks: &[
             "io-scheduler",
@@ -66,13 +105,25 @@ pub const LIMITS: &[Limit] = &[
             "nvme-heat",
             "disk-node",
             "direct-io",
+            "file-system",
+            "zfs",
+            "gpfs",
         ],
     },
     Limit {
         id: "slow-sender-scan",
         title: "The sender lists directories slowly",
         meaning: "There are many entries for each byte, or the file system answers each question slowly, as network file systems do.",
-        remedies: &["exclude what is not needed: --exclude", "run it on the host that has the disks"],
+        remedies: &[
+            Remedy {
+                what: "exclude what is not needed: --exclude",
+                gain: "as much time as listing the rest takes",
+            },
+            Remedy {
+                what: "run it on the host that has the disks",
+                gain: "ten times as many entries a second and more, against a file system in the network",
+            },
+        ],
         checks: &["network-file-system", "mount-options"],
     },
     Limit {
@@ -80,16 +131,31 @@ pub const LIMITS: &[Limit] = &[
         title: "The sender's cores compute digests slowly",
         meaning: "The digest needs more of the cores than they have left.",
         remedies: &[
-            "farhaul bench cpu shows what one core does",
-            "give it more cores; --verify transit leaves digests out, and with them what they find",
+            Remedy {
+                what: "farhaul bench cpu shows what one core does",
+                gain: "nothing by itself: it says what a core gives at most",
+            },
+            Remedy {
+                what: "give it more cores; --verify transit leaves digests out, and with them what they find",
+                gain: "as many times as there are more cores; without digests, all of their time",
+            },
         ],
-        checks: &["governor", "steal", "cgroup-limits", "idle-states"],
+        checks: &["governor", "steal", "cgroup-limits", "idle-states", "busy-core"],
     },
     Limit {
         id: "slow-sender-program",
         title: "The program that fills the blocks is slow",
         meaning: "A stream's sender waits for the program that gives it blocks.",
-        remedies: &["measure the program by itself", "let it fill several blocks at a time"],
+        remedies: &[
+            Remedy {
+                what: "measure the program by itself",
+                gain: "nothing by itself: it says what the program gives at most",
+            },
+            Remedy {
+                what: "let it fill several blocks at a time",
+                gain: "up to as many times as blocks are filled at a time",
+            },
+        ],
         checks: &["governor", "cgroup-limits"],
     },
     Limit {
@@ -97,9 +163,15 @@ pub const LIMITS: &[Limit] = &[
         title: "The sender's core is full with packets",
         meaning: "A flow is one thread, and that thread works all the time: sealing, or system calls.",
         remedies: &[
-            "more flows: --flows 4",
-            "larger packets: an MTU of 9000 if the whole path has it",
-            "farhaul bench cpu: if sealing is slow, another cipher (--cipher)",
+            Remedy { what: "more flows: --flows 4", gain: "up to four times as fast, with four idle cores" },
+            Remedy {
+                what: "larger packets: an MTU of 9000 if the whole path has it",
+                gain: "two to four times as much for each core",
+            },
+            Remedy {
+                what: "farhaul bench cpu: if sealing is slow, another cipher (--cipher)",
+                gain: "what the table of farhaul bench cpu shows between the two ciphers",
+            },
         ],
         checks: &[
             "udp-segmentation",
@@ -110,6 +182,7 @@ pub const LIMITS: &[Limit] = &[
             "iommu",
             "nic-node",
             "kernel-version",
+            "busy-core",
         ],
     },
     Limit {
@@ -117,8 +190,14 @@ pub const LIMITS: &[Limit] = &[
         title: "The sender writes blocks to its overflow file",
         meaning: "More blocks wait for acknowledgement than memory has room for, so that they go to a file and back.",
         remedies: &[
-            "more memory: --memory 2G",
-            "look why so much is unacknowledged: round trip x rate, or loss",
+            Remedy {
+                what: "more memory: --memory 2G",
+                gain: "no more blocks on disk: up to the rate of the path",
+            },
+            Remedy {
+                what: "look why so much is unacknowledged: round trip x rate, or loss",
+                gain: "nothing by itself: it tells whether memory or the path is to be mended",
+            },
         ],
         checks: &["cgroup-limits", "swap"],
     },
@@ -128,9 +207,18 @@ pub const LIMITS: &[Limit] = &[
         meaning: "The sender waits for room at the receiver, and writing is the busiest part there: the disk, the array, the file \
                   system's server, or the reader of a pipe.",
         remedies: &[
-            "measure the disk by itself, at the receiver: farhaul bench disk --write DIR",
-            "farhaul doctor at the receiver shows schedulers, arrays and mounts",
-            "write to another disk; on Lustre give the directory more stripes before",
+            Remedy {
+                what: "measure the disk by itself, at the receiver: farhaul bench disk --write DIR",
+                gain: "nothing by itself: it says what the disk takes at most",
+            },
+            Remedy {
+                what: "farhaul doctor at the receiver shows schedulers, arrays and mounts",
+                gain: "from a tenth (scheduler, read-ahead) to several times (a degraded array, sync mounts)",
+            },
+            Remedy {
+                what: "write to another disk; on Lustre give the directory more stripes before",
+                gain: "up to what farhaul bench disk --write says of that disk; with more stripes about as many times",
+            },
         ],
         checks: &[
             "raid",
@@ -143,22 +231,39 @@ pub const LIMITS: &[Limit] = &[
             "nvme-heat",
             "dirty-limits",
             "direct-io",
+            "file-system",
+            "zfs",
+            "gpfs",
+            "quota",
+            "disk-wear",
         ],
     },
     Limit {
         id: "slow-receiver-digest",
         title: "The receiver's cores compute digests slowly",
         meaning: "The digest of what arrives needs more of the cores than they have left.",
-        remedies: &["farhaul bench cpu at the receiver", "give it more cores"],
-        checks: &["governor", "steal", "cgroup-limits"],
+        remedies: &[
+            Remedy {
+                what: "farhaul bench cpu at the receiver",
+                gain: "nothing by itself: it says what a core gives at most",
+            },
+            Remedy { what: "give it more cores", gain: "as many times as there are more cores" },
+        ],
+        checks: &["governor", "steal", "cgroup-limits", "busy-core"],
     },
     Limit {
         id: "slow-receiver-finish",
         title: "The receiver finishes files slowly",
         meaning: "Each file gets its times, modes and name; with many small files, or --durable=file, the file system takes long for that.",
         remedies: &[
-            "--durable syncs once at the end, --durable=file for each file",
-            "local file systems finish files faster than network ones",
+            Remedy {
+                what: "--durable syncs once at the end, --durable=file for each file",
+                gain: "many times as fast with small files: one sync in place of one for each",
+            },
+            Remedy {
+                what: "local file systems finish files faster than network ones",
+                gain: "ten times as many files a second and more",
+            },
         ],
         checks: &["mount-options", "network-file-system", "free-space"],
     },
@@ -166,7 +271,16 @@ pub const LIMITS: &[Limit] = &[
         id: "slow-receiver-program",
         title: "The program that uses the blocks is slow",
         meaning: "A stream's receiver has no room, as the program that takes its blocks is slow.",
-        remedies: &["measure the program by itself", "let it return blocks before it works on them"],
+        remedies: &[
+            Remedy {
+                what: "measure the program by itself",
+                gain: "nothing by itself: it says what the program gives at most",
+            },
+            Remedy {
+                what: "let it return blocks before it works on them",
+                gain: "up to as many times as blocks are worked on at a time",
+            },
+        ],
         checks: &["governor", "cgroup-limits"],
     },
     Limit {
@@ -174,9 +288,15 @@ pub const LIMITS: &[Limit] = &[
         title: "The receiver's core is full with packets",
         meaning: "A flow is one thread, and the receiver's works all the time: system calls, or opening packets.",
         remedies: &[
-            "more flows: --flows 4",
-            "spread UDP over the card's queues, and the queues over cores",
-            "larger packets: an MTU of 9000 if the whole path has it",
+            Remedy { what: "more flows: --flows 4", gain: "up to four times as fast, with four idle cores" },
+            Remedy {
+                what: "spread UDP over the card's queues, and the queues over cores",
+                gain: "as many times as there are queues on cores of their own, with as many flows",
+            },
+            Remedy {
+                what: "larger packets: an MTU of 9000 if the whole path has it",
+                gain: "two to four times as much for each core",
+            },
         ],
         checks: &[
             "udp-hash",
@@ -188,6 +308,7 @@ pub const LIMITS: &[Limit] = &[
             "mtu",
             "iommu",
             "nic-node",
+            "busy-core",
         ],
     },
 ];
@@ -212,6 +333,7 @@ mod tests {
     fn each_check_that_a_limit_names_exists() {
         for limit in LIMITS {
             assert!(!limit.remedies.is_empty(), "{}", limit.id);
+            assert!(limit.remedies.iter().all(|remedy| remedy.gain.len() > 20), "{}", limit.id);
             for id in limit.checks {
                 assert!(crate::check::find(id).is_some(), "{} names {id}", limit.id);
             }

@@ -1,7 +1,7 @@
 //! The explanations, for the terminal and for the page docs/reference/doctor.md.
 
 use crate::check::{self, Check, Effect};
-use crate::limit::{LIMITS, Limit};
+use crate::limit::{LIMITS, Limit, Remedy};
 use crate::path::{PATH_SIGNS, PathSign};
 use crate::{Error, limit, path};
 
@@ -57,7 +57,9 @@ fn of_check(check: &Check) -> String {
 fn of_limit(limit: &Limit) -> String {
     let meaning = limit.meaning.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut out = format!("{}  [{}]\n\n{meaning}\n\nWhat to do:\n", limit.title, limit.id);
-    limit.remedies.iter().for_each(|remedy| out.push_str(&format!("- {remedy}\n")));
+    for Remedy { what, gain } in limit.remedies {
+        out.push_str(&format!("- {what}\n  expected: {gain}\n"));
+    }
     if !limit.checks.is_empty() {
         out.push_str(&format!("\nChecks that look for causes: {}\n", limit.checks.join(", ")));
     }
@@ -68,9 +70,15 @@ fn of_sign(sign: &PathSign) -> String {
     let meaning = sign.meaning.split_whitespace().collect::<Vec<_>>().join(" ");
     let (title, address) = sign.source;
     format!(
-        "{}  [{}]\n\n{meaning}\n\nfound     by farhaul doctor --peer HOST\nadvice    {}\nsource    {title}: {address}\n",
-        sign.title, sign.id, sign.advice
+        "{}  [{}]\n\n{meaning}\n\nfound     by farhaul doctor --peer HOST\nadvice    {}\nexpected  {}\nsource    {title}: {address}\n",
+        sign.title, sign.id, sign.advice, sign.gain
     )
+}
+
+/// The remedies of a limit, one behind the other.
+fn remedies(limit: &Limit) -> String {
+    let one = |remedy: &Remedy| format!("{} ({})", remedy.what, remedy.gain);
+    limit.remedies.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 /// A text in a cell of a table.
@@ -92,31 +100,35 @@ A test makes this page: `GOLDEN=write cargo test -p farhaul-doctor the_page`.
 
 What `limit_id` of [the JSON report](report.md) can be; `bottleneck` there says the same in words, with figures.
 
-| ID | what it means | checks |
-| --- | --- | --- |
+| ID | what it means | what to do, and what is expected of it | checks |
+| --- | --- | --- | --- |
 ",
     );
     for limit in LIMITS {
         let checks: Vec<String> = limit.checks.iter().map(|id| format!("[{id}](#{id})")).collect();
         let meaning = limit.meaning.split_whitespace().collect::<Vec<_>>().join(" ");
         out.push_str(&format!(
-            "| `{}` | {}. {} | {} |\n",
+            "| `{}` | {}. {} | {} | {} |\n",
             limit.id,
             limit.title,
             cell(&meaning),
+            cell(&remedies(limit)),
             checks.join(", ")
         ));
     }
     out.push_str(
         "\n## Findings on paths\n\nWhat `farhaul doctor --peer HOST` can find between two hosts.\n\n",
     );
-    out.push_str("| ID | what it means | what to do | source |\n| --- | --- | --- | --- |\n");
-    for PathSign { id, title, meaning, advice, source } in PATH_SIGNS {
+    out.push_str(
+        "| ID | what it means | what to do | expected | source |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for PathSign { id, title, meaning, advice, gain, source, .. } in PATH_SIGNS {
         let meaning = meaning.split_whitespace().collect::<Vec<_>>().join(" ");
         out.push_str(&format!(
-            "| `{id}` | {title}. {} | {} | [{}]({}) |\n",
+            "| `{id}` | {title}. {} | {} | {} | [{}]({}) |\n",
             cell(&meaning),
             cell(advice),
+            cell(gain),
             source.0,
             source.1
         ));

@@ -7,6 +7,7 @@ use farhaul_words::PathSigns;
 use serde::Serialize;
 
 use crate::check::Weight;
+use crate::hops::SeveralWays;
 
 /// What was seen of a path while packets were sent at one rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -25,6 +26,19 @@ pub struct PathStep {
     pub rtt_ms: f64,
 }
 
+/// What the sender saw between two looks, about a tenth of a second apart, while more and more was sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct PathMoment {
+    /// The number of packets that were sent.
+    pub packets_sent: u64,
+    /// The number of packets that were found lost.
+    pub packets_lost: u64,
+    /// The number of packets that the network has marked.
+    pub packets_marked: u64,
+    /// The round trip at the end.
+    pub rtt_ms: f64,
+}
+
 /// What was measured of one way.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WayFacts {
@@ -40,6 +54,8 @@ pub struct WayFacts {
     pub rtt_min_ms: f64,
     /// What was seen at each rate over UDP alone, the slowest first.
     pub steps: Vec<PathStep>,
+    /// The same test in its moments, one after the other.
+    pub moments: Vec<PathMoment>,
     /// What the path has done to the packets of the tests; the worst of all counts.
     pub signs: PathSigns,
 }
@@ -55,6 +71,8 @@ pub struct PathFacts {
     pub clock_doubt_ms: f64,
     /// Whether the far end sees another address than this host has.
     pub is_translated: Option<bool>,
+    /// Whether routers choose among several ways by ports.
+    pub several_ways: Option<SeveralWays>,
 }
 
 /// Something that was found on a path.
@@ -84,6 +102,10 @@ impl PathFinding {
 pub struct PathSign {
     /// The ID.
     pub id: &'static str,
+    /// Its rows in the project's list of checks; empty if it has none.
+    pub row: &'static str,
+    /// What is expected of mending it.
+    pub gain: &'static str,
     /// What is found.
     pub title: &'static str,
     /// How it is found, and what it means.
@@ -99,6 +121,7 @@ const POLICER: &str =
     "ask the network's people to raise or lift the rule; until then --rate just below it loses nothing";
 const BLACK_HOLE: &str = "let routers and firewalls pass ICMP 'fragmentation needed' and 'packet too big', or set the MTU that fits; net.ipv4.tcp_mtu_probing=1 helps TCP";
 const BLOAT: &str = "others on the path feel it: --policy low keeps the queue short; the router needs a shorter queue, or CoDel";
+const MANAGED: &str = "nothing to do: whoever slows down at the first loss or mark keeps the queue short";
 const LOSS: &str = "look for bad cables, optics or duplex on the way; Farhaul holds its rate, TCP does not";
 const SOCKETS: &str =
     "raise net.core.rmem_max there (farhaul doctor at the receiver), or use more flows: --flows 4";
@@ -109,6 +132,7 @@ const MARKED: &str =
     "nothing to do: the router marks packets in place of dropping them, and Farhaul heeds the marks";
 const NAT: &str =
     "keep the UDP timeout of the device above 30 s; how long it is, is not measured, as that takes minutes";
+const SEVERAL: &str = "more flows use more of the ways: --flows 4; one flow has one way";
 const SKEW: &str =
     "synchronise both clocks (chrony, systemd-timesyncd): times of files and logs are compared across hosts";
 const ASYMMETRY: &str =
@@ -119,14 +143,18 @@ const SHAPED: &str = "ask for the rule on UDP; Farhaul uses TCP beside it by its
 pub const PATH_SIGNS: &[PathSign] = &[
     PathSign {
         id: "udp-blocked",
+        row: "N22, P3",
+        gain: "on short paths little; on long or lossy ones several times what TCP carries",
         title: "UDP does not get through",
         meaning: "A test that may use UDP has gone over TCP or SSH, as no datagram was answered: a firewall drops UDP, at one of the \
                   hosts or between them. TCP slows down with distance and loss.",
         advice: FIREWALL,
-        source: ("RFC 8085", "https://www.rfc-editor.org/rfc/rfc8085"),
+        source: ("RFC 9308, section 2", "https://www.rfc-editor.org/rfc/rfc9308#section-2"),
     },
     PathSign {
         id: "policer",
+        row: "P2",
+        gain: "what the path carries without the rule; with --rate the same rate without loss",
         title: "A policer drops what is beyond a rate",
         meaning: "Below a rate nothing is lost, above it just the excess is, and the round trip does not grow: nothing waits in a queue. \
                   A rule of a router, a provider or a cloud holds the traffic to that rate. A bottleneck with next to no queue looks \
@@ -134,11 +162,13 @@ pub const PATH_SIGNS: &[PathSign] = &[
         advice: POLICER,
         source: (
             "Flach et al., An Internet-Wide Analysis of Traffic Policing",
-            "https://research.google/pubs/pub45411/",
+            "https://usc-nsl.github.io/policing-detection/",
         ),
     },
     PathSign {
         id: "udp-shaped",
+        row: "P3",
+        gain: "next to nothing for Farhaul, which uses TCP as well",
         title: "UDP is slower than TCP",
         meaning: "The same content is more than half as fast again without UDP. Some networks hold UDP to a rate of its own.",
         advice: SHAPED,
@@ -146,6 +176,8 @@ pub const PATH_SIGNS: &[PathSign] = &[
     },
     PathSign {
         id: "mtu-black-hole",
+        row: "E3",
+        gain: "TCP and ssh work at all; Farhaul gets larger packets, up to a fifth more for each core",
         title: "Large packets vanish without a word",
         meaning: "Packets of the size that the system believes in do not arrive, smaller ones do, and no router has said so. Farhaul finds \
                   the size that works by itself; TCP hangs there as soon as it sends full packets.",
@@ -154,25 +186,41 @@ pub const PATH_SIGNS: &[PathSign] = &[
     },
     PathSign {
         id: "bufferbloat",
+        row: "P1",
+        gain: "no more for this transfer; the others on the path wait less",
         title: "A queue on the way holds packets for long",
         meaning: "When more is sent than the path carries, the round trip grows by more than 50 ms. Everybody on the path waits that long. \
-                  The queue may be longer than the test has filled it. The test does not slow down, so a queue under CoDel can show it, too.",
+                  The queue may be longer than the test has filled it. Nothing is lost while the queue grows, so that nobody is told to slow down.",
         advice: BLOAT,
         source: ("RFC 8289", "https://www.rfc-editor.org/rfc/rfc8289"),
     },
     PathSign {
+        id: "managed-queue",
+        row: "P1",
+        gain: "nothing: it is as it should be",
+        title: "A router keeps its queue short",
+        meaning: "The round trip grows under a load that does not slow down, but packets are dropped or marked as soon as it begins to: \
+                  CoDel, PIE or the like manage the queue.",
+        advice: MANAGED,
+        source: ("RFC 8289", "https://www.rfc-editor.org/rfc/rfc8289"),
+    },
+    PathSign {
         id: "path-loss",
+        row: "P2",
+        gain: "next to nothing for Farhaul below 10 % of loss; several times as much for TCP and ssh",
         title: "Packets get lost at every rate",
         meaning: "Packets get lost even at a tenth of what the path carries, so that no queue can be the cause: a bad cable, a dirty optic, \
                   radio, or a device that is broken.",
         advice: LOSS,
         source: (
             "ESnet, fasterdata",
-            "https://fasterdata.es.net/network-tuning/tcp-issues-explained/packet-loss/",
+            "https://fasterdata.es.net/performance-testing/troubleshooting/network-performance-expectations/",
         ),
     },
     PathSign {
         id: "full-sockets",
+        row: "N16",
+        gain: "as much as was lost, and up to the rate of the path",
         title: "The receiver's socket buffers are full",
         meaning: "Packets have crossed the path and were dropped at the receiving host, as the buffer of its socket was full.",
         advice: SOCKETS,
@@ -180,13 +228,18 @@ pub const PATH_SIGNS: &[PathSign] = &[
     },
     PathSign {
         id: "reordering",
+        row: "P4",
+        gain: "next to nothing for Farhaul; up to several times as much for TCP and ssh",
         title: "Packets overtake each other",
-        meaning: "Packets came after they had been taken for lost. Farhaul waits longer then; TCP slows down.",
+        meaning: "More than one packet in a thousand arrived after one that was sent later. Farhaul waits for such packets; TCP may \
+                  take them for lost and slow down.",
         advice: REORDER,
         source: ("RFC 4737", "https://www.rfc-editor.org/rfc/rfc4737"),
     },
     PathSign {
         id: "ecn-dropped",
+        row: "",
+        gain: "marks in place of losses where a router gives them",
         title: "Packets that may be marked are dropped",
         meaning: "Datagrams with the ECN bits set were not answered, and those without were.",
         advice: ECN,
@@ -194,6 +247,8 @@ pub const PATH_SIGNS: &[PathSign] = &[
     },
     PathSign {
         id: "ecn-marks",
+        row: "",
+        gain: "nothing: it is as it should be",
         title: "A router marks packets",
         meaning: "Packets have come with the mark of congestion (ECN): the bottleneck has active queue management.",
         advice: MARKED,
@@ -201,20 +256,37 @@ pub const PATH_SIGNS: &[PathSign] = &[
     },
     PathSign {
         id: "nat",
+        row: "",
+        gain: "no session that is forgotten after a pause",
         title: "A device on the way translates addresses",
         meaning: "The far end sees another address than this host has. Such a device forgets a silent UDP flow after a time.",
         advice: NAT,
         source: ("RFC 4787, section 4.3", "https://www.rfc-editor.org/rfc/rfc4787#section-4.3"),
     },
     PathSign {
+        id: "several-paths",
+        row: "P10",
+        gain: "up to as many times as there are ways, if one of them is full",
+        title: "Routers choose among several ways (ECMP)",
+        meaning: "Small datagrams with limits of hops were sent from eight ports, and at one distance other routers have answered for other \
+                  ports, the same again for each. A hash of addresses and ports decides which way a flow takes. Routers that say \
+                  nothing are not seen.",
+        advice: SEVERAL,
+        source: ("RFC 9198", "https://www.rfc-editor.org/rfc/rfc9198"),
+    },
+    PathSign {
         id: "asymmetry",
+        row: "P5",
+        gain: "up to the rate of the other way",
         title: "The two ways differ much",
         meaning: "One way carries less than half of what the other one does.",
         advice: ASYMMETRY,
-        source: ("ESnet, fasterdata", "https://fasterdata.es.net/performance-testing/"),
+        source: ("RFC 3449", "https://www.rfc-editor.org/rfc/rfc3449"),
     },
     PathSign {
         id: "clock-skew",
+        row: "P7",
+        gain: "no more speed; times of files and logs that can be compared",
         title: "The clocks of the hosts differ",
         meaning: "The far end's clock is off by more than a second, as far as the round trip lets that be known.",
         advice: SKEW,
@@ -222,9 +294,16 @@ pub const PATH_SIGNS: &[PathSign] = &[
     },
 ];
 
-/// Returns the explanation of a kind of finding.
+/// Returns the explanation of a kind of finding, by its ID or a row.
 pub fn find(id: &str) -> Option<&'static PathSign> {
-    PATH_SIGNS.iter().find(|sign| sign.id == id)
+    let is_row =
+        |sign: &&PathSign| sign.row.split(", ").any(|row| !row.is_empty() && row.eq_ignore_ascii_case(id));
+    PATH_SIGNS.iter().find(|sign| sign.id == id).or_else(|| PATH_SIGNS.iter().find(is_row))
+}
+
+/// What is expected of mending a finding.
+pub fn gain(id: &str) -> &'static str {
+    find(id).map_or("", |sign| sign.gain)
 }
 
 /// A loss that is nobody's fault.
@@ -235,6 +314,18 @@ const LOSS_MUCH: f64 = 0.03;
 const BLOAT_MS: f64 = 50.0;
 /// A round trip that is longer by this much than at lower rates has a queue in it.
 const QUEUE_MS: f64 = 5.0;
+/// A queue that begins to grow: from here on a router that manages it drops packets.
+const GROWING_MS: f64 = 10.0;
+/// A queue that is this share of the longest one or less is far from full.
+const GROWING_SHARE: f64 = 0.6;
+/// In so many moments a growing queue must have lost packets, and in one of so many: CoDel drops ten a second and more, and
+/// a pause of a host some packets once.
+const MANAGED_MOMENTS: usize = 3;
+const MANAGED_SHARE: usize = 3;
+/// TCP that is this much faster than UDP is so by somebody's rule.
+const SHAPED_RATIO: f64 = 1.5;
+/// A larger share of late packets is more than chance.
+const REORDERED: f64 = 0.001;
 /// Fewer packets of a step say nothing.
 const PACKETS_MIN: u64 = 50;
 /// A step in which less than this share of its rate was sent is limited by the sender.
@@ -250,6 +341,11 @@ pub fn judge(facts: &PathFacts) -> Vec<PathFinding> {
     found.extend(asymmetry(&facts.ways));
     if facts.is_translated == Some(true) {
         found.push(of("nat", Weight::Note, "", "the far end sees another address than this host has".into()));
+    }
+    if let Some(SeveralWays { hop, ways }) = facts.several_ways {
+        let what =
+            format!("{ways} ways were seen behind router {hop}, and the port decides which one a flow takes");
+        found.push(of("several-paths", Weight::Note, "to", what));
     }
     if let Some(ahead) = facts.clock_offset_ms.filter(|ahead| ahead.abs() - facts.clock_doubt_ms > 1000.0) {
         let (seconds, word) = (ahead.abs() / 1e3, if ahead > 0.0 { "ahead" } else { "behind" });
@@ -305,16 +401,20 @@ fn way(facts: &WayFacts) -> Vec<PathFinding> {
             format!("{:.1} % of the packets get lost even at {}", base * 100.0, of_first(&of_path)),
         );
     }
-    let longest = seen.iter().map(|step| step.rtt_ms).fold(0.0, f64::max);
+    // A sender that has paused has waited itself.
+    let loaded = seen.iter().filter(|step| has_reached(step));
+    let longest = loaded.map(|step| step.rtt_ms).fold(0.0, f64::max);
     if longest - facts.rtt_min_ms > BLOAT_MS {
-        add(
-            "bufferbloat",
-            Weight::Warn,
-            format!(
-                "the round trip grows from {:.0} ms to at least {longest:.0} ms when more is sent than the path carries",
-                facts.rtt_min_ms
-            ),
-        );
+        let grows =
+            format!("the round trip grows from {:.0} ms to at least {longest:.0} ms", facts.rtt_min_ms);
+        if is_managed(facts, longest - facts.rtt_min_ms, base) {
+            let what = format!(
+                "{grows} under a load that does not slow down, and packets are dropped or marked early"
+            );
+            add("managed-queue", Weight::Note, what);
+        } else {
+            add("bufferbloat", Weight::Warn, format!("{grows} when more is sent than the path carries"));
+        }
     }
     if let Some(limit) = policed(facts, &of_path, base) {
         let tcp = facts.tcp_bps.filter(|tcp| *tcp > 1.3 * limit);
@@ -324,20 +424,20 @@ fn way(facts: &WayFacts) -> Vec<PathFinding> {
             Weight::Fail,
             format!("packets beyond {} are dropped and never queued{beside}", rate(limit)),
         );
-    } else if let Some(tcp) = facts.tcp_bps.filter(|tcp| *tcp > 1.5 * facts.bps && facts.bps > 0.0) {
-        add("udp-shaped", Weight::Warn, format!("UDP reaches {}, and TCP {}", rate(facts.bps), rate(tcp)));
-    }
-    if facts.signs.packets_late >= PACKETS_MIN
-        && facts.signs.packets_late as f64 > 0.001 * facts.signs.packets_sent as f64
+    } else if let Some(tcp) =
+        facts.tcp_bps.filter(|tcp| facts.bps > 0.0 && *tcp > SHAPED_RATIO * udp_bps(facts))
     {
         add(
-            "reordering",
+            "udp-shaped",
             Weight::Warn,
-            format!(
-                "{} of {} packets came after later ones, by up to {:.1} ms",
-                facts.signs.packets_late, facts.signs.packets_sent, facts.signs.reordering_ms
-            ),
+            format!("UDP reaches {}, and TCP {}", rate(udp_bps(facts)), rate(tcp)),
         );
+    }
+    // A far end that does not count those that were overtaken still has those that came too late.
+    let late = facts.signs.packets_overtaken.max(facts.signs.packets_late);
+    if late >= PACKETS_MIN && late as f64 > REORDERED * facts.signs.packets_sent as f64 {
+        let what = format!("{late} of {} packets came after later ones", facts.signs.packets_sent);
+        add("reordering", Weight::Warn, what);
     }
     if facts.signs.are_marks_thrown_away {
         add("ecn-dropped", Weight::Warn, "packets that may be marked (ECN) do not get through".into());
@@ -351,6 +451,40 @@ fn of_first(steps: &[&PathStep]) -> String {
     steps.first().map_or_else(String::new, |step| rate(step.sent_bps))
 }
 
+/// Whether packets were dropped or marked while the queue was growing and far from full, more than the path loses anyway.
+fn is_managed(facts: &WayFacts, longest_ms: f64, base: f64) -> bool {
+    let is_growing = |moment: &PathMoment| {
+        let queue = moment.rtt_ms - facts.rtt_min_ms;
+        queue > GROWING_MS && queue <= GROWING_SHARE * longest_ms
+    };
+    // A full queue that a pause of the sender empties loses packets before the pause.
+    let growing: Vec<&PathMoment> = facts
+        .moments
+        .windows(2)
+        .filter(|pair| {
+            is_growing(&pair[1]) && pair[0].rtt_ms - facts.rtt_min_ms <= GROWING_SHARE * longest_ms
+        })
+        .map(|pair| &pair[1])
+        .collect();
+    let is_told = |moment: &&&PathMoment| {
+        let expected = base * moment.packets_sent as f64;
+        let lost = moment.packets_lost as f64 > 2.0 * expected + 3.0 * expected.sqrt();
+        lost || moment.packets_marked > 0
+    };
+    let told = growing.iter().filter(is_told).count();
+    told >= MANAGED_MOMENTS && told * MANAGED_SHARE >= growing.len()
+}
+
+/// Whether the sender has come near the rate that it was to send.
+fn has_reached(step: &PathStep) -> bool {
+    step.sent_bps >= REACHED * step.asked_bps as f64
+}
+
+/// The most that UDP has carried in any test.
+fn udp_bps(facts: &WayFacts) -> f64 {
+    facts.steps.iter().map(|step| step.sent_bps * (1.0 - step.lost)).fold(facts.bps, f64::max)
+}
+
 /// Whether the receiving host has lost most of what a step has lost.
 fn is_of_sockets(step: &PathStep) -> bool {
     let lost = step.lost * step.packets_sent as f64;
@@ -359,13 +493,16 @@ fn is_of_sockets(step: &PathStep) -> bool {
 
 /// The rate that a policer lets through: from some rate on packets get lost, although none of them waits in a queue.
 fn policed(facts: &WayFacts, steps: &[&PathStep], base: f64) -> Option<f64> {
-    let sent = |step: &&&PathStep| step.sent_bps >= REACHED * step.asked_bps as f64;
     let is_lossy = |step: &PathStep| step.lost > base + LOSS_MUCH;
     let first = steps.iter().position(|step| is_lossy(step))?;
     let (below, above) = steps.split_at(first);
-    let reached: Vec<&&PathStep> = above.iter().filter(sent).collect();
-    let longest_below = below.iter().map(|step| step.rtt_ms).fold(facts.rtt_min_ms, f64::max);
-    let is_queued = |step: &PathStep| step.rtt_ms > longest_below + QUEUE_MS;
+    let reached: Vec<&&PathStep> = above.iter().filter(|step| has_reached(step)).collect();
+    // The middle one: a pause of a host makes one of them longer.
+    let mut below_ms: Vec<f64> = below.iter().map(|step| step.rtt_ms).collect();
+    below_ms.sort_by(f64::total_cmp);
+    let usual_ms =
+        below_ms.get(below_ms.len().saturating_sub(1) / 2).map_or(0.0, |ms| ms.max(facts.rtt_min_ms));
+    let is_queued = |step: &PathStep| step.rtt_ms > usual_ms + QUEUE_MS;
     // A rate without loss must be known, and at least two beyond it, of which each loses its excess.
     if below.is_empty() || reached.len() < 2 || above.iter().any(|step| is_queued(step)) {
         return None;
@@ -387,9 +524,11 @@ fn black_hole(facts: &WayFacts) -> Option<(u16, u16)> {
 
 fn asymmetry(ways: &[WayFacts]) -> Option<PathFinding> {
     let [one, other] = ways else { return None };
-    let (slow, fast) = if one.bps < other.bps { (one, other) } else { (other, one) };
-    (slow.bps > 0.0 && fast.bps > 2.0 * slow.bps && slow.has_udp == fast.has_udp).then(|| {
-        let what = format!("it carries {}, and the other way {}", rate(slow.bps), rate(fast.bps));
+    let best = |way: &WayFacts| udp_bps(way).max(way.tcp_bps.unwrap_or(0.0));
+    let (slow, fast) = if best(one) < best(other) { (one, other) } else { (other, one) };
+    let (least, most) = (best(slow), best(fast));
+    (least > 0.0 && most > 2.0 * least && slow.has_udp == fast.has_udp).then(|| {
+        let what = format!("it carries {}, and the other way {}", rate(least), rate(most));
         of("asymmetry", Weight::Warn, &slow.way, what)
     })
 }
@@ -422,6 +561,7 @@ mod tests {
             tcp_bps: Some(90e6),
             rtt_min_ms: 10.0,
             steps: steps.iter().map(step).collect(),
+            moments: Vec::new(),
             signs: PathSigns {
                 packets_sent: 50_000,
                 datagram_max: 1472,
@@ -467,6 +607,16 @@ mod tests {
             [(10, 0.0, 10.1), (60, 0.05, 10.1), (100, 0.05, 10.2), (120, 0.05, 10.2), (150, 0.05, 10.2)];
         let short =
             [(10, 0.0, 20.2), (60, 0.0, 21.4), (100, 0.04, 37.0), (120, 0.28, 39.3), (150, 0.4, 39.0)];
+        // One of the rates was held up by a pause of this host.
+        let paused = [
+            (10, 0.0, 20.2),
+            (60, 0.0, 164.0),
+            (85, 0.0, 21.4),
+            (100, 0.04, 37.0),
+            (120, 0.28, 39.3),
+            (150, 0.4, 39.0),
+        ];
+        assert!(!ids(way_of(&paused)).contains(&"policer"));
         for steps in [queued, once, uneven, short] {
             assert!(!ids(way_of(&steps)).contains(&"policer"), "{steps:?}");
         }
@@ -485,6 +635,40 @@ mod tests {
         let steps = [(10, 0.0, 10.1), (100, 0.0, 12.0), (120, 0.0, 150.0), (150, 0.1, 400.0)];
         assert_eq!(ids(way_of(&steps)), ["bufferbloat"]);
         assert_eq!(ids(way_of(&[(10, 0.0, 10.1), (120, 0.0, 55.0)])), Vec::<&str>::new());
+    }
+
+    /// A queue that grows to 400 ms: (lost, marked, round trip) of each moment.
+    fn growing(moments: &[(u64, u64, f64)]) -> WayFacts {
+        let moment = |&(packets_lost, packets_marked, rtt_ms): &(u64, u64, f64)| PathMoment {
+            packets_sent: 1000,
+            packets_lost,
+            packets_marked,
+            rtt_ms,
+        };
+        let mut facts = way_of(&[(10, 0.0, 10.1), (100, 0.0, 12.0), (120, 0.01, 150.0), (150, 0.1, 400.0)]);
+        facts.moments = moments.iter().map(moment).collect();
+        facts
+    }
+
+    #[test]
+    fn a_queue_that_drops_packets_while_it_is_short_is_managed() {
+        let of_codel =
+            [(0, 0, 11.0), (0, 0, 20.0), (1, 0, 40.0), (2, 0, 70.0), (4, 0, 130.0), (90, 0, 390.0)];
+        assert_eq!(ids(growing(&of_codel)), ["managed-queue"]);
+        let of_marks = of_codel.map(|(lost, _, rtt_ms)| (0, lost, rtt_ms));
+        assert!(ids(growing(&of_marks)).contains(&"managed-queue"));
+        // Near misses: losses only when it is full, all at once, and as many as are lost at any rate.
+        let full =
+            [(0, 0, 20.0), (0, 0, 70.0), (90, 0, 380.0), (90, 0, 150.0), (90, 0, 400.0), (90, 0, 200.0)];
+        let once =
+            [(0, 0, 20.0), (40, 0, 70.0), (0, 0, 150.0), (0, 0, 200.0), (90, 0, 400.0), (90, 0, 400.0)];
+        for moments in [full, once] {
+            assert_eq!(ids(growing(&moments)), ["bufferbloat"], "{moments:?}");
+        }
+        let mut lossy =
+            growing(&[(20, 0, 20.0), (24, 0, 70.0), (17, 0, 150.0), (21, 0, 200.0), (110, 0, 400.0)]);
+        lossy.steps.iter_mut().for_each(|step| step.lost += 0.02);
+        assert_eq!(ids(lossy), ["path-loss", "bufferbloat"]);
     }
 
     #[test]
@@ -522,13 +706,22 @@ mod tests {
     fn other_signs_need_their_facts() {
         assert_eq!(ids(WayFacts { has_udp: false, ..healthy() }), ["udp-blocked"]);
         assert_eq!(ids(WayFacts { tcp_bps: Some(190e6), ..healthy() }), ["udp-shaped"]);
+        // UDP was slow in one test, and as fast as TCP in another one.
+        assert_eq!(ids(WayFacts { bps: 60e6, ..healthy() }), Vec::<&str>::new());
         assert_eq!(ids(WayFacts { tcp_bps: Some(120e6), ..healthy() }), Vec::<&str>::new());
         assert_eq!(ids(signed(|signs| signs.packets_late = 600)), ["reordering"]);
         assert_eq!(ids(signed(|signs| signs.packets_late = 20)), Vec::<&str>::new());
+        // Two in a hundred came late, and the sender has waited long enough for almost all of them.
+        assert_eq!(
+            ids(signed(|signs| (signs.packets_overtaken, signs.packets_late) = (1000, 7))),
+            ["reordering"]
+        );
+        assert_eq!(ids(signed(|signs| signs.packets_overtaken = 40)), Vec::<&str>::new());
         assert_eq!(ids(signed(|signs| signs.are_marks_thrown_away = true)), ["ecn-dropped"]);
         assert_eq!(ids(signed(|signs| signs.packets_marked = 9)), ["ecn-marks"]);
         let both = |from_bps| {
-            let from = WayFacts { way: "from".into(), bps: from_bps, tcp_bps: None, ..healthy() };
+            let steps = vec![PathStep { asked_bps: 0, sent_bps: from_bps, ..PathStep::default() }];
+            let from = WayFacts { way: "from".into(), bps: from_bps, tcp_bps: None, steps, ..healthy() };
             judge(&PathFacts { ways: vec![healthy(), from], ..PathFacts::default() })
         };
         assert_eq!(both(60e6).len(), 0);
@@ -546,13 +739,19 @@ mod tests {
         assert!(judge(&at(900.0, 1.0, false)).is_empty() && judge(&at(-1500.0, 600.0, false)).is_empty());
         assert!(judge(&at(-5000.0, 10.0, false))[0].what.contains("5.0 s behind"));
         assert_eq!(judge(&at(0.0, 1.0, true))[0].id, "nat");
+        let several_ways = Some(SeveralWays { hop: 2, ways: 3 });
+        let found = judge(&PathFacts { several_ways, ..PathFacts::default() });
+        assert!(found[0].id == "several-paths" && found[0].what.starts_with("3 ways"));
     }
 
     #[test]
     fn every_finding_is_explained_with_a_source() {
         for sign in PATH_SIGNS {
             assert!(
-                !sign.meaning.is_empty() && !sign.advice.is_empty() && sign.source.1.starts_with("https://")
+                !sign.meaning.is_empty()
+                    && !sign.advice.is_empty()
+                    && sign.gain.len() > 10
+                    && sign.source.1.starts_with("https://")
             );
             assert!(
                 crate::check::find(sign.id).is_none() && crate::limit::find(sign.id).is_none(),

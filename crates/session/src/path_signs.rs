@@ -18,10 +18,12 @@ impl SessionShared {
             signs.packets_lost += figures.packets_lost;
             signs.bytes_sent += figures.wire_bytes_sent;
             signs.packets_late += of_path.packets_late;
+            signs.packets_overtaken += of_path.packets_overtaken;
             signs.packets_marked += of_path.packets_marked;
             signs.are_marks_thrown_away |= of_path.are_marks_thrown_away;
             signs.reordering_ms = signs.reordering_ms.max(of_path.reordering_us as f64 / 1e3);
             signs.rtt_ms = signs.rtt_ms.max(figures.rtt_smoothed_us as f64 / 1e3);
+            signs.rtt_latest_ms = signs.rtt_latest_ms.max(figures.rtt_latest_us as f64 / 1e3);
             let rtt_min_ms = figures.rtt_min_us as f64 / 1e3;
             if rtt_min_ms > 0.0 && (signs.rtt_min_ms == 0.0 || rtt_min_ms < signs.rtt_min_ms) {
                 signs.rtt_min_ms = rtt_min_ms;

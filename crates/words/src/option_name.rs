@@ -78,6 +78,7 @@ pub enum OptionName {
     Owner,
     Path,
     Peer,
+    PeerTime,
     Policy,
     Preserve,
     Public,

@@ -17,8 +17,12 @@ pub struct PathSigns {
     pub rtt_min_ms: f64,
     /// The smoothed round trip now.
     pub rtt_ms: f64,
+    /// The newest round trip.
+    pub rtt_latest_ms: f64,
     /// Packets that came after they had been taken for lost.
     pub packets_late: u64,
+    /// Packets of the other end that came here after ones that were sent later.
+    pub packets_overtaken: u64,
     /// The longest time by which a packet came after one that was sent later.
     pub reordering_ms: f64,
     /// Packets that the network has marked (ECN).

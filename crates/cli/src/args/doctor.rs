@@ -26,9 +26,19 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "plain|dtn|test", value_parser = role)]
     pub role: Option<Role>,
     /// Look at both ends and the way between them: the doctor of this host is asked ([user@]host over SSH, or
-    /// fh://host[:port] at a daemon), and the path there and back is tested for 30 seconds in all
+    /// fh://host[:port] at a daemon), and the path there and back is tested
     #[arg(long, value_name = "HOST")]
     pub peer: Option<OsString>,
+    /// With --peer: end after this time in all, once the host is reached; half of it is for each way
+    #[arg(long, value_name = "TIME", value_parser = peer_time, default_value = "30s", requires = "peer")]
+    pub peer_time: u64,
+    /// With --peer: measure how fast this file is read, so that the verdict of the way there knows this host's disk
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    pub read: Option<PathBuf>,
+    /// With --peer: measure how fast a nameless file is written in this directory, so that the verdict of the way back
+    /// knows this host's disk
+    #[arg(long, value_name = "DIR", requires = "peer")]
+    pub write: Option<PathBuf>,
     /// Also show what is only worth knowing
     #[arg(long)]
     pub notes: bool,
@@ -79,6 +89,13 @@ pub struct ExplainArgs {
     /// Print one JSON object on stdout
     #[arg(long)]
     pub json: bool,
+}
+
+/// A consultation at a daemon lasts two minutes at most.
+fn peer_time(text: &str) -> Result<u64, String> {
+    let seconds = values::age(text)?;
+    let is_fit = (5..=110).contains(&seconds);
+    is_fit.then_some(seconds).ok_or_else(|| format!("'{text}' is not from 5s to 110s"))
 }
 
 fn role(text: &str) -> Result<Role, String> {

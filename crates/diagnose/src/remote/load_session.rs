@@ -10,15 +10,15 @@ use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::options::{NetworkOptions, RateOptions};
 use farhaul_session::report::SessionFigures;
 use farhaul_session::session::{Dialogue, DialogueStep};
-use farhaul_words::{Code, Error, SessionReport};
+use farhaul_words::{Error, PathSigns, SessionReport};
 
 use super::open;
 use crate::load::{LoadSigns, Mover, signs};
 use crate::messages::DiagnoseMessage;
 use crate::request::{DiagnoseRequest, Way};
 
-/// How long the far end may take to answer, or to say that it has heard the end.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// How often a test is looked at while it runs.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// What both ends of a test see.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,7 +44,10 @@ pub(super) struct LoadSession<'a> {
     dialogue: Dialogue,
     mover: Mover,
     asked: u64,
-    answer: Option<LoadSigns>,
+    answered: u64,
+    /// The newest answer.
+    answer: LoadSigns,
+    seen: Vec<PathSigns>,
 }
 
 impl<'a> LoadSession<'a> {
@@ -67,7 +70,17 @@ impl<'a> LoadSession<'a> {
         let is_udp_wanted = carrier != LoadCarrier::WithoutUdp;
         let dialogue = open(caller, location, &request, network, role, is_udp_wanted, &handle)?;
         let mover = Mover::start(&dialogue.request, role)?;
-        Ok(LoadSession { way, caller, handle, dialogue, mover, asked: 0, answer: None })
+        Ok(LoadSession {
+            way,
+            caller,
+            handle,
+            dialogue,
+            mover,
+            asked: 0,
+            answered: 0,
+            answer: LoadSigns::default(),
+            seen: Vec::new(),
+        })
     }
 
     /// Lets it run for some time.
@@ -83,23 +96,47 @@ impl<'a> LoadSession<'a> {
         self.handle.set_rate(rate)
     }
 
-    /// What both ends see now.
-    pub(super) fn signs(&mut self) -> Result<BothSigns, Error> {
+    /// Lets it run for some time, and notes meanwhile what the sender sees.
+    pub(super) fn watch(&mut self, time: Duration) -> Result<(), Error> {
+        let (until, mut next) = (Instant::now() + time, Instant::now());
+        while Instant::now() < until {
+            self.step()?;
+            if Instant::now() < next {
+                continue;
+            }
+            next += WATCH_EVERY;
+            match self.way {
+                Way::To => self.seen.push(self.dialogue.path_signs()),
+                // An answer comes late under load, and says what was so when the far end was asked.
+                Way::From => self.ask(),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the sender has seen since the test began, each at a later time.
+    pub(super) fn seen(&self) -> &[PathSigns] {
+        &self.seen
+    }
+
+    /// What this end sees now.
+    pub(super) fn own_signs(&self) -> LoadSigns {
+        signs(&self.dialogue, &self.mover)
+    }
+
+    fn ask(&mut self) {
         self.asked += 1;
-        self.answer = None;
         let ask = DiagnoseMessage::Ask { op: self.asked };
         self.dialogue.request.send_encoded(|out| ask.encode(out));
-        let until = Instant::now() + ANSWER_TIME;
-        let theirs = loop {
-            if let Some(theirs) = self.answer {
-                break theirs;
-            }
-            if Instant::now() >= until {
-                return Err(Error::new(Code::PeerSilent, "the far end of a test does not answer"));
-            }
+    }
+
+    /// What both ends see now.
+    pub(super) fn signs(&mut self) -> Result<BothSigns, Error> {
+        self.ask();
+        while self.answered < self.asked {
             self.step()?;
-        };
-        let ours = signs(&self.dialogue, &self.mover);
+        }
+        let (ours, theirs) = (self.own_signs(), self.answer);
         Ok(match self.way {
             Way::To => BothSigns { sender: ours, receiver: theirs },
             Way::From => BothSigns { sender: theirs, receiver: ours },
@@ -112,9 +149,13 @@ impl<'a> LoadSession<'a> {
         }
         match self.dialogue.step()? {
             DialogueStep::Message(bytes) => match DiagnoseMessage::decode(bytes).map_err(senseless)? {
-                DiagnoseMessage::Answer { op, json } if op == self.asked && self.answer.is_none() => {
+                DiagnoseMessage::Answer { op, json } if op == self.answered + 1 && op <= self.asked => {
                     let signs: LoadSigns = serde_json::from_slice(&json).map_err(|_| unexpected("answer"))?;
-                    self.answer = Some(signs.tame());
+                    self.answered = op;
+                    self.answer = signs.tame();
+                    if self.way == Way::From {
+                        self.seen.push(self.answer.path);
+                    }
                     Ok(())
                 }
                 other => Err(unexpected(other.name())),
@@ -124,12 +165,12 @@ impl<'a> LoadSession<'a> {
         }
     }
 
-    /// Ends the test, and returns the report of both ends.
-    pub(super) fn finish(mut self, bytes: u64) -> SessionReport {
+    /// Ends the test, and returns the report of both ends, or of this one if the far end does not answer in time.
+    pub(super) fn finish(mut self, bytes: u64, time: Duration) -> SessionReport {
         self.dialogue.say_finished(Vec::new());
-        let end = Instant::now() + ANSWER_TIME;
+        let end = Instant::now() + time;
         let mut theirs = EndFigures::default();
-        while Instant::now() < end {
+        while Instant::now() < end && !self.caller.is_cancelled() {
             match self.dialogue.step_after_finish() {
                 Ok(DialogueStep::Finish(figures)) => {
                     theirs = figures;

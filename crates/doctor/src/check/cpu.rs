@@ -190,10 +190,10 @@ pub(super) const CHECKS: &[Check] = &[
         id: "memory-channels",
         row: "C12",
         title: "Channels of memory",
-        reads: "sys/devices/system/node/NODE/meminfo",
-        advice: "Memory on every NUMA node, and about as much on each; `dmidecode -t memory` shows empty slots.",
+        reads: "asked/memory, sys/devices/system/node/NODE/meminfo",
+        advice: "Memory in every channel, and on every NUMA node about as much. Only root sees the slots.",
         why: "Each byte of a transfer crosses memory several times: at 100G some 50 GB/s with a disk.",
-        sources: &[DTN_LECTURE, M_DMIDECODE],
+        sources: &[DTN_LECTURE, SMBIOS, M_DMIDECODE],
         certainty: Certainty::Practice,
         set: "fill one slot of every channel",
         undo: NOTHING,
@@ -561,7 +561,30 @@ fn crypto(case: &Case<'_>, target: &Target) -> Vec<Finding> {
     Vec::new()
 }
 
+/// The channels of memory and how many of them have none, by the names that the firmware gives to banks: those of one
+/// channel contain the same `CHANNEL X`.
+fn empty_channels(case: &Case<'_>) -> Option<(usize, usize)> {
+    let mut channels: BTreeMap<String, bool> = BTreeMap::new();
+    for line in case.whole("asked/memory")?.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["slot", state, bank, place] = words[..] else { continue };
+        let name = [bank, place]
+            .iter()
+            .map(|name| name.to_ascii_uppercase())
+            .find(|name| name.contains("CHANNEL"))?;
+        // Behind the channel's letter may stand the number of the slot.
+        let (before, after) = name.split_once("CHANNEL")?;
+        let letter: String = after.trim_start_matches(['_', '-']).chars().take(1).collect();
+        *channels.entry(format!("{before}CHANNEL{letter}")).or_default() |= state == "filled";
+    }
+    (!channels.is_empty()).then(|| (channels.values().filter(|has| !**has).count(), channels.len()))
+}
+
 fn memory_channels(case: &Case<'_>, target: &Target) -> Vec<Finding> {
+    if let Some((empty @ 1.., all)) = empty_channels(case).filter(|_| target.is_tuned()) {
+        let what = format!("{empty} of {all} channels of memory have none");
+        return vec![Finding::new(Weight::Note, "", what, "fill one slot of every channel")];
+    }
     let nodes = case
         .list("sys/devices/system/node")
         .into_iter()

@@ -123,22 +123,6 @@ pub(super) const CHECKS: &[Check] = &[
         judge: free_space,
     },
     Check {
-        id: "quota",
-        row: "D8",
-        title: "Quotas",
-        reads: "proc/self/mounts",
-        advice: "Know that there are some: `quota -s` shows yours.",
-        why: "A transfer that meets a quota ends with FH-NO-SPACE although df shows room.",
-        sources: &[GLOBUS],
-        certainty: Certainty::Practice,
-        set: NOTHING,
-        undo: NOTHING,
-        measure: "`quota -s`",
-        effect: Effect::NotByRate,
-        group: None,
-        judge: quota,
-    },
-    Check {
         id: "trim",
         row: "D9",
         title: "TRIM",
@@ -188,10 +172,10 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         id: "nvme-heat",
-        row: "D12",
+        row: "D19",
         title: "Temperature and link of NVMe disks",
         reads: "sys/class/nvme/DISK/hwmon*/temp1_input, temp1_max, device/current_link_speed",
-        advice: "Below the warning temperature, and the whole PCIe link. Wear is shown by `nvme smart-log`.",
+        advice: "Below the warning temperature, and the whole PCIe link.",
         why: "A hot disk slows itself down, to a tenth in the end. Benchmarks that write are never run by the doctor.",
         sources: &[DTN_LECTURE, K_PCI],
         certainty: Certainty::Practice,
@@ -437,17 +421,6 @@ fn free_space(case: &Case<'_>, _target: &Target) -> Vec<Finding> {
     found
 }
 
-fn quota(case: &Case<'_>, target: &Target) -> Vec<Finding> {
-    let names = ["usrquota", "grpquota", "usrjquota", "prjquota", "uquota", "gquota", "pquota", "quota"];
-    let has = |mount: &&Mount| names.iter().any(|name| mount.option(name).is_some());
-    let places: Vec<&str> = case.mounts().iter().filter(has).map(|mount| mount.place.as_str()).collect();
-    if places.is_empty() || !target.is_tuned() {
-        return Vec::new();
-    }
-    let what = format!("quotas on {}", places.join(", "));
-    vec![Finding::new(Weight::Note, "", what, "`quota -s` shows how near yours is")]
-}
-
 /// Whether a mount holds files of users on a disk of this host.
 fn is_local(mount: &Mount) -> bool {
     mount.device.starts_with("/dev/")
@@ -501,12 +474,7 @@ fn swap(case: &Case<'_>, target: &Target) -> Vec<Finding> {
 
 fn dirty_limits(case: &Case<'_>, target: &Target) -> Vec<Finding> {
     let share = case.number("proc/sys/vm/dirty_background_ratio").unwrap_or(0);
-    let text = case.whole("proc/meminfo").unwrap_or_default();
-    let total = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    let bytes = total.unwrap_or(0).saturating_mul(1024) / 100 * share;
+    let bytes = case.memory_bytes() / 100 * share;
     // Fewer bytes than a disk writes in some seconds do no harm.
     if bytes < 16 << 30 || !target.is_tuned() {
         return Vec::new();

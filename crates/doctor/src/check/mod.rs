@@ -5,9 +5,11 @@
 
 mod cpu;
 mod disk;
+mod file_system;
 mod kernel;
 mod network;
 mod nic;
+mod reach;
 pub(crate) mod sources;
 
 use serde::Serialize;
@@ -31,6 +33,11 @@ pub(crate) fn is_network_file_system(kind: &str) -> bool {
         "fuse.sshfs",
         "9p",
         "afs",
+        "fuse.farhaul",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.glusterfs",
+        "fuse.juicefs",
     ]
     .contains(&kind)
 }
@@ -266,7 +273,17 @@ pub struct Check {
 
 /// Every check, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    [kernel::CHECKS, network::CHECKS, nic::CHECKS, cpu::CHECKS, disk::CHECKS].into_iter().flatten()
+    [
+        kernel::CHECKS,
+        network::CHECKS,
+        reach::CHECKS,
+        nic::CHECKS,
+        cpu::CHECKS,
+        disk::CHECKS,
+        file_system::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Returns the check with this ID or row.

@@ -52,6 +52,18 @@ sources! {
     K_POWERCAP: "Linux: power capping", "https://docs.kernel.org/power/powercap/powercap.html";
     K_PCI: "Linux: files of PCI devices", "https://docs.kernel.org/PCI/sysfs-pci.html";
     K_SRIOV: "Linux: PCI virtual functions", "https://docs.kernel.org/PCI/pci-iov-howto.html";
+    K_EXT4: "Linux: ext4, stripe", "https://docs.kernel.org/admin-guide/ext4.html";
+    M_XFS: "xfs(5), sunit and swidth", "https://man7.org/linux/man-pages/man5/xfs.5.html";
+    M_QUOTACTL: "quotactl(2)", "https://man7.org/linux/man-pages/man2/quotactl.2.html";
+    M_NFT: "nft(8)", "https://manpages.debian.org/bookworm/nftables/nft.8.en.html";
+    M_VFAT: "Linux: vfat", "https://docs.kernel.org/filesystems/vfat.html";
+    M_STAT: "proc_stat(5)", "https://man7.org/linux/man-pages/man5/proc_stat.5.html";
+    NVME: "NVM Express: base specification, SMART / health information", "https://nvmexpress.org/specifications/";
+    SMBIOS: "DMTF DSP0134: SMBIOS, memory device", "https://www.dmtf.org/standards/smbios";
+    ZFS_RECORD: "Lustre wiki: recordsize of ZFS", "https://wiki.lustre.org/ZFS_recordsize_Property";
+    ZFS_DIRECT: "OpenZFS 2.3: direct I/O", "https://github.com/openzfs/zfs/releases/tag/zfs-2.3.0";
+    GPFS_POOL: "IBM: the pagepool of Spectrum Scale", "https://www.ibm.com/support/knowledgecenter/en/linuxonibm/liaag/wecm/l0wecm00_pagepool_size.html";
+    VHOST: "Red Hat: virtio and vhost_net", "https://access.redhat.com/documentation/en-us/red_hat_enterprise_linux/7/html/virtualization_tuning_and_optimization_guide/sect-virtualization_tuning_optimization_guide-networking-virtio_and_vhostnet";
     K_MD: "Linux: RAID arrays", "https://docs.kernel.org/admin-guide/md.html";
     M_ETHTOOL: "ethtool(8)", "https://man7.org/linux/man-pages/man8/ethtool.8.html";
     M_FQ: "tc-fq(8)", "https://man7.org/linux/man-pages/man8/tc-fq.8.html";

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open, statvfs};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, socket_recv_buffer_size};
 
-use super::{Unseen, processes, qdisc, split};
+use super::{Unseen, busy, firewall, memory_slots, own_name, processes, qdisc, quota, routes, split, wear};
 use crate::host::wire::{text, u64_at};
 use crate::sys::{ANSWER_BYTES, Exchange, is_clock_synchronised};
 
@@ -54,6 +54,13 @@ pub(super) fn answer(question: &str) -> Result<String, Unseen> {
     match question.split('/').collect::<Vec<_>>()[..] {
         ["ethtool", interface, what] => ethtool(interface, what),
         ["qdisc", interface] => qdisc::of(interface),
+        ["firewall"] => firewall::rules(),
+        ["routes"] => routes::several().map_err(|_| Unseen::Absent),
+        ["memory"] => memory_slots::slots(),
+        ["busy"] => Ok(busy::cores()),
+        ["own-name"] => Ok(own_name::reverse()),
+        ["quota"] => Ok(quota::own()),
+        ["wear", disk] => wear::of(disk),
         ["processes"] => Ok(processes::running()),
         ["socket"] => Ok(socket()),
         ["user"] => Ok(format!("root {}\n", yes(rustix::process::geteuid().is_root()))),

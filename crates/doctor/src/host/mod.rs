@@ -6,11 +6,19 @@
 //! of files stands for a whole machine, and a setting of a network card is read and written like a sysctl.
 
 mod asked;
+mod busy;
+mod firewall;
 mod machine;
+mod memory_slots;
+mod netlink;
+mod own_name;
 mod processes;
 mod qdisc;
+mod quota;
 mod recording;
+mod routes;
 mod scrub;
+mod wear;
 mod wire;
 
 pub use machine::Machine;
@@ -45,6 +53,16 @@ pub trait Host {
 
     /// Gives a setting another value. With `#key` only that line is set.
     fn write(&self, place: &str, value: &str) -> Result<(), Error>;
+}
+
+/// The mounts of file systems on this host's own devices: device and place.
+fn own_mounts() -> Vec<(String, String)> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mount = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        Some((words.next().filter(|device| device.starts_with("/dev/"))?, words.next()?))
+    };
+    mounts.lines().filter_map(mount).collect()
 }
 
 /// Splits a place into its file and the key behind `#`.

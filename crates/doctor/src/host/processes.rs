@@ -4,8 +4,20 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// The programs, by the names that the kernel has for them (at most 15 bytes).
-const OF_INTEREST: [&str; 9] =
-    ["irqbalance", "tuned", "chronyd", "ntpd", "systemd-timesyn", "ptp4l", "phc2sys", "mmfsd", "firewalld"];
+const OF_INTEREST: [&str; 12] = [
+    "irqbalance",
+    "tuned",
+    "chronyd",
+    "ntpd",
+    "systemd-timesyn",
+    "ptp4l",
+    "phc2sys",
+    "mmfsd",
+    "firewalld",
+    "qemu-system-x86",
+    "qemu-system-aar",
+    "qemu-kvm",
+];
 
 /// Returns the names of those that run, one a line.
 pub(super) fn running() -> String {

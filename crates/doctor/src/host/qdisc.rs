@@ -1,19 +1,13 @@
 //! The queueing disciplines of an interface, by rtnetlink.
 
 use std::fs;
-use std::io;
-
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
 use super::Unseen;
+use super::netlink::{dump, message};
 use super::wire::{Attributes, text, u32_at};
 
 const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
-const NLM_F_REQUEST_DUMP: u16 = 0x301;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const HEADER: usize = 16;
 const TCMSG: usize = 20;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -26,43 +20,7 @@ pub(super) fn of(interface: &str) -> Result<String, Unseen> {
     let index =
         fs::read_to_string(format!("/sys/class/net/{interface}/ifindex")).map_err(|_| Unseen::Absent)?;
     let index: u32 = index.trim().parse().map_err(|_| Unseen::Absent)?;
-    dump().map(|messages| lines(&messages, index)).map_err(|_| Unseen::Absent)
-}
-
-/// Asks the kernel for all of them.
-fn dump() -> io::Result<Vec<u8>> {
-    // Protocol 0 of netlink is that of routes and queueing disciplines.
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    let mut request = Vec::with_capacity(HEADER + TCMSG);
-    request.extend(((HEADER + TCMSG) as u32).to_ne_bytes());
-    request.extend(RTM_GETQDISC.to_ne_bytes());
-    request.extend(NLM_F_REQUEST_DUMP.to_ne_bytes());
-    request.extend([0; 8 + TCMSG]);
-    // A netlink socket that is not connected sends to the kernel.
-    send(&socket, &request, SendFlags::empty())?;
-    let mut all = Vec::new();
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
-        all.extend_from_slice(&buffer[..length]);
-        if length == 0 || kinds(&buffer[..length]).any(|kind| kind == NLMSG_DONE || kind == NLMSG_ERROR) {
-            return Ok(all);
-        }
-    }
-}
-
-/// Cuts off the first message: its kind, and what it says.
-fn message<'a>(bytes: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
-    let whole = *bytes;
-    let length = usize::try_from(u32_at(whole, 0)?).ok().filter(|&length| length >= HEADER)?;
-    let kind = u16::from_ne_bytes(whole.get(4..6)?.try_into().ok()?);
-    let body = whole.get(HEADER..length)?;
-    *bytes = whole.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((kind, body))
-}
-
-fn kinds(mut bytes: &[u8]) -> impl Iterator<Item = u16> {
-    std::iter::from_fn(move || Some(message(&mut bytes)?.0))
+    dump(None, RTM_GETQDISC, &[0; TCMSG]).map(|messages| lines(&messages, index)).map_err(|_| Unseen::Absent)
 }
 
 /// Returns the lines for one interface.
@@ -97,6 +55,7 @@ fn lines(mut bytes: &[u8], index: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::netlink::HEADER;
     use super::*;
 
     fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {

@@ -74,6 +74,12 @@ impl Arrivals {
         self.words.get((word - self.base) as usize).is_some_and(|bits| bits >> (number % 64) & 1 == 1)
     }
 
+    /// Whether a packet with a larger number has arrived.
+    #[inline]
+    pub(crate) fn is_overtaken(&self, number: u64) -> bool {
+        self.newest.is_some_and(|(newest, _)| newest > number)
+    }
+
     /// Notes an arrival; the caller has checked [`Arrivals::is_replay`].
     #[inline]
     pub(crate) fn insert(&mut self, number: u64, now: Timestamp) {

@@ -93,6 +93,8 @@ pub struct FlowStats {
     pub packets_marked: u64,
     /// Packets received again with the same number.
     pub packets_replayed: u64,
+    /// Packets received after one that was sent later (RFC 4737, section 3).
+    pub packets_overtaken: u64,
     /// UDP payload sent.
     pub bytes_sent: u64,
     /// UDP payload received.
@@ -128,6 +130,7 @@ impl Add for FlowStats {
             packets_lost_spuriously: self.packets_lost_spuriously + other.packets_lost_spuriously,
             packets_marked: self.packets_marked + other.packets_marked,
             packets_replayed: self.packets_replayed + other.packets_replayed,
+            packets_overtaken: self.packets_overtaken + other.packets_overtaken,
             bytes_sent: self.bytes_sent + other.bytes_sent,
             bytes_received: self.bytes_received + other.bytes_received,
             bytes_acked: self.bytes_acked + other.bytes_acked,

@@ -65,6 +65,7 @@ impl Flow {
         }
         self.last_heard = now;
         self.stats.packets_received += 1;
+        self.stats.packets_overtaken += u64::from(self.arrivals.is_overtaken(received.number));
         self.stats.bytes_received += u64::from(received.wire_len);
         self.announced.ecn_ce += u64::from(received.ecn_ce);
         true

@@ -172,6 +172,19 @@ fn a_replayed_packet_changes_nothing() {
 }
 
 #[test]
+fn a_packet_that_comes_after_a_later_one_is_counted_once() {
+    let (mut sender, mut receiver) = pair();
+    sender.flow.queue_block(5000).expect("room");
+    let packets = sender.send(ms(10));
+    let (first, rest) = packets.split_first().expect("several packets");
+    receiver.give(ms(15), rest);
+    assert_eq!(receiver.flow.stats().packets_overtaken, 0);
+    receiver.give(ms(16), std::slice::from_ref(first));
+    receiver.give(ms(17), std::slice::from_ref(first));
+    assert_eq!(receiver.flow.stats().packets_overtaken, 1);
+}
+
+#[test]
 fn blocks_beyond_the_credit_are_refused_and_not_acknowledged() {
     let mut end = TestFlow::new();
     end.flow.grant(2);

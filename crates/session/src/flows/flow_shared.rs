@@ -104,6 +104,7 @@ pub(crate) struct FlowFigures {
     pub(crate) rtt_sum_us: u64,
     pub(crate) rtt_samples: u64,
     pub(crate) rtt_smoothed_us: u64,
+    pub(crate) rtt_latest_us: u64,
     /// What the path has done to packets, for those who ask after the path.
     pub(crate) treatment: PathTreatment,
 }
@@ -115,6 +116,8 @@ pub(crate) struct PathTreatment {
     pub(crate) packets_late: u64,
     /// The longest time by which a packet came after one that was sent later.
     pub(crate) reordering_us: u64,
+    /// Packets that came here after ones that were sent later.
+    pub(crate) packets_overtaken: u64,
     /// Packets that the network has marked (ECN).
     pub(crate) packets_marked: u64,
     /// True if marked packets did not get through, so that none are sent any more.

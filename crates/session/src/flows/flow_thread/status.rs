@@ -83,6 +83,7 @@ impl FlowLoop {
         figures.on_wire = on_wire;
         if rtt.samples > 0 {
             figures.rtt_min_us = rtt.min.as_micros() as u64;
+            figures.rtt_latest_us = rtt.latest.as_micros() as u64;
             figures.rtt_smoothed_us = rtt.smoothed.as_micros() as u64;
             figures.rtt_sum_us = rtt.sum.as_micros() as u64;
             figures.rtt_samples = rtt.samples;
@@ -90,6 +91,7 @@ impl FlowLoop {
         figures.treatment = PathTreatment {
             packets_late: stats.packets_lost_spuriously,
             reordering_us: self.thread.flow.reordering().as_micros() as u64,
+            packets_overtaken: stats.packets_overtaken,
             packets_marked: stats.packets_marked,
             are_marks_thrown_away: self.marks_are_thrown_away,
             datagram_max: self.thread.flow.datagram_max(),

@@ -62,7 +62,7 @@ pub(crate) fn judge(
         return Err(Refusal::bad_request("the request has two names for this host"));
     }
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let host = text(header::HOST).or(uri.host());
+    let host = text(header::HOST).or(uri.authority().map(|authority| authority.as_str()));
     let is_ours = |name: Option<&str>| name.is_none_or(|name| names.has(name));
     if host.is_none() || !is_ours(host) || !is_ours(uri.host()) {
         let what = "this gateway has another name";

@@ -13,6 +13,6 @@ mod private_directory;
 mod socket;
 
 pub use connection::{BodyTooSlow, Connection, Network, NoPlace, PlaceCounts};
-pub use listen::{ListenAddresses, Listeners, ReloadableTls, RequestOrigin, Server, TcpOrigin};
+pub use listen::{HttpVersions, ListenAddresses, Listeners, ReloadableTls, RequestOrigin, Server, TcpOrigin};
 pub use private_directory::private_directory;
 pub use socket::PrivateSocket;

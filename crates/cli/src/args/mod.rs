@@ -19,6 +19,7 @@ use farhaul_service::config::values::ListenAddress;
 use crate::values::{self, FlowCount, PathChoice};
 
 pub mod bench;
+pub mod cache;
 pub mod cap;
 pub mod clean;
 pub mod config;
@@ -74,6 +75,7 @@ pub enum Verb {
     Receipt(receipt::ReceiptArgs),
     Serve(Box<ServeArgs>),
     Gateway(Box<gateway::GatewayArgs>),
+    Cache(cache::CacheArgs),
     Submit(Box<service::SubmitArgs>),
     Jobs(service::JobsArgs),
     Job(service::JobArgs),
@@ -691,6 +693,7 @@ impl Verb {
             Verb::Verify(_)
             | Verb::Umount(_)
             | Verb::Clean(_)
+            | Verb::Cache(_)
             | Verb::Receipt(_)
             | Verb::Config(_)
             | Verb::Audit(_)
@@ -708,6 +711,7 @@ impl Verb {
             Verb::Cp(args) => args.transfer.cpus.as_ref(),
             Verb::Sync(args) => args.transfer.cpus.as_ref(),
             Verb::Serve(args) => args.cpus.as_ref(),
+            Verb::Gateway(args) => args.cpus.as_ref(),
             Verb::Bench(bench::BenchArgs { part: bench::BenchVerb::Transfer(args) }) => {
                 args.transfer.cpus.as_ref()
             }

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 /// The most connections of strangers. One has at most a head of a request and a small body in memory.
 const STRANGERS_MAX: usize = 1024;
 /// The most bytes of answers that one principal has not taken yet.
-const ANSWERS_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const ANSWERS_BYTES_MAX: u64 = 64 << 20;
 /// A server of HTTP may have one of so many descriptors of the process: sessions have half of them, directories that
 /// are kept open another eighth.
 const DESCRIPTOR_SHARE: u64 = 8;

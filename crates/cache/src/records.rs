@@ -159,7 +159,9 @@ impl Directory {
     /// files if there are very many.
     pub(crate) fn remove_records(&self, there: &HashSet<Vec<u8>>) -> io::Result<()> {
         for (path, file) in self.files()? {
-            if !file.addresses().any(|address| there.contains(address.name().as_bytes())) {
+            let is_known = file.addresses().any(|address| there.contains(address.name().as_bytes()));
+            // Its first link may have come since they were listed.
+            if !is_known && !file.addresses().any(|address| self.since(&place(&address)).is_ok()) {
                 self.remove(&path);
             }
         }

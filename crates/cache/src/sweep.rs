@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::io;
 
 use super::address::{digest_in_any, digest_of};
-use super::cache::{CacheUsage, Cleaned, temporary};
+use super::cache::{CacheUsage, Cleaned, chunk, temporary};
 use super::directory::{Directory, Listed, seconds_now};
 use super::ghosts::Ghosts;
 use super::order::{Fate, Queued, Standing, decide};
@@ -119,7 +119,7 @@ impl Directory {
         Ok(chunks)
     }
 
-    /// Removes the links to chunks that are not here, and the records of files of which nothing is here. One that is put meanwhile may lose its link, and is put again.
+    /// Removes the links to chunks that are not here, and the records of files of which nothing is here.
     fn remove_dangling(&self) -> io::Result<()> {
         let mut there = HashSet::new();
         for part in parts() {
@@ -132,7 +132,9 @@ impl Directory {
             for listed in self.list(&format!("places/{part}"))? {
                 let path = format!("places/{part}/{}", String::from_utf8_lossy(&listed.name));
                 let leads_to = self.link_target(&path).ok().and_then(|target| digest_in_any(&target));
-                match leads_to.is_none_or(|digest| !there.contains(&digest)) {
+                // What came since the chunks were listed is looked up once more.
+                let is_here = |digest| there.contains(&digest) || self.since(&chunk(&digest)).is_ok();
+                match !leads_to.is_some_and(is_here) {
                     true => self.remove(&path),
                     false => drop(links.insert(listed.name)),
                 }

@@ -83,9 +83,11 @@ impl AccessLog {
         self.metrics.answer_begins();
         let status = response.status().as_u16();
         let log = self.clone();
+        let length = response.headers().get(header::CONTENT_LENGTH);
+        let expected = length.and_then(|length| length.to_str().ok()?.parse().ok());
         response.map(|body| {
             let is_whole = body.is_end_stream();
-            Body::new(WatchedBody { body, log, asked, status, bytes: 0, is_whole })
+            Body::new(WatchedBody { body, log, asked, status, expected, bytes: 0, is_whole })
         })
     }
 }
@@ -127,6 +129,8 @@ struct WatchedBody {
     log: Arc<AccessLog>,
     asked: Asked,
     status: u16,
+    /// The length that the head of the answer has promised. Nobody asks for what would come after it.
+    expected: Option<u64>,
     bytes: u64,
     is_whole: bool,
 }
@@ -144,7 +148,7 @@ impl HttpBody for WatchedBody {
             None => self.is_whole = true,
             Some(Ok(frame)) => {
                 self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-                self.is_whole = self.body.is_end_stream();
+                self.is_whole = self.body.is_end_stream() || self.expected == Some(self.bytes);
             }
             Some(Err(_)) => {}
         }

@@ -50,7 +50,8 @@ impl Pattern {
         let mut ahead = Vec::new();
         if let [range] = ranges {
             let end = range.offset + range.len;
-            let near = |at: u64| at <= range.offset + CHUNK / 4 && range.offset <= at + CHUNK / 4;
+            // Who reads the same once more does not go on.
+            let near = |at: u64| at <= range.offset + CHUNK / 4 && range.offset <= at + CHUNK / 4 && at < end;
             let known = self.readers.iter().position(|(at, _)| near(*at));
             let run = known.and_then(|at| self.readers.remove(at)).map(|(_, run)| run);
             if self.readers.len() == REMEMBERED {

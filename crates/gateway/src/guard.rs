@@ -54,6 +54,11 @@ pub(crate) fn judge(
         let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "files can only be read here");
         return Err(refusal.with_header(header::ALLOW, HeaderValue::from_static(ALLOWED)));
     }
+    // Two programs on the way may disagree where such a request ends, so nothing behind it is looked at.
+    if headers.contains_key(header::TRANSFER_ENCODING) && method.as_str() != "PROPFIND" {
+        let refusal = Refusal::bad_request("a request to read has no body");
+        return Err(refusal.with_header(header::CONNECTION, HeaderValue::from_static("close")));
+    }
     // Browsers cannot use the Unix socket.
     if origin == RequestOrigin::OwnUser {
         return Ok(());
@@ -106,6 +111,7 @@ mod tests {
         }
         assert_eq!(judged("GET", "/", &[]), 421);
         assert_eq!(judged("GET", "http://evil.example/", &[("host", "localhost")]), 421);
+        assert_eq!(judged("GET", "/", &[("host", "localhost"), ("transfer-encoding", "chunked")]), 400);
         assert_eq!(judged("GET", "/", &[("host", "localhost"), ("host", "localhost")]), 400);
     }
 

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -68,9 +69,8 @@ def squid(folder):
     conf = folder / "squid.conf"
     conf.write_text(f"http_port {SQUID_PORT}\nhttp_access allow all\nvisible_hostname here\npid_filename {folder}/run/pid\n"
                     f"cache_log /dev/null\naccess_log none\ncache_store_log none\ncache_dir aufs {folder}/cache 8000 16 256\n"
-                    "maximum_object_size 5 GB\nmaximum_object_size_in_memory 512 KB\ncache_mem 256 MB\nshutdown_lifetime 1 seconds\n"
-                    "cache_effective_user root\n")
-    subprocess.run(["chown", "-R", "root:root", str(folder)], check=True)
+                    "maximum_object_size 5 GB\nmaximum_object_size_in_memory 512 KB\ncache_mem 256 MB\nshutdown_lifetime 1 seconds\n")
+    subprocess.run(["chown", "-R", "proxy:proxy", str(folder)], check=True)
     return conf
 
 
@@ -100,8 +100,13 @@ class FarPlace(Lab):
         self.count = 0
 
     def tcp(self, control):
-        for host in ("a", "b"):
-            self.up.execute(host, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={control}")
+        """Sets TCP's congestion control of host B, which sends, by its routes."""
+        for route in self.up.execute("b", "ip", "route").stdout.decode().splitlines():
+            words = route.split()
+            if "congctl" in words:
+                at = words.index("congctl")
+                del words[at:at + (3 if words[at + 1] == "lock" else 2)]
+            self.up.execute("b", "ip", "route", "replace", *words, "congctl", "lock", control)
 
     @contextlib.contextmanager
     def here(self, argv, port):
@@ -133,8 +138,10 @@ class FarPlace(Lab):
 
     def squid(self):
         conf = squid(self.fresh())
-        self.up.execute("a", "squid", "-f", str(conf), "-z", "-N", timeout=60)
-        return self.here(["squid", "-f", str(conf), "-N"], SQUID_PORT)
+        # Squid refuses to run as root.
+        squid_here = ["setpriv", "--reuid=proxy", "--regid=proxy", "--clear-groups", "squid", "-n", f"farhaul{os.getpid()}", "-f", str(conf), "-N"]
+        self.up.execute("a", *squid_here, "-z", timeout=60)
+        return self.here(squid_here, SQUID_PORT)
 
     def seconds(self, port, proxied, clients, mode):
         out, _ = self.run("/usr/bin/python3", "-c", CLIENT, "127.0.0.1", str(port), proxied, json.dumps(lists(self.names, clients, mode)), timeout=900)
@@ -231,7 +238,7 @@ def small(results, chosen):
     with Lab("--rtt", "100ms", "--rate", "1g") as place:
         size = GIB
         place.file("file", size)
-        process = place.start("a", "farhaul", "gateway", "-q", "--public", "--listen", f"127.0.0.1:{GATEWAY_PORT}", "--to", place.url + ".", *place.options,
+        process = place.start("a", "farhaul", "gateway", "-q", "--public", "--listen", f"127.0.0.1:{GATEWAY_PORT}", "--name", "b", "--to", place.url + ".", *place.options,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         found = {"gateway": [], "bench read": []}
         try:
@@ -258,7 +265,8 @@ CROWD = """
 import asyncio, json, random, resource, sys, time
 port, size, count, active, each, token, seconds = int(sys.argv[1]), int(sys.argv[2]), *map(int, sys.argv[3:6]), sys.argv[6], float(sys.argv[7])
 login = f"Authorization: Bearer {token}\\r\\n".encode() if token else b""
-resource.setrlimit(resource.RLIMIT_NOFILE, (count + 500, count + 500))
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 async def ask(stream, at):
     reader, writer = stream
     writer.write(b"GET /file HTTP/1.1\\r\\nHost: localhost\\r\\n%sRange: bytes=%d-%d\\r\\n\\r\\n" % (login, at, at + 4095))
@@ -266,13 +274,16 @@ async def ask(stream, at):
     if b" 206 " not in head[:20]: raise SystemExit(head.decode())
     await reader.readexactly(4096)
 async def main():
-    streams = []
-    for number in range(count):
+    # The gateway ends a connection that asks nothing for a minute, so they are made quickly.
+    streams, gate = [], asyncio.Semaphore(100)
+    async def hold(number):
         at = number // each
         own = f"127.{1 + at // 62500}.{at // 250 % 250}.{1 + at % 250}" if each < count else "127.0.0.1"
-        stream = await asyncio.open_connection("127.0.0.1", port, local_addr=(own, 0), limit=1 << 16)
-        await ask(stream, random.randrange(size - 4096))
+        async with gate:
+            stream = await asyncio.open_connection("127.0.0.1", port, local_addr=(own, 0), limit=1 << 16)
+            await ask(stream, random.randrange(size - 4096))
         streams.append(stream)
+    await asyncio.gather(*(hold(number) for number in range(count)))
     print("held", flush=True)
     sys.stdin.readline()
     waits, end = [], time.monotonic() + seconds
@@ -301,10 +312,12 @@ def crowd(results, chosen):
         token = "0123456789abcdef0123456789"
         (home / "tokens").write_text(f"ann:{token}\n")
         (home / "tokens").chmod(0o600)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        chosen.connections = min(chosen.connections, most - 1000)
         for number, (name, each, words) in enumerate((("40 an address", 40, ["--public"]), ("one address and a token", chosen.connections, ["--tokens", str(home / "tokens")]))):
             cache = home / f"cache{number}"
             cache.mkdir(mode=0o700)
-            argv = ["prlimit", "--nofile=65536:65536", "farhaul", "gateway", "-q", "--listen", f"127.0.0.1:{GATEWAY_PORT}", "--to", str(home / "files"), "--cache", str(cache), *words]
+            argv = ["farhaul", "gateway", "-q", "--listen", f"127.0.0.1:{GATEWAY_PORT}", "--to", str(home / "files"), "--cache", str(cache), *words]
             process = pair.alpha.start(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
                 for _ in range(100):
@@ -345,7 +358,7 @@ def main():
     parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
     chosen = parser.parse_args()
     if chosen.short:
-        chosen.runs, chosen.seconds, chosen.files, chosen.large = 1, 5, 8, 1
+        chosen.runs, chosen.seconds, chosen.files, chosen.large, chosen.connections = 1, 5, 8, 1, 2000
     os.environ["PATH"] = f"{product.binary().parent}:{os.environ['PATH']}"
     results = Results("gateway")
     measures = {"far": far, "near": near, "small": small, "crowd": crowd}

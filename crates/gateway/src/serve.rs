@@ -9,7 +9,8 @@ use axum::response::{IntoResponse as _, Response};
 use farhaul::copy::Location;
 use farhaul::options::NetworkOptions;
 use farhaul_http::{
-    HttpVersions, ListenAddresses, Listeners, PlaceCounts, PrivateSocket, ReloadableTls, Server, TcpOrigin,
+    HttpVersions, ListenAddresses, Listeners, PlaceCounts, PrivateSocket, ProcessPurpose, ReloadableTls,
+    Server, TcpOrigin,
 };
 use farhaul_words::Error;
 use tokio::sync::{Semaphore, watch};
@@ -88,6 +89,7 @@ pub fn serve(
         name: "the gateway",
         is_plain_abroad: matches!(access, Access::Public),
         versions: HttpVersions::OneAndTwo,
+        purpose: ProcessPurpose::Http,
         answers_not_taken,
     };
     let mut sockets = Vec::new();
@@ -107,7 +109,8 @@ pub fn serve(
     if let Some(address) = metrics_at {
         addresses.tcp.push((Serves::Metrics, TcpOrigin::Address(address)));
     }
-    let connections_max = connections_max.unwrap_or_else(|| PlaceCounts::of_process(CONNECTIONS_MAX).known);
+    let connections_max = connections_max
+        .unwrap_or_else(|| PlaceCounts::of_process(CONNECTIONS_MAX, ProcessPurpose::Http).known);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("gateway")
         .max_blocking_threads(THREADS_MAX)

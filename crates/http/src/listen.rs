@@ -25,7 +25,9 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use crate::connection::{AnswerBody, Connection, Eviction, PacedBody, PlaceCounts, Places, WatchedStream};
+use crate::connection::{
+    AnswerBody, Connection, Eviction, PacedBody, PlaceCounts, Places, ProcessPurpose, WatchedStream,
+};
 
 /// The most bytes of a request's head.
 const HEAD_MAX: usize = 64 << 10;
@@ -129,6 +131,7 @@ pub struct Server {
     /// Whether other hosts may reach it without TLS.
     pub is_plain_abroad: bool,
     pub versions: HttpVersions,
+    pub purpose: ProcessPurpose,
     /// The answer to a caller that leaves too many answers untaken.
     pub answers_not_taken: fn() -> Response,
 }
@@ -175,7 +178,7 @@ impl<S: Copy> Listeners<S> {
         };
         let unix = unix.into_iter().map(taken).collect::<std::io::Result<Vec<_>>>();
         let unix = unix.map_err(cannot(format!("cannot listen on the socket of {}", server.name)))?;
-        let counts = PlaceCounts::of_process(connections_max);
+        let counts = PlaceCounts::of_process(connections_max, server.purpose);
         if counts.known < connections_max {
             let (most, configured) = (counts.known, connections_max);
             let name = server.name;

@@ -19,7 +19,7 @@ use axum::http::request::Parts;
 use farhaul_handover::Held as _;
 
 pub(crate) use places::{ANSWERS_BYTES_MAX, AnswersNotTaken, Eviction, Places};
-pub use places::{Network, NoPlace, PlaceCounts};
+pub use places::{Network, NoPlace, PlaceCounts, ProcessPurpose};
 pub use stream::BodyTooSlow;
 pub(crate) use stream::{AnswerBody, PacedBody, WatchedStream};
 

@@ -191,7 +191,7 @@ def near(results, chosen):
         time.sleep(6)
         cache = home / "cache"
         cache.mkdir(mode=0o700)
-        address = str(pair.alpha.address)
+        address = pair.alpha.v4
         servers = {
             "ours": (["farhaul", "gateway", "-q", "--public", "--listen", f"0.0.0.0:{GATEWAY_PORT}", "--to", str(home / "files"), "--cache", str(cache),
                       "--cache-size", "64G"], GATEWAY_PORT),

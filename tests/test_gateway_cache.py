@@ -409,3 +409,21 @@ def test_a_kill_or_a_power_cut_leaves_no_wrong_byte(net, far, cache):
 @pytest.mark.slow
 def test_a_hundred_kills_and_power_cuts_leave_no_wrong_byte(net, far, cache):
     kill_under_load(net, far, cache, 100)
+
+
+@pytest.mark.slow
+def test_who_reads_on_after_a_lost_session_gets_the_bytes(net):
+    root = net.folder("root")
+    data = make_file(root / "file", 3 * MIB).read_bytes()
+    make_file(root / "other", 10)
+    daemon = Daemon(net.pair, net.beta, [net.key], port=next(FAILING_PORTS), root=root)
+    with running(net, root, daemon.url(""), "--revalidate", "30s") as gateway:
+        assert gateway.ask("/file")[2] == data
+        daemon.kill()
+        wait_until(lambda: gateway.ask("/other")[0] == 503, what="the far end is known to be gone", seconds=60)
+        daemon.start()
+        wait_until(lambda: gateway.ask("/other")[0] == 200, what="it is back", seconds=30)
+        # The handle that was kept belongs to the session that was lost.
+        assert gateway.ask("/file")[2] == data
+        assert gateway.ask("/file", Range="bytes=5-9")[2] == data[5:10]
+        daemon.kill()

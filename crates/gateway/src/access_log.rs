@@ -27,6 +27,8 @@ use crate::metrics::Metrics;
 const WAITING_MAX: usize = 8192;
 /// How often it is looked whether somebody has renamed the file, to begin another one.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the last lines may take.
+const FINISH_WITHIN: Duration = Duration::from_secs(1);
 /// The longest address that is written.
 const ADDRESS_MAX: usize = 4096;
 
@@ -57,10 +59,12 @@ pub(crate) struct AccessLog {
 pub(crate) struct LogWriter(Option<JoinHandle<()>>);
 
 impl LogWriter {
-    /// Waits until all lines are written. All logs have to be dropped by then.
+    /// Waits until all lines are written. A request that still waits for the far end keeps the log open, and is not
+    /// waited for.
     pub(crate) fn finish(self) {
-        if let Some(thread) = self.0 {
-            let _ = thread.join();
+        let end = Instant::now() + FINISH_WITHIN;
+        while self.0.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

@@ -60,6 +60,7 @@ impl Drop for Answer {
 }
 
 /// A part of a body.
+#[derive(Debug, Clone)]
 pub(crate) enum Part {
     Text(String),
     Range(FileRange),
@@ -75,10 +76,16 @@ impl Part {
 }
 
 /// The parts of a body, straight from the far end, one behind the other. If the first range was asked for already, it is the
-/// only one.
-pub(crate) fn ranges(queue: RangeQueue, parts: Vec<Part>, is_asked: bool, answers: &Answers) -> Body {
-    let begun = PieceReader::new(queue, parts, is_asked, answers.begin());
-    Body::from_stream(unfold(Some(begun), |reader| async {
+/// only one. Fails if the far end cannot be asked.
+pub(crate) fn ranges(
+    queue: RangeQueue,
+    parts: Vec<Part>,
+    is_asked: bool,
+    answers: &Answers,
+) -> Result<Body, Error> {
+    let mut begun = PieceReader::new(queue, parts, is_asked, answers.begin());
+    begun.ask()?;
+    Ok(Body::from_stream(unfold(Some(begun), |reader| async {
         let mut reader = reader?;
         // It may have to wait for the far end.
         let step = tokio::task::spawn_blocking(move || {
@@ -91,7 +98,7 @@ pub(crate) fn ranges(queue: RangeQueue, parts: Vec<Part>, is_asked: bool, answer
             Ok((Err(error), _)) => Some((Err(cut(error)), None)),
             Err(error) => Some((Err(cut(error)), None)),
         }
-    }))
+    })))
 }
 
 /// The parts of a body from the cache, which gets what it lacks.

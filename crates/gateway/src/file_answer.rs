@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use farhaul::read::{FileRange, RangeQueue};
+use farhaul_words::Code;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -85,9 +86,15 @@ pub(crate) fn answer(asked: Asked<'_>, store: &Store, answers: &Answers) -> Resu
             if let (Way::Chunks, Some(fetches)) = (way, &store.fetches) {
                 return Ok(body::chunks(fetches.clone(), file.clone(), parts, answers));
             }
-            match early.and_then(|early| early.queue) {
-                Some(queue) => Ok(body::ranges(queue, parts, true, answers)),
-                None => Ok(body::ranges(file.remote(&store.far_end)?.queue(), parts, false, answers)),
+            if let Some(queue) = early.and_then(|early| early.queue) {
+                return Ok(body::ranges(queue, parts, true, answers)?);
+            }
+            match body::ranges(file.remote(&store.far_end)?.queue(), parts.clone(), false, answers) {
+                // The session of the handle that was kept has ended.
+                Err(error) if error.code() != Code::SourceChanged => {
+                    Ok(body::ranges(file.reopen(&store.far_end)?.queue(), parts, false, answers)?)
+                }
+                begun => Ok(begun?),
             }
         };
     let digest = WantedDigest::of(headers)

@@ -55,6 +55,18 @@ impl Fetch {
     }
 }
 
+/// Ends a fetch whose thread has panicked, so that nobody waits for it for ever.
+struct Ended<'a>(&'a Fetch);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let Ended(fetch) = self;
+        if !fetch.is_over() {
+            fetch.outcome.send_replace(Some(Err(FetchFailure("the chunk could not be fetched".into()))));
+        }
+    }
+}
+
 impl Drop for Fetch {
     fn drop(&mut self) {
         if let Some(table) = self.table.upgrade() {
@@ -163,6 +175,7 @@ impl Fetches {
     }
 
     fn fetch(&self, fetch: &Fetch, file: &OpenFile, index: u64) {
+        let _ended = Ended(fetch);
         let len = file.chunk_len(index);
         let is_kept = file.is_settled();
         // Another gateway may have brought it meanwhile.

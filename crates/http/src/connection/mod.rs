@@ -333,7 +333,8 @@ mod tests {
         first.answer_asked();
         assert_eq!(connection.state().end(), None, "the first one is taken on");
         drop((first, second));
-        assert_eq!((connection.state().phase, connection.state().requests), (Phase::Idle, 0));
+        assert_eq!(connection.state().phase, Phase::Idle);
+        assert_eq!(connection.state().requests, 0);
         // With HTTP/2, a frame between two requests is no head of one.
         connection.heard();
         assert_eq!(connection.state().phase, Phase::Idle);

@@ -203,14 +203,15 @@ impl<S: Copy> Listeners<S> {
 
     /// Serves until told to stop. Then requests that have begun are finished, and event streams are ended.
     pub async fn serve(self, router: impl Fn(S) -> Router, stop: watch::Receiver<bool>) {
-        let (places, refuse, versions) = (self.places, self.server.answers_not_taken, self.server.versions);
+        let (places, refuse, versions, purpose) =
+            (self.places, self.server.answers_not_taken, self.server.versions, self.server.purpose);
         let mut tasks = tokio::task::JoinSet::new();
         for (serves, unix) in self.unix {
-            let answers = Answers { router: router(serves), refuse, versions, stop: stop.clone() };
+            let answers = Answers { router: router(serves), refuse, versions, purpose, stop: stop.clone() };
             tasks.spawn(serve_unix(unix, answers, places.clone()));
         }
         for Tcp { listener, tls, serves } in self.tcp {
-            let answers = Answers { router: router(serves), refuse, versions, stop: stop.clone() };
+            let answers = Answers { router: router(serves), refuse, versions, purpose, stop: stop.clone() };
             tasks.spawn(serve_tcp(listener, tls, answers, places.clone()));
         }
         while tasks.join_next().await.is_some() {}
@@ -223,6 +224,7 @@ struct Answers {
     router: Router,
     refuse: fn() -> Response,
     versions: HttpVersions,
+    purpose: ProcessPurpose,
     stop: watch::Receiver<bool>,
 }
 
@@ -329,7 +331,7 @@ async fn accepted_or_pause<S>(accepted: std::io::Result<S>) -> Option<S> {
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     origin: RequestOrigin,
-    Answers { router, refuse, versions, mut stop }: Answers,
+    Answers { router, refuse, versions, purpose, mut stop }: Answers,
     (connection, mut evicted): (Connection, Eviction),
 ) {
     let asked = connection.clone();
@@ -356,6 +358,11 @@ async fn answer(
         builder = builder.http1_only();
     }
     builder.http1().max_buf_size(HEAD_MAX);
+    if purpose == ProcessPurpose::Http {
+        // A client that has said all it has to say still gets its answer. Streams of events, which wait for something to
+        // happen, end with the client.
+        builder.http1().half_close(true);
+    }
     builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_MAX as u32);
     let mut serving = std::pin::pin!(builder.serve_connection(stream, service));
     let is_over = tokio::select! {

@@ -124,7 +124,7 @@ def gateway(net):
     (net.daemon.root / "secret").write_bytes(MARK)
     (root / "hidden").write_bytes(MARK)
     make_file(root / "file", 1000)
-    (root / "link").symlink_to("../secret")
+    (root / "link").symlink_to("/etc/passwd")
     (root / "out").symlink_to("/etc")
     made = Gateway(net, root, net.daemon.url("served"))
     yield made

@@ -4,7 +4,7 @@
 //! A page of another site can make a browser ask here, and a name of another site can be made to lead here. Neither gets
 //! anything: the name must be ours, and no answer lets another site's page read it.
 
-use std::net::IpAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use farhaul_http::RequestOrigin;
@@ -28,7 +28,10 @@ impl HostNames {
     fn has(&self, host: &str) -> bool {
         let name = bare(host).to_ascii_lowercase();
         // A browser shows an address as what it is: no other site can take it for its own name.
-        let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        let is_address = match name.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok()),
+            None => name.parse::<Ipv4Addr>().is_ok(),
+        };
         is_address || name == "localhost" || self.0.contains(&name)
     }
 }
@@ -67,9 +70,10 @@ pub(crate) fn judge(
         return Err(Refusal::bad_request("the request has two names for this host"));
     }
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let host = text(header::HOST).or(uri.authority().map(|authority| authority.as_str()));
+    let authority = uri.authority().map(|authority| authority.as_str());
+    let host = text(header::HOST).or(authority);
     let is_ours = |name: Option<&str>| name.is_none_or(|name| names.has(name));
-    if host.is_none() || !is_ours(host) || !is_ours(uri.host()) {
+    if host.is_none() || !is_ours(host) || !is_ours(authority) {
         let what = "this gateway has another name";
         return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, what));
     }
@@ -105,12 +109,23 @@ mod tests {
         {
             assert_eq!(judged("GET", "/", &[("host", host)]), 200, "{host}");
         }
-        for host in ["evil.example", "cache.example.evil", "localhost.evil", "127.0.0.1.nip.io", "", "a:b:c"]
-        {
+        for host in [
+            "[::1",
+            "::1]",
+            "evil@localhost",
+            "evil.example",
+            "cache.example.evil",
+            "localhost.evil",
+            "127.0.0.1.nip.io",
+            "",
+            "a:b:c",
+        ] {
             assert_eq!(judged("GET", "/", &[("host", host)]), 421, "{host}");
         }
         assert_eq!(judged("GET", "/", &[]), 421);
         assert_eq!(judged("GET", "http://evil.example/", &[("host", "localhost")]), 421);
+        assert_eq!(judged("GET", "http://evil@localhost/", &[("host", "localhost")]), 421);
+        assert_eq!(judged("GET", "http://localhost:8080/", &[("host", "localhost:8080")]), 200);
         assert_eq!(judged("GET", "/", &[("host", "localhost"), ("transfer-encoding", "chunked")]), 400);
         assert_eq!(judged("GET", "/", &[("host", "localhost"), ("host", "localhost")]), 400);
     }

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import sys
+import time
 import tomllib
 
 import pytest
@@ -135,6 +136,12 @@ def of_gateway(town):
     town.far.put("/data/run7.root", bytes(range(256)) * 40, "alice")
 
 
+def of_farm_cache(town):
+    of_gateway(town)
+    # A file that has just changed is not kept.
+    wait_until(lambda: time.time() > town.far.at("/data/run7.root").stat().st_ctime + 6.5, what="the file is old enough")
+
+
 def of_jobs(town):
     with_daemon(town)
     tree(town.here, "/home/alice/data/run7")
@@ -227,6 +234,7 @@ PREPARED = {
     "guide/daemon.md": of_daemon_guide,
     "guide/from-c.md": of_from_c,
     "guide/fast-node.md": lambda town: None,
+    "guide/farm-cache.md": of_farm_cache,
     "guide/gateway.md": of_gateway,
     "guide/jobs.md": of_jobs,
     "guide/limit-rate.md": with_service,
@@ -396,6 +404,13 @@ def saw_gateway(town, typed):
     assert "<h1>/run7</h1>" in page and '"name":"readme.txt"' in listed, (page, listed)
 
 
+def saw_farm_cache(town, typed):
+    assert same(town.here, "/home/alice/run7.root", town.far, "/data/run7.root")
+    assert town.here.at("/home/alice/head").read_bytes() == bytes(range(256)) * 16
+    listed = next(said for line, said in typed.items() if line.startswith("farhaul cache ls"))
+    assert "10.0 KiB of 10.0 KiB  host:/data/run7.root" in listed, listed
+
+
 def saw_jobs(town, typed):
     assert "done" in typed["farhaul wait 01m8fp01fsd593pz"], typed
     assert "run=7" in typed["farhaul jobs"] or "run7" in typed["farhaul jobs"], typed
@@ -464,6 +479,7 @@ CHECKS = {
     "guide/browser.md": saw_link,
     "guide/daemon.md": saw_daemon,
     "guide/from-c.md": saw_from_c,
+    "guide/farm-cache.md": saw_farm_cache,
     "guide/gateway.md": saw_gateway,
     "guide/jobs.md": saw_jobs,
     "guide/limit-rate.md": saw_caps,

@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::order::Standing;
+use super::verified::FileState;
 
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -43,8 +46,41 @@ pub enum CacheError {
 pub(crate) struct Listed {
     pub(crate) name: Vec<u8>,
     pub(crate) bytes: u64,
-    /// Seconds since 1970.
-    pub(crate) used: i64,
+    /// When it came into its queue: seconds since 1970 and nanoseconds.
+    pub(crate) since: (i64, u64),
+    /// The access time, in which the standing is kept.
+    pub(crate) accessed: i64,
+}
+
+/// A chunk's file that is open.
+pub(crate) struct OpenChunk {
+    file: File,
+    pub(crate) state: FileState,
+    pub(crate) since: i64,
+    pub(crate) accessed: i64,
+}
+
+impl OpenChunk {
+    /// Reads a part, if all of it is in the memory of the kernel.
+    pub(crate) fn read_from_memory(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let mut have = 0;
+        while have < len {
+            let at = offset + have as u64;
+            let mut rest = [io::IoSliceMut::new(&mut bytes[have..])];
+            // The kernel says so if it would have to wait for the disk, or cannot tell.
+            match preadv2(&self.file, &mut rest, at, ReadWriteFlags::NOWAIT) {
+                Ok(0) | Err(_) => return None,
+                Ok(more) => have += more,
+            }
+        }
+        Some(bytes)
+    }
+
+    /// Reads all of it; a file that is longer than `max` is an error.
+    pub(crate) fn read_whole(&self, max: usize) -> io::Result<Vec<u8>> {
+        read_all(&self.file, self.state.size, max)
+    }
 }
 
 /// The part of a cache's directory that this version uses.
@@ -121,7 +157,7 @@ impl Directory {
             kill: Default::default(),
         };
         if makes {
-            for name in ["chunks", "places", "new"] {
+            for name in ["chunks", "files", "new", "pins", "places", "sums"] {
                 sub(&directory.top, name, true).map_err(io)?;
             }
         }
@@ -134,8 +170,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Reads a file of at most `max` bytes; a longer one is an error.
-    pub(crate) fn read(&self, path: &str, max: usize) -> io::Result<Vec<u8>> {
+    /// Opens a chunk's file.
+    pub(crate) fn open_chunk(&self, path: &str) -> io::Result<OpenChunk> {
         self.step()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOATIME;
         let file = match fs::openat(&self.top, path, flags, Mode::empty()) {
@@ -143,13 +179,24 @@ impl Directory {
             Err(Errno::PERM) => fs::openat(&self.top, path, flags - OFlags::NOATIME, Mode::empty())?,
             opened => opened?,
         };
-        let size = usize::try_from(fs::fstat(&file)?.st_size).unwrap_or(usize::MAX);
-        if size > max {
-            return Err(io::Error::from(io::ErrorKind::InvalidData));
-        }
-        let mut bytes = Vec::with_capacity(size + 1);
-        File::from(file).take(max as u64 + 1).read_to_end(&mut bytes)?;
-        if bytes.len() > max { Err(io::Error::from(io::ErrorKind::InvalidData)) } else { Ok(bytes) }
+        let meta = fs::fstat(&file)?;
+        let state = FileState {
+            inode: meta.st_ino,
+            size: u64::try_from(meta.st_size).unwrap_or(u64::MAX),
+            changed: (meta.st_ctime, i64::try_from(meta.st_ctime_nsec).unwrap_or_default()),
+        };
+        Ok(OpenChunk { file: File::from(file), state, since: meta.st_mtime, accessed: meta.st_atime })
+    }
+
+    /// Reads a file of at most `max` bytes; a longer one is an error.
+    pub(crate) fn read(&self, path: &str, max: usize) -> io::Result<Vec<u8>> {
+        self.open_chunk(path)?.read_whole(max)
+    }
+
+    /// The bytes of a file.
+    pub(crate) fn size(&self, path: &str) -> io::Result<u64> {
+        let meta = fs::statat(&self.top, path, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(u64::try_from(meta.st_size).unwrap_or_default())
     }
 
     /// Writes a new file.
@@ -163,6 +210,12 @@ impl Directory {
             return Err(killed);
         }
         file.write_all(content)
+    }
+
+    /// Writes a file under a temporary name, then gives it its own.
+    pub(crate) fn replace(&self, temporary: &str, path: &str, content: &[u8]) -> io::Result<()> {
+        let written = self.write(temporary, content).and_then(|()| self.rename(temporary, path));
+        written.inspect_err(|_| self.remove(temporary))
     }
 
     /// Gives a file another name, and replaces what has it. Makes the directory of the name.
@@ -213,18 +266,22 @@ impl Directory {
         }
     }
 
-    /// Notes that a chunk was used. It is only about which one goes first, so an error does not matter.
-    pub(crate) fn touch(&self, path: &str) {
-        if self.step().is_ok() {
-            let now = Timespec { tv_sec: seconds_now(), tv_nsec: 0 };
-            let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-            let times = Timestamps { last_access: omit, last_modification: now };
-            let _ = fs::utimensat(&self.top, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+    /// Notes a chunk's place in the order, and with `since` the time at which it came there. It is only about which one
+    /// goes first, so an error does not matter.
+    pub(crate) fn stand(&self, path: &str, standing: Standing, since: Option<(i64, u32)>) {
+        if self.step().is_err() {
+            return;
         }
+        let (secs, nanos) = since.map_or((0, UTIME_OMIT), |(secs, nanos)| (secs, nanos.into()));
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: standing.seconds(), tv_nsec: 0 },
+            last_modification: Timespec { tv_sec: secs, tv_nsec: nanos },
+        };
+        let _ = fs::utimensat(&self.top, path, &times, AtFlags::SYMLINK_NOFOLLOW);
     }
 
-    /// When a chunk was last used.
-    pub(crate) fn used(&self, path: &str) -> io::Result<i64> {
+    /// When a file was last changed, or a chunk came into its queue.
+    pub(crate) fn since(&self, path: &str) -> io::Result<i64> {
         Ok(fs::statat(&self.top, path, AtFlags::SYMLINK_NOFOLLOW)?.st_mtime)
     }
 
@@ -246,7 +303,8 @@ impl Directory {
                 Ok(meta) => listed.push(Listed {
                     name: name.to_vec(),
                     bytes: u64::try_from(meta.st_size).unwrap_or_default(),
-                    used: meta.st_mtime,
+                    since: (meta.st_mtime, meta.st_mtime_nsec),
+                    accessed: meta.st_atime,
                 }),
                 // Another process removes, too.
                 Err(Errno::NOENT) => {}
@@ -273,6 +331,16 @@ impl Directory {
 pub(crate) fn seconds_now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn read_all(file: &File, size: u64, max: usize) -> io::Result<Vec<u8>> {
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    if size > max {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    let mut bytes = Vec::with_capacity(size + 1);
+    file.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max { Err(io::Error::from(io::ErrorKind::InvalidData)) } else { Ok(bytes) }
 }
 
 fn make_with_parents(path: &Path) -> io::Result<()> {

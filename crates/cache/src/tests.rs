@@ -100,29 +100,104 @@ fn only_a_directory_of_ones_own_is_used() {
     }
 }
 
+/// Sets all chunks back in time, so that the next use counts.
+fn age(path: &Path) {
+    for (age, file) in files(&path.join("v1/chunks")).iter().enumerate() {
+        let accessed = std::fs::metadata(file).unwrap().accessed().unwrap();
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(1000 + age as u64);
+        let times = std::fs::FileTimes::new().set_accessed(accessed).set_modified(old);
+        std::fs::File::options().write(true).open(file).unwrap().set_times(times).unwrap();
+    }
+}
+
 #[test]
-fn what_was_used_longest_ago_goes_first() {
+fn what_was_used_again_outlives_a_scan_and_ghosts_come_back_to_stay() {
     let (_temp, path) = folder();
     let limit = 64 << 20;
     let cache = Cache::open(&path, limit).unwrap();
-    for index in 0..60 {
+    for index in 0..40 {
         assert!(cache.put(&address(0, index), &content(index, CHUNK)));
     }
-    for (age, file) in files(&path.join("v1/chunks")).iter().enumerate() {
-        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(1000 + age as u64);
-        std::fs::File::options().write(true).open(file).unwrap().set_modified(old).unwrap();
-    }
-    // These were used a moment ago.
+    age(&path);
+    // These are used again.
     assert!((0..10).all(|index| cache.get(&address(0, index)).is_some()));
-    for index in 100..140 {
+    for index in 100..300 {
         assert!(cache.put(&address(0, index), &content(index, CHUNK)));
         let bytes = cache.usage().unwrap().bytes;
         assert!(bytes <= limit + (17 << 20), "{bytes}");
     }
-    for index in (0..10).chain(130..140) {
+    for index in 0..10 {
         assert_eq!(cache.get(&address(0, index)), Some(content(index, CHUNK)), "{index}");
     }
-    assert!((10..60).any(|index| cache.get(&address(0, index)).is_none()));
+    assert!((10..40).all(|index| cache.get(&address(0, index)).is_none()));
+    // One of the scan comes again, and stands where the used ones are.
+    assert!(cache.put(&address(0, 110), &content(110, CHUNK)));
+    let file = path.join("v1").join(super::cache::chunk(blake3::hash(&content(110, CHUNK)).as_bytes()));
+    let accessed = std::fs::metadata(file).unwrap().accessed().unwrap();
+    assert_eq!(accessed.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs(), 4);
+}
+
+#[test]
+fn pinned_files_stay_and_when_there_is_no_other_room_nothing_is_put() {
+    let (_temp, path) = folder();
+    let cache = Cache::open(&path, 64 << 20).unwrap();
+    let place = Place { host: "far".into(), ..Place::default() };
+    let version = |name: &str| FileVersion { path: name.into(), size: 100 << 20, ..FileVersion::default() };
+    let at = |name: &str, index| ChunkAddress::new(&place, &version(name), index);
+    cache.pin(b"far:/keep").unwrap();
+    for name in ["/keep/a", "/other"] {
+        cache.note(&place, &version(name));
+    }
+    for index in 0..20 {
+        assert!(cache.put(&at("/keep/a", index), &content(index, CHUNK)));
+    }
+    for index in 0..100 {
+        assert!(cache.put(&at("/other", index), &content(1000 + index, CHUNK)));
+    }
+    let files = cache.files().unwrap();
+    assert_eq!(
+        files.iter().map(|file| file.name()).collect::<Vec<_>>(),
+        [b"far:/keep/a".to_vec(), b"far:/other".to_vec()]
+    );
+    assert_eq!(cache.held(&files[0]).chunks, 20);
+    let put = (20..100).filter(|&index| cache.put(&at("/keep/a", index), &content(index, CHUNK))).count();
+    assert!((20..70).contains(&put), "{put}");
+    assert!(cache.usage().unwrap().bytes <= 81 << 20);
+    assert!(cache.unpin(b"far:/keep") && !cache.unpin(b"far:/keep") && cache.pins().unwrap().is_empty());
+    let dropped = cache.drop_file(&files[0]);
+    assert_eq!(dropped.chunks, 20 + put as u64);
+    assert!((0..100).all(|index| cache.get(&at("/keep/a", index)).is_none()));
+    assert!(cache.files().unwrap().len() <= 1);
+}
+
+#[test]
+fn a_byte_that_changes_on_the_disk_is_never_returned_and_verify_finds_it() {
+    let (_temp, path) = folder();
+    let cache = Cache::open(&path, LIMIT).unwrap();
+    for index in 0..8 {
+        assert!(cache.put(&address(0, index), &content(index, CHUNK)));
+        assert_eq!(cache.get_part(&address(0, index), 5, 10), Some(content(index, CHUNK)[5..15].to_vec()));
+        assert_eq!(cache.get_part(&address(0, index), CHUNK - 1, 10).unwrap().len(), 1);
+        assert_eq!(cache.get_part(&address(0, index), CHUNK, 10).unwrap().len(), 0);
+    }
+    let flip = |file: &PathBuf| {
+        let mut bytes = std::fs::read(file).unwrap();
+        bytes[700_000] ^= 1;
+        std::fs::write(file, bytes).unwrap();
+    };
+    let chunks = files(&path.join("v1/chunks"));
+    flip(&chunks[0]);
+    let found: Vec<_> = (0..8).filter(|&index| cache.get_part(&address(0, index), 0, 10).is_some()).collect();
+    assert_eq!(found.len(), 7, "the changed one is gone, although other bytes of it were asked for");
+    flip(&chunks[1]);
+    let mut faulty = Vec::new();
+    assert_eq!(cache.verify(true, &mut |chunk| faulty.push(chunk.clone())).unwrap().chunks, 6);
+    assert_eq!(cache.verify(false, &mut |_| {}).unwrap().chunks, 6);
+    assert!(faulty.len() == 1 && !path.join(&faulty[0].path).exists());
+    let place = Place::default();
+    cache.put_sum(&place, &FileVersion::default(), "adler32", b"1234");
+    assert_eq!(cache.sum(&place, &FileVersion::default(), "adler32"), Some(b"1234".to_vec()));
+    assert_eq!(cache.sum(&place, &FileVersion::default(), "crc32c"), None);
 }
 
 #[derive(Debug, Clone)]

@@ -1,4 +1,5 @@
-//! The body of an answer: pieces of a file, which are asked for ahead of the client; or text that a thread writes.
+//! The body of an answer: pieces of a file, which are asked for ahead of the client, from the cache or straight from the
+//! far end; or text that a thread writes.
 //!
 //! Always true: a body that cannot go on as it has begun ends in an error, so that the connection is cut and no client
 //! takes it for whole. No thread waits for a client that takes pieces of a file slowly, and what was asked for ahead of all
@@ -10,10 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::{Body, Bytes};
-use farhaul::read::{FileRange, RangeQueue, RemoteFile};
+use farhaul::read::{FileRange, RangeQueue};
 use farhaul_words::{Code, Error};
 use futures_util::stream::{poll_fn, unfold};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::store::{CHUNK, Fetch, Fetches, OpenFile};
 
 /// How many pieces of text wait for a client that is slower than their writer.
 const WAITING_MAX: usize = 4;
@@ -57,6 +60,7 @@ impl Drop for Answer {
 }
 
 /// A part of a body.
+#[derive(Debug, Clone)]
 pub(crate) enum Part {
     Text(String),
     Range(FileRange),
@@ -71,10 +75,17 @@ impl Part {
     }
 }
 
-/// The parts of a body, one behind the other.
-pub(crate) fn parts(file: &RemoteFile, parts: Vec<Part>, answers: &Answers) -> Body {
-    let begun = PieceReader::new(file.queue(), parts, answers.begin());
-    Body::from_stream(unfold(Some(begun), |reader| async {
+/// The parts of a body, straight from the far end, one behind the other. If the first range was asked for already, it is the
+/// only one. Fails if the far end cannot be asked.
+pub(crate) fn ranges(
+    queue: RangeQueue,
+    parts: Vec<Part>,
+    is_asked: bool,
+    answers: &Answers,
+) -> Result<Body, Error> {
+    let mut begun = PieceReader::new(queue, parts, is_asked, answers.begin());
+    begun.ask()?;
+    Ok(Body::from_stream(unfold(Some(begun), |reader| async {
         let mut reader = reader?;
         // It may have to wait for the far end.
         let step = tokio::task::spawn_blocking(move || {
@@ -84,13 +95,142 @@ pub(crate) fn parts(file: &RemoteFile, parts: Vec<Part>, answers: &Answers) -> B
         match step.await {
             Ok((Ok(Some(bytes)), reader)) => Some((Ok(bytes), Some(reader))),
             Ok((Ok(None), _)) => None,
-            Ok((Err(error), _)) => {
-                tracing::info!(%error, "an answer was cut");
-                Some((Err(io::Error::other(error.to_string())), None))
-            }
-            Err(error) => Some((Err(io::Error::other(error)), None)),
+            Ok((Err(error), _)) => Some((Err(cut(error)), None)),
+            Err(error) => Some((Err(cut(error)), None)),
+        }
+    })))
+}
+
+/// The parts of a body from the cache, which gets what it lacks.
+pub(crate) fn chunks(
+    fetches: Arc<Fetches>,
+    file: Arc<OpenFile>,
+    parts: Vec<Part>,
+    answers: &Answers,
+) -> Body {
+    let begun = ChunkReader::new(fetches, file, parts, answers.begin());
+    Body::from_stream(unfold(Some(begun), |reader| async {
+        match reader?.next().await {
+            Ok(Some((bytes, reader))) => Some((Ok(bytes), Some(reader))),
+            Ok(None) => None,
+            Err(error) => Some((Err(error), None)),
         }
     }))
+}
+
+fn cut(error: impl std::fmt::Display) -> io::Error {
+    tracing::info!(%error, "an answer was cut");
+    io::Error::other(error.to_string())
+}
+
+/// Gives the parts in their order, from chunks that are on the disk or on their way.
+struct ChunkReader {
+    fetches: Arc<Fetches>,
+    file: Arc<OpenFile>,
+    plan: VecDeque<ChunkStep>,
+    /// The parts that are not in the plan yet.
+    rest: std::vec::IntoIter<Part>,
+    /// What is left of a range that is in the plan in part.
+    open: FileRange,
+    ahead_max: usize,
+    ahead_bytes: u64,
+    answer: Answer,
+}
+
+enum ChunkStep {
+    Text(String),
+    Piece(ChunkPiece),
+}
+
+struct ChunkPiece {
+    index: u64,
+    /// Where the piece begins in the chunk, and its length.
+    offset: u64,
+    len: u64,
+    /// `None` if the chunk is on the disk.
+    fetch: Option<Arc<Fetch>>,
+}
+
+impl ChunkReader {
+    fn new(fetches: Arc<Fetches>, file: Arc<OpenFile>, parts: Vec<Part>, answer: Answer) -> ChunkReader {
+        ChunkReader {
+            fetches,
+            file,
+            plan: VecDeque::new(),
+            rest: parts.into_iter(),
+            open: FileRange { offset: 0, len: 0 },
+            ahead_max: AHEAD_FIRST as usize,
+            ahead_bytes: 0,
+            answer,
+        }
+    }
+
+    async fn next(mut self) -> io::Result<Option<(Bytes, ChunkReader)>> {
+        // Half of what may be under way is enough to go on; then the disk is asked for many at once.
+        let is_low =
+            self.plan.len() <= self.ahead_max / 2 && self.ahead_bytes <= self.answer.ahead_bytes() / 2;
+        let is_on_disk = matches!(self.plan.front(), Some(ChunkStep::Piece(ChunkPiece { fetch: None, .. })));
+        let mut here = None;
+        if (is_low && self.has_more()) || is_on_disk {
+            let looked = tokio::task::spawn_blocking(move || {
+                self.plan_ahead();
+                let here = match self.plan.front() {
+                    Some(ChunkStep::Piece(ChunkPiece { index, offset, len, fetch: None })) => {
+                        self.fetches.read_disk(&self.file, *index, *offset, *len)
+                    }
+                    _ => None,
+                };
+                (self, here)
+            });
+            (self, here) = looked.await.map_err(cut)?;
+        }
+        let piece = match self.plan.pop_front() {
+            None => return Ok(None),
+            Some(ChunkStep::Text(text)) => return Ok(Some((text.into(), self))),
+            Some(ChunkStep::Piece(piece)) => piece,
+        };
+        self.ahead_bytes -= piece.len;
+        if let Some(bytes) = here {
+            return Ok(Some((bytes, self)));
+        }
+        // A chunk that was on the disk, and is not whole, is fetched again.
+        let fetch = piece.fetch.unwrap_or_else(|| self.fetches.want(&self.file, piece.index));
+        if !fetch.is_over() {
+            self.ahead_max = (self.ahead_max + 1).min(AHEAD_MAX as usize);
+        }
+        let chunk = fetch.wait().await.map_err(cut)?;
+        let (from, to) = (piece.offset as usize, (piece.offset + piece.len) as usize);
+        if to > chunk.len() {
+            return Err(cut("a chunk is too short"));
+        }
+        Ok(Some((chunk.slice(from..to), self)))
+    }
+
+    fn has_more(&self) -> bool {
+        self.open.len > 0 || self.rest.len() > 0
+    }
+
+    fn plan_ahead(&mut self) {
+        let bytes_max = self.answer.ahead_bytes();
+        while self.plan.len() < self.ahead_max && (self.ahead_bytes < bytes_max || self.plan.is_empty()) {
+            if self.open.len == 0 {
+                match self.rest.next() {
+                    None => break,
+                    Some(Part::Text(text)) => self.plan.push_back(ChunkStep::Text(text)),
+                    Some(Part::Range(range)) => self.open = range,
+                }
+                continue;
+            }
+            let FileRange { offset, len } = self.open;
+            let (index, within) = (offset / CHUNK, offset % CHUNK);
+            let part = len.min(CHUNK - within);
+            let fetch =
+                (!self.fetches.is_here(&self.file, index)).then(|| self.fetches.want(&self.file, index));
+            self.plan.push_back(ChunkStep::Piece(ChunkPiece { index, offset: within, len: part, fetch }));
+            self.open = FileRange { offset: offset + part, len: len - part };
+            self.ahead_bytes += part;
+        }
+    }
 }
 
 /// Reads the parts in their order.
@@ -119,8 +259,8 @@ enum Step {
 }
 
 impl PieceReader {
-    fn new(queue: RangeQueue, parts: Vec<Part>, answer: Answer) -> PieceReader {
-        PieceReader {
+    fn new(queue: RangeQueue, parts: Vec<Part>, is_asked: bool, answer: Answer) -> PieceReader {
+        let mut reader = PieceReader {
             queue,
             plan: VecDeque::new(),
             early: BTreeMap::new(),
@@ -131,7 +271,12 @@ impl PieceReader {
             ahead_max: AHEAD_FIRST,
             ahead_bytes: 0,
             answer,
+        };
+        if is_asked && let Some(Part::Range(range)) = reader.rest.next() {
+            reader.plan.push_back(Step::Piece { number: 0, len: range.len });
+            (reader.asked, reader.ahead, reader.ahead_bytes) = (1, 1, range.len);
         }
+        reader
     }
 
     /// The next bytes; `None` at the end. Blocks.

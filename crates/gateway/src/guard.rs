@@ -4,7 +4,7 @@
 //! A page of another site can make a browser ask here, and a name of another site can be made to lead here. Neither gets
 //! anything: the name must be ours, and no answer lets another site's page read it.
 
-use std::net::IpAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use farhaul_http::RequestOrigin;
@@ -28,7 +28,10 @@ impl HostNames {
     fn has(&self, host: &str) -> bool {
         let name = bare(host).to_ascii_lowercase();
         // A browser shows an address as what it is: no other site can take it for its own name.
-        let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        let is_address = match name.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok()),
+            None => name.parse::<Ipv4Addr>().is_ok(),
+        };
         is_address || name == "localhost" || self.0.contains(&name)
     }
 }
@@ -54,6 +57,11 @@ pub(crate) fn judge(
         let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "files can only be read here");
         return Err(refusal.with_header(header::ALLOW, HeaderValue::from_static(ALLOWED)));
     }
+    // Two programs on the way may disagree where such a request ends, so nothing behind it is looked at.
+    if headers.contains_key(header::TRANSFER_ENCODING) && method.as_str() != "PROPFIND" {
+        let refusal = Refusal::bad_request("a request to read has no body");
+        return Err(refusal.with_header(header::CONNECTION, HeaderValue::from_static("close")));
+    }
     // Browsers cannot use the Unix socket.
     if origin == RequestOrigin::OwnUser {
         return Ok(());
@@ -62,9 +70,10 @@ pub(crate) fn judge(
         return Err(Refusal::bad_request("the request has two names for this host"));
     }
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let host = text(header::HOST).or(uri.host());
+    let authority = uri.authority().map(|authority| authority.as_str());
+    let host = text(header::HOST).or(authority);
     let is_ours = |name: Option<&str>| name.is_none_or(|name| names.has(name));
-    if host.is_none() || !is_ours(host) || !is_ours(uri.host()) {
+    if host.is_none() || !is_ours(host) || !is_ours(authority) {
         let what = "this gateway has another name";
         return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, what));
     }
@@ -100,12 +109,24 @@ mod tests {
         {
             assert_eq!(judged("GET", "/", &[("host", host)]), 200, "{host}");
         }
-        for host in ["evil.example", "cache.example.evil", "localhost.evil", "127.0.0.1.nip.io", "", "a:b:c"]
-        {
+        for host in [
+            "[::1",
+            "::1]",
+            "evil@localhost",
+            "evil.example",
+            "cache.example.evil",
+            "localhost.evil",
+            "127.0.0.1.nip.io",
+            "",
+            "a:b:c",
+        ] {
             assert_eq!(judged("GET", "/", &[("host", host)]), 421, "{host}");
         }
         assert_eq!(judged("GET", "/", &[]), 421);
         assert_eq!(judged("GET", "http://evil.example/", &[("host", "localhost")]), 421);
+        assert_eq!(judged("GET", "http://evil@localhost/", &[("host", "localhost")]), 421);
+        assert_eq!(judged("GET", "http://localhost:8080/", &[("host", "localhost:8080")]), 200);
+        assert_eq!(judged("GET", "/", &[("host", "localhost"), ("transfer-encoding", "chunked")]), 400);
         assert_eq!(judged("GET", "/", &[("host", "localhost"), ("host", "localhost")]), 400);
     }
 

@@ -13,21 +13,23 @@ use farhaul_http::{Connection, RequestOrigin};
 use farhaul_words::{Code, Error};
 use tokio::sync::Semaphore;
 
+use crate::access_log::{AccessLog, Asked};
 use crate::body::Answers;
 use crate::failure::Refusal;
-use crate::far_end::FarEnd;
-use crate::file_answer;
+use crate::file_answer::{self, EarlyRead};
 use crate::guard::{self, HostNames};
 use crate::listing::{self, Reader};
 use crate::login::Access;
 use crate::paths::FarPath;
 use crate::propfind::{self, Extent};
+use crate::store::Store;
 
 const DAV: HeaderName = HeaderName::from_static("dav");
 
 /// What all requests have in common.
 pub(crate) struct Gateway {
-    pub(crate) far_end: FarEnd,
+    pub(crate) store: Store,
+    pub(crate) log: Arc<AccessLog>,
     pub(crate) access: Access,
     pub(crate) names: HostNames,
     pub(crate) answers: Answers,
@@ -49,13 +51,18 @@ pub(crate) fn router(gateway: Arc<Gateway>) -> Router {
 async fn handle(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     // The body of a request is of no interest. What a client sends of it unasked is read by the connection.
     let (parts, _body) = request.into_parts();
-    answer(gateway, parts).await.unwrap_or_else(|refusal| refusal.into_response())
+    let mut asked = Asked::of(&parts);
+    let log = gateway.log.clone();
+    let answered = answer(gateway, parts, &mut asked.reader).await;
+    log.watch(asked, answered.unwrap_or_else(|refusal| refusal.into_response()))
 }
 
-async fn answer(gateway: Arc<Gateway>, parts: Parts) -> Result<Response, Refusal> {
+/// `reader` gets the name under which the request is made.
+async fn answer(gateway: Arc<Gateway>, parts: Parts, reader: &mut String) -> Result<Response, Refusal> {
     let origin = RequestOrigin::of(&parts);
     guard::judge(origin, &parts.method, &parts.uri, &parts.headers, &gateway.names)?;
     let principal = gateway.access.principal(origin, &parts.headers)?;
+    reader.clone_from(&principal);
     if origin != RequestOrigin::OwnUser
         && let Some(connection) = Connection::of(&parts)
         && connection.show(&principal).is_err()
@@ -87,16 +94,19 @@ fn options() -> Response {
 fn look(gateway: &Gateway, path: &FarPath, parts: &Parts) -> Result<Response, Refusal> {
     if parts.method.as_str() == "PROPFIND" {
         let extent = Extent::of(&parts.headers)?;
-        let remote = gateway.far_end.remote()?;
+        let remote = gateway.store.far_end.remote()?;
         return propfind::answer(&remote, path, extent);
     }
     if path.is_directory {
         return list(gateway, path, parts);
     }
-    match gateway.far_end.with(|remote| remote.file(&path.bytes)) {
+    let early = EarlyRead::begin(&gateway.store, &path.bytes, &parts.method, &parts.headers);
+    match gateway.store.open(&path.bytes) {
         Ok(file) => {
             let name = path.bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(b"");
-            file_answer::answer(&parts.method, &parts.headers, name, &file, &gateway.answers)
+            let Parts { method, headers, .. } = parts;
+            let asked = file_answer::Asked { method, headers, name, file: &file, early };
+            file_answer::answer(asked, &gateway.store, &gateway.answers)
         }
         Err(error) => match error.code() {
             Code::NotFound | Code::PermissionDenied | Code::Forbidden => Err(error.into()),
@@ -107,7 +117,7 @@ fn look(gateway: &Gateway, path: &FarPath, parts: &Parts) -> Result<Response, Re
 
 /// A directory, whose address ends in a slash; or something that nobody can read.
 fn not_a_file(gateway: &Gateway, path: &FarPath, error: Error) -> Result<Response, Refusal> {
-    let kind = gateway.far_end.with(|remote| remote.stat(&path.bytes)).map(|entry| entry.kind);
+    let kind = gateway.store.far_end.with(|remote| remote.stat(&path.bytes)).map(|entry| entry.kind);
     if kind.is_ok_and(|kind| kind == PathKind::Directory) {
         let there = FarPath { is_directory: true, bytes: path.bytes.clone() }.address();
         let there = HeaderValue::try_from(there).expect("an address is plain");
@@ -119,7 +129,7 @@ fn not_a_file(gateway: &Gateway, path: &FarPath, error: Error) -> Result<Respons
 }
 
 fn list(gateway: &Gateway, path: &FarPath, parts: &Parts) -> Result<Response, Refusal> {
-    let entry = gateway.far_end.with(|remote| remote.stat(&path.bytes))?;
+    let entry = gateway.store.far_end.with(|remote| remote.stat(&path.bytes))?;
     if entry.kind != PathKind::Directory {
         return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory"));
     }
@@ -128,7 +138,7 @@ fn list(gateway: &Gateway, path: &FarPath, parts: &Parts) -> Result<Response, Re
         true => Ok(listing::head(reader)),
         false => {
             let permit = gateway.lists.clone().try_acquire_owned().map_err(|_| too_many_lists())?;
-            Ok(listing::answer(gateway.far_end.remote()?, path.clone(), reader, permit))
+            Ok(listing::answer(gateway.store.far_end.remote()?, path.clone(), reader, permit))
         }
     }
 }

@@ -12,7 +12,7 @@ mod listen;
 mod private_directory;
 mod socket;
 
-pub use connection::{BodyTooSlow, Connection, Network, NoPlace, PlaceCounts};
-pub use listen::{ListenAddresses, Listeners, ReloadableTls, RequestOrigin, Server, TcpOrigin};
+pub use connection::{BodyTooSlow, Connection, Network, NoPlace, PlaceCounts, ProcessPurpose};
+pub use listen::{HttpVersions, ListenAddresses, Listeners, ReloadableTls, RequestOrigin, Server, TcpOrigin};
 pub use private_directory::private_directory;
 pub use socket::PrivateSocket;

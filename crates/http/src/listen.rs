@@ -17,42 +17,53 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use farhaul_handover::Held as _;
 use farhaul_words::{Code, Error};
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use crate::connection::{AnswerBody, Connection, Eviction, PacedBody, PlaceCounts, Places, WatchedStream};
+use crate::connection::{
+    AnswerBody, Connection, Eviction, PacedBody, PlaceCounts, Places, ProcessPurpose, WatchedStream,
+};
 
 /// The most bytes of a request's head.
 const HEAD_MAX: usize = 64 << 10;
+/// The most requests of a connection that are under way at the same time, with HTTP/2.
+const STREAMS_MAX: u32 = 100;
 /// How long sent bytes may stay unacknowledged before the connection counts as broken.
 const SILENCE_MS: u32 = 60_000;
 /// How long to wait after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The versions of HTTP that are spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpVersions {
+    One,
+    OneAndTwo,
+}
 
 /// The certificate and key, which can be read again while connections are served.
 #[derive(Debug, Clone)]
 pub struct ReloadableTls {
     files: Arc<(PathBuf, PathBuf)>,
     config: Arc<RwLock<Arc<rustls::ServerConfig>>>,
+    versions: HttpVersions,
 }
 
 impl ReloadableTls {
     /// Reads both files.
-    pub fn load(certificate: &Path, key: &Path) -> Result<ReloadableTls, Error> {
-        let config = Arc::new(RwLock::new(config(certificate, key)?));
-        Ok(ReloadableTls { files: Arc::new((certificate.into(), key.into())), config })
+    pub fn load(certificate: &Path, key: &Path, versions: HttpVersions) -> Result<ReloadableTls, Error> {
+        let config = Arc::new(RwLock::new(config(certificate, key, versions)?));
+        Ok(ReloadableTls { files: Arc::new((certificate.into(), key.into())), config, versions })
     }
 
     /// Reads both files again; if they are not valid, the old ones stay.
     pub fn reload(&self) -> Result<(), Error> {
         let (certificate, key) = &*self.files;
-        *self.config.write().in_any_case() = config(certificate, key)?;
+        *self.config.write().in_any_case() = config(certificate, key, self.versions)?;
         Ok(())
     }
 
@@ -61,7 +72,11 @@ impl ReloadableTls {
     }
 }
 
-fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Error> {
+fn config(
+    certificate: &Path,
+    key: &Path,
+    versions: HttpVersions,
+) -> Result<Arc<rustls::ServerConfig>, Error> {
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     let bad = |path: &Path, why: String| Error::new(Code::BadKey, format!("{}: {why}", path.display()));
@@ -76,7 +91,10 @@ fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, E
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
         .map_err(|error| bad(certificate, error.to_string()))?;
     let mut config = config;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = match versions {
+        HttpVersions::One => vec![b"http/1.1".to_vec()],
+        HttpVersions::OneAndTwo => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    };
     Ok(Arc::new(config))
 }
 
@@ -112,6 +130,8 @@ pub struct Server {
     pub name: &'static str,
     /// Whether other hosts may reach it without TLS.
     pub is_plain_abroad: bool,
+    pub versions: HttpVersions,
+    pub purpose: ProcessPurpose,
     /// The answer to a caller that leaves too many answers untaken.
     pub answers_not_taken: fn() -> Response,
 }
@@ -158,7 +178,7 @@ impl<S: Copy> Listeners<S> {
         };
         let unix = unix.into_iter().map(taken).collect::<std::io::Result<Vec<_>>>();
         let unix = unix.map_err(cannot(format!("cannot listen on the socket of {}", server.name)))?;
-        let counts = PlaceCounts::of_process(connections_max);
+        let counts = PlaceCounts::of_process(connections_max, server.purpose);
         if counts.known < connections_max {
             let (most, configured) = (counts.known, connections_max);
             let name = server.name;
@@ -183,14 +203,15 @@ impl<S: Copy> Listeners<S> {
 
     /// Serves until told to stop. Then requests that have begun are finished, and event streams are ended.
     pub async fn serve(self, router: impl Fn(S) -> Router, stop: watch::Receiver<bool>) {
-        let (places, refuse) = (self.places, self.server.answers_not_taken);
+        let (places, refuse, versions, purpose) =
+            (self.places, self.server.answers_not_taken, self.server.versions, self.server.purpose);
         let mut tasks = tokio::task::JoinSet::new();
         for (serves, unix) in self.unix {
-            let answers = Answers { router: router(serves), refuse, stop: stop.clone() };
+            let answers = Answers { router: router(serves), refuse, versions, purpose, stop: stop.clone() };
             tasks.spawn(serve_unix(unix, answers, places.clone()));
         }
         for Tcp { listener, tls, serves } in self.tcp {
-            let answers = Answers { router: router(serves), refuse, stop: stop.clone() };
+            let answers = Answers { router: router(serves), refuse, versions, purpose, stop: stop.clone() };
             tasks.spawn(serve_tcp(listener, tls, answers, places.clone()));
         }
         while tasks.join_next().await.is_some() {}
@@ -202,6 +223,8 @@ impl<S: Copy> Listeners<S> {
 struct Answers {
     router: Router,
     refuse: fn() -> Response,
+    versions: HttpVersions,
+    purpose: ProcessPurpose,
     stop: watch::Receiver<bool>,
 }
 
@@ -308,31 +331,40 @@ async fn accepted_or_pause<S>(accepted: std::io::Result<S>) -> Option<S> {
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     origin: RequestOrigin,
-    Answers { router, refuse, mut stop }: Answers,
+    Answers { router, refuse, versions, purpose, mut stop }: Answers,
     (connection, mut evicted): (Connection, Eviction),
 ) {
-    let (asked, answered) = (connection.clone(), connection.clone());
-    let service = router
-        .map_request(move |request: hyper::Request<hyper::body::Incoming>| {
-            asked.begin_request();
-            let mut request = request.map(|body| Body::new(PacedBody::new(body, asked.clone())));
-            request.extensions_mut().insert(origin);
-            request.extensions_mut().insert(asked.clone());
-            request
-        })
-        .map_response(move |mut response: hyper::Response<Body>| {
+    let asked = connection.clone();
+    let service = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        // Dropped when the answer is over, or when the client gives the request up before there is one.
+        let under_way = asked.begin_request(request.version() == hyper::Version::HTTP_2);
+        let mut request = request.map(|body| Body::new(PacedBody::new(body, asked.clone())));
+        request.extensions_mut().insert(origin);
+        request.extensions_mut().insert(asked.clone());
+        let answering = router.clone().oneshot(request);
+        async move {
+            let mut under_way = under_way;
+            let mut response = answering.await?;
             let bytes = response.body().size_hint().exact().unwrap_or(0);
-            if answered.keep_answer(bytes).is_err() {
+            if under_way.keep_answer(bytes).is_err() {
                 response = refuse();
             }
-            response.map(|body| AnswerBody::new(body, answered.clone()))
-        });
+            Ok::<_, std::convert::Infallible>(response.map(|body| AnswerBody::new(body, under_way)))
+        }
+    });
     let stream = TokioIo::new(WatchedStream::new(stream, connection.clone()));
-    let mut serving = std::pin::pin!(
-        http1::Builder::new()
-            .max_buf_size(HEAD_MAX)
-            .serve_connection(stream, TowerToHyperService::new(service))
-    );
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    if versions == HttpVersions::One {
+        builder = builder.http1_only();
+    }
+    builder.http1().max_buf_size(HEAD_MAX);
+    if purpose == ProcessPurpose::Http {
+        // A client that has said all it has to say still gets its answer. Streams of events, which wait for something to
+        // happen, end with the client.
+        builder.http1().half_close(true);
+    }
+    builder.http2().max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_MAX as u32);
+    let mut serving = std::pin::pin!(builder.serve_connection(stream, service));
     let is_over = tokio::select! {
         // It is the client's affair how its connection ends.
         _ = serving.as_mut() => true,

@@ -255,8 +255,10 @@ impl Content {
         }
         let fetched = self.fetch(index * CHUNK, self.len_of(index), &|| !self.is_closed.load(SeqCst));
         let Some(bytes) = self.put(index, fetched) else { return };
-        if let Some(cache) = self.store.cache.as_ref().filter(|_| self.is_settled) {
-            cache.put(&self.address(index), &bytes);
+        if let Some(cache) = self.store.cache.as_ref().filter(|_| self.is_settled)
+            && cache.put(&self.address(index), &bytes)
+        {
+            cache.note(&self.store.place, &self.version);
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use farhaul::sisters::ReceiverCheck;
 use farhaul_daemon::{HeldSockets, Observer, PrincipalCaps, ServeConfig, ShutdownHook};
 use farhaul_handover::Held as _;
-use farhaul_http::{ListenAddresses, Listeners, PrivateSocket, ReloadableTls, TcpOrigin};
+use farhaul_http::{HttpVersions, ListenAddresses, Listeners, PrivateSocket, ReloadableTls, TcpOrigin};
 use farhaul_session::{Budget, MemoryLimits, TestHooks};
 use farhaul_words::Error;
 use tokio::sync::watch;
@@ -129,7 +129,9 @@ fn chain(config: &Config) -> Chain {
 
 fn tls(config: &Config) -> Result<Option<ReloadableTls>, Error> {
     match (&config.api.tls_cert, &config.api.tls_key) {
-        (Some(certificate), Some(key)) => ReloadableTls::load(certificate.as_path(), &key.path()?).map(Some),
+        (Some(certificate), Some(key)) => {
+            ReloadableTls::load(certificate.as_path(), &key.path()?, HttpVersions::One).map(Some)
+        }
         _ => Ok(None),
     }
 }

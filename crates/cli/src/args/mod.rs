@@ -19,6 +19,7 @@ use farhaul_service::config::values::ListenAddress;
 use crate::values::{self, FlowCount, PathChoice};
 
 pub mod bench;
+pub mod cache;
 pub mod cap;
 pub mod clean;
 pub mod config;
@@ -77,6 +78,7 @@ pub enum Verb {
     Receipt(receipt::ReceiptArgs),
     Serve(Box<ServeArgs>),
     Gateway(Box<gateway::GatewayArgs>),
+    Cache(cache::CacheArgs),
     Submit(Box<service::SubmitArgs>),
     Jobs(service::JobsArgs),
     Job(service::JobArgs),
@@ -695,6 +697,7 @@ impl Verb {
             Verb::Verify(_)
             | Verb::Umount(_)
             | Verb::Clean(_)
+            | Verb::Cache(_)
             | Verb::Receipt(_)
             | Verb::Config(_)
             | Verb::Audit(_)
@@ -712,6 +715,7 @@ impl Verb {
             Verb::Cp(args) => args.transfer.cpus.as_ref(),
             Verb::Sync(args) => args.transfer.cpus.as_ref(),
             Verb::Serve(args) => args.cpus.as_ref(),
+            Verb::Gateway(args) => args.cpus.as_ref(),
             Verb::Bench(bench::BenchArgs { part: bench::BenchVerb::Transfer(args) }) => {
                 args.transfer.cpus.as_ref()
             }

@@ -1,12 +1,17 @@
 //! `farhaul gateway`: serves files of another host by HTTP until it is stopped.
 
+use std::path::Path;
+
 use farhaul::Error;
-use farhaul::copy::LocationSpec;
+use farhaul::copy::{Location, LocationSpec};
 use farhaul::errors::{Code, ExitCode};
-use farhaul_gateway::{Access, GatewayConfig, GatewayPlace, HostNames, Tokens, serve};
+use farhaul_gateway::{
+    Access, GatewayCache, GatewayConfig, GatewayPlace, HostNames, SiblingList, Tokens, serve,
+};
 use tokio::sync::watch;
 
 use super::cp;
+use super::mount::cache_place;
 use crate::args::gateway::GatewayArgs;
 use crate::signals;
 use crate::ui::{log, printer};
@@ -21,13 +26,19 @@ pub fn run(args: &GatewayArgs) -> Result<ExitCode, Error> {
     if place == LocationSpec::Pipe || place.is_made() || place.is_sink() {
         return Err(Error::new(Code::BadLocation, "a pipe or null:, zero: or random: has no files to serve"));
     }
+    let to = cp::location(&place, &args.connection, args.quiet)?;
     let config = GatewayConfig {
-        to: cp::location(&place, &args.connection, args.quiet)?,
+        cache: args.cache.as_ref().map(|directory| cache(args, directory, &to)),
+        to,
         network: args.network.options(),
         listen: args.listen.clone(),
         access: access(args)?,
         names: HostNames::new(args.name.clone()),
         tls: args.tls_cert.clone().zip(args.tls_key.clone()),
+        revalidation: args.revalidate,
+        siblings: args.own_url.clone().map(|own| SiblingList { own, others: args.sibling.clone() }),
+        metrics: args.metrics,
+        access_log: args.access_log.clone(),
         connections_max: args.max_connections.and_then(|count| usize::try_from(count).ok()),
     };
     let (tell, stop) = watch::channel(false);
@@ -49,6 +60,11 @@ pub fn run(args: &GatewayArgs) -> Result<ExitCode, Error> {
         printer::line(&format!("serving {to} at {}", places.collect::<Vec<_>>().join(" and ")));
     })?;
     Ok(ExitCode::Ok)
+}
+
+fn cache(args: &GatewayArgs, directory: &Path, to: &Location) -> GatewayCache {
+    let (place, base) = cache_place(to);
+    GatewayCache { directory: directory.to_path_buf(), size: args.cache_size, place, base }
 }
 
 /// Who may read. Without a word about it, nobody may over TCP.

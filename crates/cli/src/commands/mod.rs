@@ -3,6 +3,7 @@
 
 mod audit;
 mod bench;
+mod cache;
 mod cat;
 mod clean;
 mod completions;
@@ -89,6 +90,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Tunnel(args) => return coded(tunnel::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(&args)),
         Verb::Gateway(args) => return coded(gateway::run(&args)),
+        Verb::Cache(args) => return coded(cache::run(&args.verb)),
         Verb::Top(args) => return coded(service::top(&args)),
         Verb::Submit(args) => return coded(service::submit(&args)),
         Verb::Wait(args) => return coded(service::wait(&args)),
@@ -190,6 +192,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         Verb::Mkdir(_) | Verb::Mv(_) | Verb::Rm(_) | Verb::Mount(_) | Verb::Umount(_) => false,
         Verb::Gateway(_) => false,
         Verb::Tunnel(args) => args.json,
+        Verb::Cache(_) => true,
         // Its stdout is the channel to the client.
         Verb::Endpoint | Verb::Brought { .. } => false,
     }

@@ -3,6 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -88,8 +89,9 @@ fn dial(location: &Location, network: NetworkOptions) -> Dial {
     Box::new(move |caller| Remote::called_by(caller, &location, network.clone()))
 }
 
-fn options(args: &MountArgs, location: &Location) -> MountOptions {
-    let (place, base) = match location {
+/// Who reads and where, for the cache, and the directory at that place.
+pub(super) fn cache_place(location: &Location) -> (Place, Vec<u8>) {
+    match location {
         Location::Daemon { target, path } => {
             (Place { host: target.host.clone(), port: target.port, ..Place::default() }, path.clone())
         }
@@ -102,8 +104,13 @@ fn options(args: &MountArgs, location: &Location) -> MountOptions {
             let port = target.port.unwrap_or_default();
             (Place { identity, host: target.host.clone(), port, ..Place::default() }, path.clone())
         }
-        Location::Local(_) | Location::Pipe => (Place::default(), Vec::new()),
-    };
+        Location::Local(path) => (Place::default(), path.as_os_str().as_bytes().to_vec()),
+        Location::Pipe => (Place::default(), Vec::new()),
+    }
+}
+
+fn options(args: &MountArgs, location: &Location) -> MountOptions {
+    let (place, base) = cache_place(location);
     let directory = args.cache_dir.clone().unwrap_or_else(Cache::default_directory);
     MountOptions {
         source: args.location.to_string_lossy().into_owned(),

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use axum::http::request::Parts;
 use farhaul_handover::Held as _;
 
-pub(crate) use places::{AnswersNotTaken, Eviction, Places};
-pub use places::{Network, NoPlace, PlaceCounts};
+pub(crate) use places::{ANSWERS_BYTES_MAX, AnswersNotTaken, Eviction, Places};
+pub use places::{Network, NoPlace, PlaceCounts, ProcessPurpose};
 pub use stream::BodyTooSlow;
 pub(crate) use stream::{AnswerBody, PacedBody, WatchedStream};
 
@@ -74,8 +74,18 @@ struct State {
     phase: Phase,
     /// When the phase began.
     since: Instant,
-    /// How the answer is taken.
+    /// How the answers are taken.
     answer: BodyPace,
+    /// With HTTP/2 there may be several requests at the same time, and the other end may refuse to take their answers
+    /// while the connection could.
+    is_shared: bool,
+    /// The requests under way, and those of them that have handed a piece of their answer to the connection.
+    requests: u32,
+    handed: u32,
+    /// How the other end takes the answers when all of them wait for it.
+    shared: BodyPace,
+    /// The bytes of answers that are kept until they are taken.
+    kept: u64,
 }
 
 impl Connection {
@@ -86,6 +96,11 @@ impl Connection {
             phase,
             since: Instant::now(),
             answer: BodyPace::default(),
+            is_shared: false,
+            requests: 0,
+            handed: 0,
+            shared: BodyPace::default(),
+            kept: 0,
         })))
     }
 
@@ -123,31 +138,25 @@ impl Connection {
     /// Bytes have come.
     fn heard(&self) {
         let mut state = self.state();
-        if state.phase == Phase::Idle {
+        // With HTTP/2, what comes between two requests need not be the head of one.
+        if state.phase == Phase::Idle && !state.is_shared {
             state.begin(Phase::Head, Instant::now());
         }
     }
 
     /// The head of a request has come.
-    pub(crate) fn begin_request(&self) {
+    pub(crate) fn begin_request(&self, is_shared: bool) -> RequestUnderWay {
         let mut state = self.state();
         state.begin(Phase::Request, Instant::now());
-        state.answer = BodyPace::default();
+        state.is_shared |= is_shared;
+        if state.requests == 0 {
+            state.answer = BodyPace::default();
+            state.shared = BodyPace::default();
+        }
+        state.requests += 1;
+        state.note_handed();
         state.place.set_idle(false);
-    }
-
-    /// An answer of this size is to be kept until it is taken.
-    pub(crate) fn keep_answer(&self, bytes: u64) -> Result<(), AnswersNotTaken> {
-        self.state().place.keep_answer(bytes)
-    }
-
-    /// The whole answer was handed to the connection.
-    fn end_request(&self) {
-        let mut state = self.state();
-        state.begin(Phase::Idle, Instant::now());
-        // What is left of it is in the buffers of the connection.
-        let _ = state.place.keep_answer(0);
-        state.note_idle();
+        RequestUnderWay { connection: self.clone(), kept: 0, is_handed: false }
     }
 
     /// The other end takes nothing now.
@@ -180,9 +189,78 @@ impl Connection {
     }
 }
 
+/// A request that is not over. Dropping it ends it.
+pub(crate) struct RequestUnderWay {
+    connection: Connection,
+    /// The bytes of its answer that are kept until they are taken.
+    kept: u64,
+    /// Whether the connection has a piece of its answer, and has not asked for more.
+    is_handed: bool,
+}
+
+impl RequestUnderWay {
+    /// An answer of this size is to be kept until it is taken.
+    pub(crate) fn keep_answer(&mut self, bytes: u64) -> Result<(), AnswersNotTaken> {
+        let mut state = self.connection.state();
+        let kept = state.kept.saturating_add(bytes);
+        if bytes > 0 && state.kept > 0 && kept > ANSWERS_BYTES_MAX {
+            return Err(AnswersNotTaken);
+        }
+        state.place.keep_answer(kept)?;
+        state.kept = kept;
+        drop(state);
+        self.kept = bytes;
+        Ok(())
+    }
+
+    /// The connection has taken a piece of the answer.
+    fn answer_handed(&mut self, bytes: usize) {
+        self.is_handed = true;
+        let mut state = self.connection.state();
+        state.handed += 1;
+        state.shared.moved(bytes, Instant::now());
+        state.note_handed();
+    }
+
+    /// The connection asks for the next piece of the answer, or does not want it any more.
+    fn answer_asked(&mut self) {
+        if std::mem::take(&mut self.is_handed) {
+            let mut state = self.connection.state();
+            state.handed = state.handed.saturating_sub(1);
+            state.note_handed();
+        }
+    }
+}
+
+impl Drop for RequestUnderWay {
+    fn drop(&mut self) {
+        self.answer_asked();
+        let mut state = self.connection.state();
+        state.requests = state.requests.saturating_sub(1);
+        state.kept = state.kept.saturating_sub(self.kept);
+        // What is left of it is in the buffers of the connection.
+        let kept = state.kept;
+        let _ = state.place.keep_answer(kept);
+        state.note_handed();
+        if state.requests == 0 {
+            state.begin(Phase::Idle, Instant::now());
+            state.note_idle();
+        }
+    }
+}
+
 impl State {
     fn begin(&mut self, phase: Phase, now: Instant) {
         (self.phase, self.since) = (phase, now);
+    }
+
+    /// Notes whether all answers wait for the other end.
+    fn note_handed(&mut self) {
+        let now = Instant::now();
+        match self.is_shared && self.requests > 0 && self.handed == self.requests {
+            true => self.shared.wait(now),
+            false => self.shared.moved(0, now),
+        }
     }
 
     fn note_idle(&self) {
@@ -197,6 +275,9 @@ impl State {
 
     /// When the connection has to end unless something happens.
     fn end(&self) -> Option<Instant> {
+        if self.shared.is_waiting() {
+            return self.shared.end(self.limits().patience);
+        }
         end(self.phase, self.since, &self.answer, &self.limits())
     }
 }
@@ -237,6 +318,26 @@ mod tests {
             assert_eq!(end(phase, begin, &not_taken, &FOR_STRANGERS), seconds(110), "{phase:?}");
             assert_eq!(end(phase, begin, &not_taken, &FOR_KNOWN), seconds(160), "{phase:?}");
         }
+    }
+
+    #[test]
+    fn a_connection_whose_answers_all_wait_for_the_other_end_is_over_in_time() {
+        let places = Places::new(PlaceCounts { strangers: 1, known: 1, own: 1 });
+        let connection = Connection::new(places.own().unwrap().0, false);
+        let (mut first, mut second) = (connection.begin_request(true), connection.begin_request(true));
+        first.answer_handed(64 << 10);
+        assert_eq!(connection.state().end(), None, "we owe the second one");
+        second.answer_handed(64 << 10);
+        let end = connection.state().end().unwrap();
+        assert!(end <= Instant::now() + FOR_KNOWN.patience + Duration::from_secs(60));
+        first.answer_asked();
+        assert_eq!(connection.state().end(), None, "the first one is taken on");
+        drop((first, second));
+        assert_eq!(connection.state().phase, Phase::Idle);
+        assert_eq!(connection.state().requests, 0);
+        // With HTTP/2, a frame between two requests is no head of one.
+        connection.heard();
+        assert_eq!(connection.state().phase, Phase::Idle);
     }
 
     #[tokio::test]

@@ -22,12 +22,21 @@ use tokio::sync::oneshot;
 /// The most connections of strangers. One has at most a head of a request and a small body in memory.
 const STRANGERS_MAX: usize = 1024;
 /// The most bytes of answers that one principal has not taken yet.
-const ANSWERS_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const ANSWERS_BYTES_MAX: u64 = 64 << 20;
 /// A server of HTTP may have one of so many descriptors of the process: sessions have half of them, directories that
 /// are kept open another eighth.
 const DESCRIPTOR_SHARE: u64 = 8;
 /// The fewest places of a room.
 const ROOM_MIN: usize = 16;
+
+/// What a process is for, which serves HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessPurpose {
+    /// To move files, and to serve HTTP beside that.
+    Transfers,
+    /// To serve HTTP.
+    Http,
+}
 
 /// How many connections each room takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,13 +49,18 @@ pub struct PlaceCounts {
 impl PlaceCounts {
     /// The places of a service whose configuration says how many connections of known callers it takes, as
     /// far as the process may have descriptors for them.
-    pub fn of_process(configured: usize) -> PlaceCounts {
-        PlaceCounts::of(configured, getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+    pub fn of_process(configured: usize, purpose: ProcessPurpose) -> PlaceCounts {
+        PlaceCounts::of(configured, getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), purpose)
     }
 
-    fn of(configured: usize, descriptors: u64) -> PlaceCounts {
+    fn of(configured: usize, descriptors: u64, purpose: ProcessPurpose) -> PlaceCounts {
         let share = usize::try_from(descriptors / DESCRIPTOR_SHARE).unwrap_or(usize::MAX);
-        let known = configured.min((share / 2).max(ROOM_MIN));
+        let known = match purpose {
+            ProcessPurpose::Transfers => share / 2,
+            // Files of the cache and the session take few of the others.
+            ProcessPurpose::Http => share.saturating_mul(5),
+        };
+        let known = configured.min(known.max(ROOM_MIN));
         let own = configured.min((share / 4).max(ROOM_MIN));
         let strangers = STRANGERS_MAX.min((share / 4).max(ROOM_MIN));
         PlaceCounts { strangers, known, own }
@@ -496,8 +510,10 @@ mod tests {
             (3, 1 << 20, 1024, 3, 3),
             (1024, 64, 16, 16, 16),
         ] {
-            let counts = PlaceCounts::of(configured, descriptors);
+            let counts = PlaceCounts::of(configured, descriptors, ProcessPurpose::Transfers);
             assert_eq!(counts, PlaceCounts { strangers, known, own }, "{configured} of {descriptors}");
         }
+        assert_eq!(PlaceCounts::of(10_000, 20_000, ProcessPurpose::Http).known, 10_000);
+        assert_eq!(PlaceCounts::of(10_000, 1024, ProcessPurpose::Http).known, 640);
     }
 }

@@ -12,7 +12,7 @@ use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::{BodyPace, Connection};
+use super::{BodyPace, Connection, RequestUnderWay};
 
 /// A stream that tells its connection what happens.
 pub(crate) struct WatchedStream<S> {
@@ -137,17 +137,17 @@ impl HttpBody for PacedBody {
 /// The most bytes of an answer that the connection gets at once, so that it keeps the rest in the body.
 const PIECE: usize = 64 << 10;
 
-/// The body of an answer. When it is dropped, the connection waits for another request.
+/// The body of an answer. When it is dropped, its request is over.
 pub(crate) struct AnswerBody {
     body: Body,
     /// What is left of the last piece.
     rest: Bytes,
-    connection: Connection,
+    request: RequestUnderWay,
 }
 
 impl AnswerBody {
-    pub(crate) fn new(body: Body, connection: Connection) -> AnswerBody {
-        AnswerBody { body, rest: Bytes::new(), connection }
+    pub(crate) fn new(body: Body, request: RequestUnderWay) -> AnswerBody {
+        AnswerBody { body, rest: Bytes::new(), request }
     }
 }
 
@@ -159,6 +159,7 @@ impl HttpBody for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.request.answer_asked();
         if self.rest.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()?.map(Frame::into_data) {
                 Some(Ok(bytes)) => self.rest = bytes,
@@ -167,6 +168,7 @@ impl HttpBody for AnswerBody {
             }
         }
         let piece = self.rest.len().min(PIECE);
+        self.request.answer_handed(piece);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(piece)))))
     }
 
@@ -185,12 +187,6 @@ impl HttpBody for AnswerBody {
     }
 }
 
-impl Drop for AnswerBody {
-    fn drop(&mut self) {
-        self.connection.end_request();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt as _;
@@ -203,7 +199,7 @@ mod tests {
         let places = Places::new(PlaceCounts { strangers: 1, known: 1, own: 1 });
         let connection = Connection::new(places.own().unwrap().0, false);
         let content: Vec<u8> = (0..200_000_u32).map(|at| at as u8).collect();
-        let mut body = AnswerBody::new(Body::from(content.clone()), connection);
+        let mut body = AnswerBody::new(Body::from(content.clone()), connection.begin_request(false));
         let mut got = Vec::new();
         assert!(!body.is_end_stream());
         while let Some(frame) = body.frame().await {
@@ -213,8 +209,8 @@ mod tests {
             assert_eq!(body.size_hint().exact(), Some((content.len() - got.len()) as u64));
         }
         assert!(got == content && body.is_end_stream());
-        let empty =
-            AnswerBody::new(Body::empty(), Connection::new(places.stranger([192, 0, 2, 1].into()).0, false));
+        let empty = Connection::new(places.stranger([192, 0, 2, 1].into()).0, false).begin_request(true);
+        let empty = AnswerBody::new(Body::empty(), empty);
         assert!(empty.is_end_stream());
     }
 }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::response::{IntoResponse as _, Response};
-use farhaul_http::Server;
+use farhaul_http::{HttpVersions, ProcessPurpose, Server};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::audit::Audit;
@@ -58,7 +58,13 @@ pub(crate) enum AddressScope {
 const RETRY_AFTER_S: u64 = 5;
 
 /// How the API listens.
-pub(crate) const SERVER: Server = Server { name: "the API", is_plain_abroad: false, answers_not_taken };
+pub(crate) const SERVER: Server = Server {
+    name: "the API",
+    is_plain_abroad: false,
+    versions: HttpVersions::One,
+    purpose: ProcessPurpose::Transfers,
+    answers_not_taken,
+};
 
 fn answers_not_taken() -> Response {
     let what = "too many answers to this caller are not taken yet";

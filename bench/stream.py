@@ -10,12 +10,13 @@ import os
 import statistics
 import sys
 
+from frames import frames
 from ground import ROOT, Results, parts
 from read import Lab, spread
 
 from harness.hosts import wait_until
 
-PARTS = ("tunnel",)
+PARTS = ("frames", "tunnel")
 #: Where iperf3 listens on host B, and where the tunnels begin on host A.
 SERVER, OURS, SSH = 5201, 15201, 15202
 #: Seconds at the beginning that do not count, as rates are found then.
@@ -88,10 +89,15 @@ def main():
     parser.add_argument("--runs", type=int, default=3, help="runs of each case (default 3)")
     parser.add_argument("--seconds", type=int, default=60, help="seconds of each run that count (default 60)")
     parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
+    parser.add_argument("--dir", default="/var/tmp", help="of the frames: where the data lie (default /var/tmp)")
+    parser.add_argument("--first-seconds", type=int, default=600, help="of the frames: seconds of the first row (default 600)")
+    parser.add_argument("--frames", type=int, default=10_000, help="of the frames: frames of each other row (default 10000)")
+    parser.add_argument("--files", type=int, default=15, help="of the frames: files of the row about the disk (default 15)")
+    parser.add_argument("--mib", type=int, default=256, help="of the frames: MiB of each file (default 256)")
     chosen = parser.parse_args()
     os.environ["PATH"] = f"{ROOT / 'target/release'}:{os.environ['PATH']}"
     results = Results("stream")
-    measures = {"tunnel": tunnel}
+    measures = {"frames": frames, "tunnel": tunnel}
     with results.saved(chosen.only == PARTS):
         for part in chosen.only:
             measures[part](results, chosen)

@@ -232,6 +232,7 @@ PREPARED = {
     "guide/browser.md": of_browser,
     "guide/copy.md": of_copy,
     "guide/daemon.md": of_daemon_guide,
+    "guide/detector.md": lambda town: None,
     "guide/from-c.md": of_from_c,
     "guide/fast-node.md": lambda town: None,
     "guide/farm-cache.md": of_farm_cache,
@@ -378,6 +379,12 @@ def saw_link(town, typed):
     assert re.search(r"http://127\.0\.0\.1:33080/#code=\S+", typed["farhaul open"]), typed
 
 
+def saw_detector(town, typed):
+    assert re.search(r"tile-3 to server: 48 frames, 48 arrived", list(typed.values())[5]), typed
+    names = [path.name for path in town.far.at("/home/user/tile-3").iterdir()]
+    assert sorted(names) == [f"frame-{number:08}" for number in range(48)], names
+
+
 def saw_from_c(_town, typed):
     if "wait ; cat told" in typed:
         (sent,) = (said for line, said in typed.items() if line.startswith("./frames_send"))
@@ -478,6 +485,7 @@ CHECKS = {
     "guide/automate.md": saw_automate,
     "guide/browser.md": saw_link,
     "guide/daemon.md": saw_daemon,
+    "guide/detector.md": saw_detector,
     "guide/from-c.md": saw_from_c,
     "guide/farm-cache.md": saw_farm_cache,
     "guide/gateway.md": saw_gateway,

@@ -35,6 +35,7 @@ pub mod read_verbs;
 pub mod receipt;
 pub mod select;
 pub mod service;
+pub mod stream;
 pub mod tunnel;
 pub mod verify;
 
@@ -79,6 +80,7 @@ pub enum Verb {
     Serve(Box<ServeArgs>),
     Gateway(Box<gateway::GatewayArgs>),
     Cache(cache::CacheArgs),
+    Stream(stream::StreamArgs),
     Submit(Box<service::SubmitArgs>),
     Jobs(service::JobsArgs),
     Job(service::JobArgs),
@@ -671,6 +673,7 @@ impl Verb {
             | Verb::Tunnel(_)
             | Verb::Serve(_)
             | Verb::Gateway(_)
+            | Verb::Stream(_)
             | Verb::Endpoint
             | Verb::Brought { .. }
             | Verb::Keygen(_)

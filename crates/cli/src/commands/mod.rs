@@ -27,6 +27,7 @@ mod receipt;
 mod serve;
 mod service;
 mod stat;
+mod stream;
 mod sum;
 mod sync;
 mod tunnel;
@@ -44,6 +45,7 @@ use crate::args::bench::BenchVerb;
 use crate::args::lab::LabVerb;
 use crate::args::receipt::ReceiptVerb;
 use crate::args::service::StoreVerb;
+use crate::args::stream::StreamVerb;
 use crate::args::{Cli, Verb};
 use crate::descriptors;
 use crate::exit::process_code;
@@ -91,6 +93,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Serve(args) => return process_code(serve::run(&args)),
         Verb::Gateway(args) => return coded(gateway::run(&args)),
         Verb::Cache(args) => return coded(cache::run(&args.verb)),
+        Verb::Stream(args) => return coded(stream::run(&args)),
         Verb::Top(args) => return coded(service::top(&args)),
         Verb::Submit(args) => return coded(service::submit(&args)),
         Verb::Wait(args) => return coded(service::wait(&args)),
@@ -170,6 +173,11 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         },
         Verb::Bench(args) => output_of(&args.part).is_some_and(|(json, quiet)| json || !quiet),
         Verb::Doctor(args) => args.record.is_none(),
+        Verb::Stream(args) => match &args.verb {
+            StreamVerb::Send(args) => args.output.json,
+            StreamVerb::Recv(args) => args.output.json,
+            StreamVerb::Stats(_) => true,
+        },
         Verb::Completions { .. } | Verb::Man { .. } | Verb::Config(_) | Verb::Audit(_) => true,
         Verb::Ls(_) | Verb::Stat(_) | Verb::Cat(_) | Verb::Du(_) | Verb::Sum(_) => true,
         Verb::Submit(_)

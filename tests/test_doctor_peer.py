@@ -162,7 +162,7 @@ def test_a_policer_one_way_and_a_long_queue_the_other():
     report = in_lab(["--rtt", "20ms", "--rate", "200m/40m", "--policer", "60m:60000/off", "--queue", "auto/600ms"], "ssh")
     assert of_way(report, "to")[0] == "policer" and "bufferbloat" not in of_way(report, "to"), report["path"]
     (what,) = (one["what"] for one in report["path"] if one["id"] == "policer")
-    assert 48 <= float(re.search(r"beyond (\d+) Mbit/s", what)[1]) <= 66, what
+    assert 40 <= float(re.search(r"beyond (\d+) Mbit/s", what)[1]) <= 66, what
     assert "bufferbloat" in of_way(report, "from") and "policer" not in of_way(report, "from"), report["path"]
     assert way(report, "from")["rtt_loaded_ms"] > 100
     verdicts = {one["direction"]: one for one in report["verdicts"]}

@@ -215,7 +215,7 @@ def of_tunnel(town):
     """A web server on the far machine that only that machine reaches."""
     town.far.put("/www/index.html", b"from inside\n")
     town.far.start(["python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", "/www", "80"], log="/tmp/www.log")
-    wait_until(lambda: town.far.run(["curl", "-s", "http://127.0.0.1/"], check=False).stdout, what="the web server answers")
+    wait_until(lambda: town.far.run(["curl", "-s", "http://127.0.0.1/"], check=False) == "from inside\n", what="the web server answers")
 
 
 def of_watch(town):

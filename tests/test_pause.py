@@ -4,6 +4,7 @@ paused, and it goes on from there. The same for one that is cancelled."""
 import contextlib
 import datetime
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from harness.three import ThreeNet
 from harness.trees import differences
 
 MIB = 1 << 20
+NUMBERS = itertools.count()
 MANY = 5000
 
 
@@ -138,6 +140,8 @@ class Phase:
         near, far = service.memory_alpha, service.memory_beta
         if not self.in_memory:
             near, far = service.net.folder("near"), service.far.root
+        # A test that is repeated finds what it left behind.
+        name = f"{name}-{next(NUMBERS)}"
         self.source, self.far = near / f"source-{name}", far / name
         self.source.mkdir()
         self.prepare()

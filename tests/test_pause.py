@@ -34,7 +34,7 @@ def service():
     # Many small files belong in memory; what is about disks stays outside of these.
     for host, folder in ((net.alpha, net.folder("near")), (net.beta, net.daemon.root / "memory")):
         folder.mkdir(exist_ok=True)
-        net.pair.mount_memory(folder, 512)
+        net.pair.mount_memory(folder, 1400)
         setattr(made, f"memory_{host.name}", folder)
     yield made
     net.pair.close()

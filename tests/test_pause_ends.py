@@ -20,7 +20,7 @@ def net():
     made = make_net()
     for host, folder in ((made.alpha, made.folder("near")), (made.beta, made.daemon.root / "memory")):
         folder.mkdir(exist_ok=True)
-        made.pair.mount_memory(folder, 700)
+        made.pair.mount_memory(folder, 1400)
         setattr(made, f"memory_{host.name}", folder)
     #: What a phase looks for.
     made.far, made.net = made.daemon, made

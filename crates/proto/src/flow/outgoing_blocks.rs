@@ -660,6 +660,11 @@ mod tests {
         assert!(!out.on_acked(0, 0, 100) && !out.on_acked(0, 100, 100));
         out.let_copies_go(Timestamp::ZERO + Duration::from_millis(90));
         assert_eq!((out.copy_due(), repaired(&mut out).len()), (None, 0));
+        out.on_lost(0, 200, 100, path);
+        assert!(out.copy_due().is_some() && out.on_acked(0, 200, 100), "the block is over");
+        out.let_copies_go(Timestamp::ZERO + Duration::from_millis(90));
+        assert_eq!((out.deadline(), out.copy_due(), repaired(&mut out).len()), (None, None, 0));
+        assert!(!out.has_others());
     }
 
     #[test]

@@ -59,9 +59,10 @@ impl Flow {
             return out.packets.len() - before;
         }
         self.give_up_expired(now);
+        // Also when no deadline is left: copies that nobody needs any more must not wake the flow for ever.
+        self.outgoing.let_copies_go(now);
         if self.outgoing.deadline().is_some() {
             self.loss = controller.path_loss().max(controller.loss());
-            self.outgoing.let_copies_go(now);
             self.mark(now);
         } else {
             self.want.markers = None;

@@ -1,7 +1,7 @@
 //! Reads what C hands over: texts, options, memory to fill.
 //!
-//! Every function here trusts its caller for one thing only, which C cannot show: that an address that is not NULL
-//! leads to as much memory as the header says.
+//! Every function here trusts its caller for one thing only, which C cannot show: that an address that is not
+//! NULL leads to as much memory as the header says.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::net::IpAddr;
@@ -18,8 +18,8 @@ pub(crate) fn misuse(what: impl Into<String>) -> Error {
     Error::new(Code::Misuse, what)
 }
 
-/// A struct of the header that begins with its size, is valid if all its bytes are zero, and has no other bytes than
-/// those of its fields.
+/// A struct of the header that begins with its size, is valid if all its bytes are zero, and has no other bytes
+/// than those of its fields.
 ///
 /// # Safety
 ///
@@ -30,8 +30,8 @@ pub(crate) unsafe trait Sized1: Copy {
     const FIRST_SIZE: usize;
 }
 
-/// Reads options. A program with an older header hands over less, and gets the defaults of what it does not know; one
-/// with a newer header may hand over more, as long as nothing that this library does not know is set.
+/// Reads options. A program with an older header hands over less, and gets the defaults of what it does not know;
+/// one with a newer header may hand over more, as long as nothing that this library does not know is set.
 ///
 /// # Safety
 ///
@@ -51,8 +51,8 @@ pub(crate) unsafe fn options<T: Sized1>(options: *const T) -> Result<T, Error> {
         return Err(misuse(what));
     }
     let mut read = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: `known` is at most the size of either; `T` is valid for zeros and for what a C program has put there:
-    // it has numbers and addresses only.
+    // SAFETY: `known` is at most the size of either; `T` is valid for zeros and for what a C program has put
+    // there: it has numbers and addresses only.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.as_mut_ptr().cast(), known);
         Ok(read.assume_init())
